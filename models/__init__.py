@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from models.evaluation import Score as Score
     from models.evaluation import score as score
     from models.importers.adopt import adopt as adopt
+    from models.importers.format_guess import FormatGuess as FormatGuess
+    from models.importers.format_guess import guess as guess
     from models.registry import ModelSpec as ModelSpec
     from models.registry import build as build
     from models.registry import get_spec as get_spec
@@ -41,6 +43,7 @@ _NAMES = {
     "models.errors": "UserError",
     "models.evaluation": "Score score",
     "models.importers.adopt": "adopt",
+    "models.importers.format_guess": "FormatGuess guess",
     "models.registry": "ModelSpec build get_spec names register",
     "models.text_scores": "TextLoss text_loss",
     "models.training.own_model": "train",

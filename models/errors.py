@@ -25,6 +25,14 @@ class UserError(ValueError):
         super().__init__(in_short(str(sentence), LONGEST_SENTENCE))
 
 
+class NotSaid(UserError):
+    """What a file does not say: the ``field`` of a config, and its possible values."""
+
+    def __init__(self, sentence: str, field: str, choices: Iterable[object]) -> None:
+        super().__init__(sentence)
+        self.field, self.choices = field, tuple(choices)
+
+
 def in_short(text: str, most: int) -> str:
     """A text of at most ``most`` characters: its beginning and its end, as what it quotes may be endless."""
     return text if len(text) <= most else f"{text[: most * 2 // 3]} ... {text[5 - most + most * 2 // 3 :]}"

@@ -12,6 +12,7 @@ later tokens, and so on per-target accuracy.
 from __future__ import annotations
 
 import html
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -104,6 +105,7 @@ class Score(Rate):
         per_target: counts of right tokens per target ("s0", ..., "EOS"), given the method's input to that target.
         failures: the first few wrong problems.
         rung: the strength of evidence: "exhaustive" if these were all the problems that there are.
+        base_rate: of problems with two different answers, the share that always giving the commoner one gets right.
         doubt: that the task may not be the model's, where it answers less than half
         (:func:`models.tasks.task_doubts.doubt`).
     """
@@ -117,6 +119,7 @@ class Score(Rate):
     failures: tuple[Failure, ...]
     rung: Literal["sampled", "exhaustive"] = "sampled"
     doubt: str = ""
+    base_rate: float | None = None
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row per chain length and one for all: n, correct, accuracy, low, high (95% interval)."""
@@ -129,8 +132,9 @@ class Score(Rate):
     def to_dict(self) -> dict[str, Any]:
         """The score as JSON, without derived numbers except accuracy, interval and error bound."""
         value = asdict(self) | {"accuracy": self.accuracy}
-        if not self.doubt:
-            del value["doubt"]
+        for name in ("doubt", "base_rate"):
+            if not value[name]:
+                del value[name]
         if self.rung == "sampled":
             value |= {"interval": list(self.interval), "error_bound": self.error_bound}
         value["by_chain_length"] = {str(length): asdict(rate) for length, rate in self.by_chain_length.items()}
@@ -152,7 +156,8 @@ class Score(Rate):
         return cls(**{name: item for name, item in value.items() if name not in derived} | read)
 
     def __str__(self) -> str:
-        return " ".join(filter(None, (self.doubt, self._counts())))
+        rate = "" if self.base_rate is None else f"; always giving the commoner answer gets {_short(self.base_rate)}"
+        return " ".join(filter(None, (self.doubt, self._counts() + rate)))
 
     def _counts(self) -> str:
         if self.rung == "exhaustive":
@@ -230,12 +235,15 @@ class Tally:
         self.right = torch.zeros(len(self.labels), dtype=torch.int64)
         self.chain: dict[int, tuple[int, int]] = {}
         self.failures: list[Failure] = []
+        self.answers: Counter[int] = Counter()  # of an answer of one token
 
     def add(self, problems: Int[Tensor, "n *operands"], predicted: Int[Tensor, "n target"]) -> None:
         """Count these problems. A predicted token of -1 is never right."""
         predicted, expected = predicted.cpu(), self.task.targets(problems).cpu()
         right = predicted == expected
         exact = right.all(1)
+        if expected.shape[1] == 1:
+            self.answers.update(expected[:, 0].tolist())
         chain = self.task.chain_length(problems).cpu()
         self.n, self.correct = self.n + len(exact), self.correct + int(exact.sum())
         self.right = self.right + right.sum(0)
@@ -274,6 +282,7 @@ class Tally:
             per_target={label: Rate(self.n, int(n)) for label, n in zip(self.labels, self.right, strict=True)},
             failures=tuple(self.failures),
             rung=rung,
+            base_rate=max(self.answers.values()) / self.n if len(self.answers) == 2 else None,
         )
 
 

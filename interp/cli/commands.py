@@ -36,6 +36,7 @@ COMMANDS: tuple[Row, ...] = (
     ("train:train", "train microadder-57 --seeds 4096 --cluster auto", "on as many machines as there are"),
     ("train:train", "train microadder-57 --certify", "until a checkpoint is proved right on all 10^20 pairs"),
     ("train:publish", "publish runs/microadder-57", "make a zoo entry of finished runs"),
+    ("load:load", "load my-model.pt", "what a file is; without --task, what its task may be"),
     ("answers:solve", "solve microadder-57 57+48", "the model's own answer"),
     ("answers:score", "score microadder-57", "score on the task's test set, with its interval, by carry-chain length"),
     ("answers:certify", "certify microadder-57", "prove it right on all 10^20 pairs, or find one that is wrong"),

@@ -1,18 +1,17 @@
-"""Own models and tasks on the command line: ``--from FILE.py``, ``--task TEXT``, ``FILE.py:NAME``, ``--trust``,
-``--trust unconfined`` and ``--trust=COMMAND``."""
+"""Own models and tasks on the command line: ``--from FILE.py``, ``--task TEXT``, ``--config FIELDS``, ``FILE.py:NAME``,
+``--trust``, ``--trust unconfined`` and ``--trust=COMMAND``."""
 
 from __future__ import annotations
 
-import importlib.util
+import json
 import shlex
-import sys
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from interp.cli.options import MODEL, PROGRAMS, one_thread
 from models.errors import UserError
+from models.files.python_source import object_in, run_file
 
 if TYPE_CHECKING:
     from models.transformer.arithmetic_transformer import ArithmeticTransformer
@@ -20,17 +19,19 @@ if TYPE_CHECKING:
 #: What commands on your own models, tasks and files take, before or after their other words.
 OWN_FLAGS = {
     "--task": "TEXT or FILE.py:NAME, the task of a model that does not say its own: '{a:2}+{b:2}={s:3}; a + b'",
+    "--config": "NAME=VALUE,... or a JSON object, what a file does not say of its config: act_fn=gelu,n_heads=4",
     "--from": "FILE.py, a file of yours that registers models, tasks, probes or methods; it is run first",
     "--trust": "run a model that is a program, under bubblewrap; --trust=COMMAND under a command of yours; --trust "
     "unconfined as it is, with all that you may do",
 }
 _FLAGS = tuple(flag for flag in OWN_FLAGS if flag != "--trust")  # those that need a value
+_NEEDED = {"--from": "a file", "--task": "a task", "--config": "fields"}
 _given: dict[str, Any] = {}
 
 
 def taken_out(arguments: list[str]) -> list[str]:
-    """The arguments without ``--from FILE``, which is run, and ``--task TEXT`` and ``--trust``, which are kept for
-    :func:`load_model`.
+    """The arguments without ``--from FILE``, which is run, and without ``--task TEXT``, ``--config FIELDS`` and
+    ``--trust``, which are kept for :func:`load_model`.
 
     Raises:
         UserError: a flag without its value, or a file that cannot be run.
@@ -49,12 +50,12 @@ def taken_out(arguments: list[str]) -> list[str]:
             left.append(word)
             continue
         if not sign and not words:
-            raise UserError(f"{flag} needs {'a file' if flag == '--from' else 'a task'}.")
+            raise UserError(f"{flag} needs {_NEEDED[flag]}.")
         value = value if sign else words.pop(0)
         if flag == "--from":
             run_file(Path(value))
         else:
-            _given["task"] = value
+            _given[flag.strip("-")] = value
     return left
 
 
@@ -74,53 +75,43 @@ def refuse_unused(function: Callable[..., Any], words: str) -> None:
             raise UserError(f"{words.split()[-1]} takes no {flag}; see {words} --help.")
 
 
-@cache
-def run_file(path: Path) -> Any:
-    """Run somebody's Python file, as its owner asks, and return it as a module. Raises UserError if it cannot be."""
-    name = path.stem if path.stem not in sys.modules else f"{path.stem} of {path.parent}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if path.suffix != ".py" or spec is None or spec.loader is None or not path.is_file():
-        raise UserError(f"There is no Python file {path}.")
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)  # where dataclasses and type hints look for it
-    try:
-        spec.loader.exec_module(module)
-    except UserError:
-        raise
-    except Exception as error:  # whatever the file raises
-        raise UserError(f"{path} failed: {type(error).__name__}: {error}.") from error
-    return module
-
-
-def object_in(text: str) -> Any:
-    """What ``FILE.py:NAME`` names. Raises UserError if there is no such file or name."""
-    file, _, name = text.rpartition(":")
-    found = getattr(run_file(Path(file)), name, None)
-    if found is None:
-        raise UserError(f"{file} has nothing named {name!r}.")
-    return found
-
-
-def names_an_object(text: str) -> bool:
-    """Whether a word is ``FILE.py:NAME``."""
-    file, _, name = text.rpartition(":")
-    return file.endswith(".py") and name.isidentifier()
-
-
 def given_task() -> Any:
     """The task of ``--task``: a line of text or ``FILE.py:NAME``; None if there is none."""
     text = _given.get("task")
     if text is None:
         return None
-    if names_an_object(text):
-        return object_in(text)
     from models.tasks.task_text import task_of_text
 
     return task_of_text(text)
 
 
+def given_config() -> dict[str, Any] | None:
+    """The fields of ``--config``; None if there are none. Raises UserError for what is neither fields nor JSON."""
+    text = _given.get("config")
+    if text is None:
+        return None
+    try:
+        if text.lstrip().startswith("{"):
+            return dict(json.loads(text))
+        return {name.strip(): _value(value) for name, _, value in (part.partition("=") for part in text.split(","))}
+    except (ValueError, TypeError):
+        raise UserError(f"--config takes NAME=VALUE,... or a JSON object, not {text!r}.") from None
+
+
+def _value(text: str) -> Any:
+    """A number, true, false or null as JSON writes it, or else the text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        if not text.strip():
+            raise
+        return text.strip()
+
+
 def said() -> str:
-    """``--task TEXT`` and ``--trust`` as they were given, each with a space before it; empty if they were not."""
-    task = f" --task {shlex.quote(_given['task'])}" if "task" in _given else ""
+    """``--task TEXT``, ``--config FIELDS`` and ``--trust`` as they were given, each with a space before it; empty if
+    they were not."""
+    task = "".join(f" --{name} {shlex.quote(_given[name])}" for name in ("task", "config") if name in _given)
     trust = trusted()
     return task + (f" --trust={shlex.quote(trust)}" if isinstance(trust, str) else " --trust" * trust)
 
@@ -131,11 +122,12 @@ def trusted() -> bool | str:
 
 
 def load_model(name_or_path: str) -> ArithmeticTransformer:
-    """:func:`models.load`, with the task of ``--task`` and with ``--trust``; from then on, one thread computes."""
+    """:func:`models.load`, with the task of ``--task``, the fields of ``--config`` and with ``--trust``; from then on,
+    one thread computes."""
     from models.zoo import load
 
     one_thread()
-    return load(name_or_path, task=given_task(), trust=trusted())
+    return load(name_or_path, task=given_task(), config=given_config(), trust=trusted())
 
 
 def registered_spec(text: str) -> str:

@@ -22,8 +22,9 @@ from interp.cli.options import (
     use_threads,
 )
 from interp.cli.outputs import write_reply
-from interp.cli.own_files import names_an_object, registered_spec
+from interp.cli.own_files import registered_spec
 from models.errors import UserError
+from models.files.python_source import names_an_object
 
 if TYPE_CHECKING:
     from interp.core.replies import Reply

@@ -15,6 +15,7 @@ from models.calls.arguments import typed
 from models.errors import UserError, unknown_name
 from models.importers.named_tensors import NamedTensors
 from models.importers.own_files import fitted_task, told
+from models.importers.readers import Format
 from models.numerals import small
 from models.transformer.config import TransformerConfig
 from models.transformer.parts.weights import Weights, is_bias, weight_shapes
@@ -26,6 +27,13 @@ if TYPE_CHECKING:
 #: How far logits may differ, relative to the largest: in float64, and where the module computes in float32.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-4}
 ROWS = 8
+#: What documentation says of it, as of the files that readers take.
+FORMAT = Format(
+    "live module",
+    "`models.adopt(module, config, weights, task)`",
+    "logits on random tokens and on the task's problems, in float64",
+    "a module whose logits are not the model's, with the first part that differs",
+)
 
 
 @typed

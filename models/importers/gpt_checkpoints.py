@@ -6,29 +6,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from models.errors import UserError
+from models.errors import NotSaid
 from models.importers.hugging_face import gpt2_weights
-from models.importers.named_tensors import NamedTensors, overridden, tensors_in
+from models.importers.named_tensors import NamedTensors, overridden, state_of, tensors_in
 from models.transformer.config import TransformerConfig
 from models.transformer.parts.weights import Weights
 
-_COMPILED = "_orig_mod."  # what torch.compile puts before the names
+_ARGUMENTS = ("model_args", "hyper_parameters")
 _BUFFERS = (".attn.bias", ".attn.masked_bias")
 
 
-def _state(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
-    state = checkpoint.get("model", checkpoint)
-    return {str(name).removeprefix(_COMPILED): value for name, value in dict(state).items()}
-
-
 def is_gpt_checkpoint(checkpoint: Mapping[str, Any]) -> bool:
-    """Whether this is a state dict with GPT-2's names, by itself (minGPT) or under "model" (nanoGPT)."""
-    state = checkpoint.get("model", checkpoint)
-    return isinstance(state, Mapping) and any(str(name).endswith("transformer.wte.weight") for name in state)
+    """Whether this is a state dict with GPT-2's names, by itself (minGPT), under "model" (nanoGPT) or wrapped."""
+    return "transformer.wte.weight" in state_of(checkpoint)
 
 
 def read_gpt(
-    checkpoint: Mapping[str, Any], path: Path, config: Mapping[str, Any] | None
+    checkpoint: Mapping[str, Any], path: Path, config: Mapping[str, Any] | None, notes: list[str] | None = None
 ) -> tuple[TransformerConfig, Weights]:
     """The config and the effective weights of a checkpoint.
 
@@ -37,19 +31,22 @@ def read_gpt(
 
     Args:
         config: changes of the config's fields, such as ``{"n_heads": 3}``.
+        notes: what was left out and assumed is added to it.
 
     Raises:
         UserError: no number of heads, or the first tensor that is missing, left over or of another shape.
     """
-    tensors = NamedTensors(tensors_in(_state(checkpoint), path), path)
+    tensors = NamedTensors(tensors_in(state_of(checkpoint), path), path)
     tensors.skip(_BUFFERS)
-    args = checkpoint.get("model_args")
-    args = dict(args) if isinstance(args, Mapping) else None
+    # nanoGPT's arguments, which PyTorch Lightning keeps as hyperparameters
+    args = next((dict(checkpoint[key]) for key in _ARGUMENTS if isinstance(checkpoint.get(key), Mapping)), None)
     d_vocab, d = tensors.shape("transformer.wte.weight")
     heads = (config or {}).get("n_heads", (args or {}).get("n_head"))
     if type(heads) is not int or heads < 1 or d % heads:
-        raise UserError(
-            f"{path} does not say how many heads share its {d} dimensions; say it, as in config={{'n_heads': 4}}."
+        raise NotSaid(
+            f"{path} does not say how many heads share its {d} dimensions; say it, as in config={{'n_heads': 4}}.",
+            "n_heads",
+            [n for n in range(1, 17) if d % n == 0],
         )
     layers = 0
     while f"transformer.h.{layers}.ln_1.weight" in tensors:
@@ -62,5 +59,8 @@ def read_gpt(
     )  # fmt: skip
     cfg = overridden(cfg, config)
     weights = gpt2_weights(tensors, cfg, linear=True)
-    tensors.finish()
+    tensors.finish(notes)
+    if notes is not None and "act_fn" not in (config or {}):
+        kind = "minGPT's, as the file has no model_args" if args is None else "nanoGPT's"
+        notes.append(f"the activation function was not checked: {cfg.act_fn} is {kind}")
     return cfg, weights

@@ -300,12 +300,15 @@ FAMILIES: Mapping[str, HuggingFaceFamily] = {
 }
 
 
-def read_hugging_face(folder: Path, longest: int, content: Mapping[str, Any]) -> tuple[TransformerConfig, Weights]:
+def read_hugging_face(
+    folder: Path, longest: int, content: Mapping[str, Any], notes: list[str] | None = None
+) -> tuple[TransformerConfig, Weights]:
     """The config and the effective weights of a folder.
 
     Args:
         longest: how many positions the task needs.
         content: what its ``config.json`` says.
+        notes: what was left out is added to it.
 
     Raises:
         UserError: a family, a switch or an activation function that cannot be expressed; the first tensor that is
@@ -325,5 +328,5 @@ def read_hugging_face(folder: Path, longest: int, content: Mapping[str, Any]) ->
         c.refuse(name)
     cfg = FAMILIES[kind].config(c).replace(dtype=str(tensors.dtype).removeprefix("torch."))
     weights = FAMILIES[kind].weights(tensors, cfg, c.tied)
-    tensors.finish()
+    tensors.finish(notes)
     return cfg, weights

@@ -17,28 +17,31 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
-from models.errors import UserError
+from models.errors import NotSaid, UserError
 from models.files.checkpoint import read_json
-from models.importers.named_tensors import NamedTensors, head_biases, heads_of, output_of, overridden, tensors_in
+from models.importers.named_tensors import (
+    NamedTensors,
+    head_biases,
+    heads_of,
+    output_of,
+    overridden,
+    state_of,
+    tensors_in,
+)
 from models.importers.stock import configs_of
 from models.numerals import shown
 from models.transformer.config import Activation, TransformerConfig
 from models.transformer.parts.weights import Weights, is_bias, weight_shapes
 
 _BUFFERS = (".mask", ".IGNORE", ".rotary_sin", ".rotary_cos")
-_WITHIN = ("model", "state_dict", "model_state_dict", "weights")
 #: QuantaMaths' names of files: digits, layers, heads, steps and seed. Its models have ReLU and layer norms.
 _QUANTA_MATHS = re.compile(r"(?:ins\d_)?(?:add|sub|mix)_d\d+_l\d+_h\d+_t\d+K_s\d+")
 _QUANTA_CONFIG = {"act_fn": "relu"}
 
 
-def _state(content: Mapping[str, Any]) -> Mapping[str, Any]:
-    return next((content[name] for name in _WITHIN if isinstance(content.get(name), Mapping)), content)
-
-
 def is_lens_state(content: Mapping[str, Any]) -> bool:
     """Whether this is a state dict with TransformerLens' names, by itself or in a checkpoint."""
-    state = _state(content)
+    state = state_of(content)
     return "embed.W_E" in state or ("embed.weight" in state and "blocks.0.attn.q.weight" in state)
 
 
@@ -57,7 +60,12 @@ def _from_native(state: Mapping[str, Tensor], n_heads: Any, path: Path) -> dict[
     if "embed.W_E" in state:
         return dict(state)
     if type(n_heads) is not int or n_heads < 1 or state["embed.weight"].shape[1] < n_heads:
-        raise UserError(f"{path} does not say how many heads there are; say it, as in config={{'n_heads': 4}}.")
+        d = state["embed.weight"].shape[1]
+        raise NotSaid(
+            f"{path} does not say how many heads there are; say it, as in config={{'n_heads': 4}}.",
+            "n_heads",
+            [n for n in range(1, 17) if d % n == 0],
+        )
     found = {}
     for name, value in state.items():
         *before, part, kind = name.split(".")
@@ -147,19 +155,22 @@ def read_lens_state(
     content: Mapping[str, Any],
     path: Path,
     config: Mapping[str, Any] | None,
-    loss: Callable[[TransformerConfig, Weights], float],
+    loss: Callable[[TransformerConfig, Weights], float] | None,
+    notes: list[str] | None = None,
 ) -> tuple[TransformerConfig, Weights]:
     """The config and the effective weights of a TransformerLens state dict.
 
     Args:
         config: fields of TransformerLens' config, or of ours, that the file does not say or says wrongly.
-        loss: what a model costs on its task, for the refusal of a file that does not say its activation function.
+        loss: what a model costs on its task, for the refusal of a file that does not say its activation function; None
+            without a task.
+        notes: what was left out and assumed is added to it.
 
     Raises:
         UserError: no activation function for a model with MLPs, with what each costs; a part that cannot be expressed,
             or the first tensor that is missing, left over or of another shape.
     """
-    given, state = dict(config or {}), tensors_in(_state(content), path)
+    given, state = dict(config or {}), tensors_in(state_of(content), path)
     said = _said(content, path) | given
     state = _from_native(state, said.get("n_heads"), path)
     if (layout := layout_of(state)) != _NOW:
@@ -170,13 +181,19 @@ def read_lens_state(
     n_heads, _, d_head = tensors.shape("blocks.0.attn.W_Q")
     with_mlp = "blocks.0.mlp.W_in" in tensors
     if with_mlp and said.get("act_fn") is None:
-        costs = {
-            name: loss(*read_lens_state(content, path, given | {"act_fn": name}, loss)) for name in get_args(Activation)
-        }
-        raise UserError(
-            f"{path} does not say the activation function of its MLPs, the field act_fn of config=. The loss on the "
-            f"task, in nats, is {', '.join(f'{shown(cost, 3)} with {name}' for name, cost in costs.items())}; a small "
-            "loss does not show that the model was trained with it."
+        names = get_args(Activation)
+        costs = (
+            {}
+            if loss is None
+            else {name: loss(*read_lens_state(content, path, given | {"act_fn": name}, loss)) for name in names}
+        )
+        listed = ", ".join(f"{shown(cost, 3)} with {name}" for name, cost in costs.items())
+        raise NotSaid(
+            f"{path} does not say the activation function of its MLPs, the field act_fn of config=: "
+            f"{', '.join(names)}." + f" The loss on the task, in nats, is {listed}; a small loss does not "
+            "show that the model was trained with it." * bool(costs),
+            "act_fn",
+            names,
         )
     gains = "ln_final.w" in tensors or "blocks.0.ln1.w" in tensors
     norm = ("LN" if "ln_final.b" in tensors or "blocks.0.ln1.b" in tensors else "RMS") if gains else None
@@ -207,7 +224,14 @@ def read_lens_state(
             weights[key] = torch.zeros(shape, dtype=tensors.dtype)
         else:
             raise UserError(f"{tensors.source} has no tensor {theirs}, of shape {list(own)}.")
-    tensors.finish()
+    tensors.finish(notes)
+    if notes is not None:
+        if layout != _NOW:
+            notes.append(f"the layout is that of {layout}")
+        assumed = [("attn_scale", f"attention scores are divided by {shown(cfg.score_scale, 4)}")]
+        assumed += [("eps", f"eps is {cfg.eps:g}")] if cfg.normalization_type else []
+        unsaid = [text for name, text in assumed if name not in said]
+        notes += [f"not said by the file, and not checked: {', '.join(unsaid)}"] if unsaid else []
     return cfg, weights
 
 

@@ -17,6 +17,9 @@ from models.transformer.config import TransformerConfig
 from models.transformer.parts.weights import Weights
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+#: Where checkpoints keep a state dict, and what wrappers of modules put before its names.
+WITHIN = ("model", "state_dict", "model_state_dict", "weights", "module")
+WRAPPERS = ("_orig_mod.", "module.", "model.", "net.")
 
 
 class NamedTensors:
@@ -27,6 +30,7 @@ class NamedTensors:
         wide = any(value.dtype == torch.float64 for value in tensors.values())
         self.dtype = torch.float64 if wide else torch.float32
         self._left = dict(tensors)
+        self.skipped: list[str] = []
         self._names = list(tensors)
 
     def __contains__(self, name: str) -> bool:
@@ -58,11 +62,15 @@ class NamedTensors:
 
     def skip(self, endings: Iterable[str]) -> None:
         """Leave out buffers whose names end so."""
-        for name in [name for name in self._left if name.endswith(tuple(endings))]:
-            del self._left[name]
+        self.skipped += [name for name in self._left if name.endswith(tuple(endings))]
+        for name in self.skipped:
+            self._left.pop(name, None)
 
-    def finish(self) -> None:
-        """Raise UserError if a tensor was not taken."""
+    def finish(self, notes: list[str] | None = None) -> None:
+        """Raise UserError if a tensor was not taken; what was left out is added to ``notes``."""
+        if notes is not None and self.skipped:
+            many = f"{len(self.skipped)} buffers such as " if len(self.skipped) > 1 else "the buffer "
+            notes.append(f"left out {many}{self.skipped[0]}")
         if self._left:
             name, value = next(iter(self._left.items()))
             raise UserError(
@@ -144,6 +152,16 @@ def inside(path: Path) -> Path:
     if not target.is_relative_to(folder) and target.parent != folder.parent.parent / "blobs":
         raise UserError(f"{path} is a link out of its folder, to {target}.")
     return path
+
+
+def state_of(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The state dict in a checkpoint, by itself or under one of :data:`WITHIN`, without what wrappers put before all of
+    its names: torch.compile, DataParallel and accelerate, PyTorch Lightning."""
+    state = next((content[name] for name in WITHIN if isinstance(content.get(name), Mapping)), content)
+    found = {str(name): value for name, value in dict(state).items()}
+    while before := next((prefix for prefix in WRAPPERS if found and all(n.startswith(prefix) for n in found)), None):
+        found = {name.removeprefix(before): value for name, value in found.items()}
+    return found
 
 
 def tensors_in(content: Mapping[str, Any], path: Path | str) -> dict[str, Tensor]:

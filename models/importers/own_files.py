@@ -6,6 +6,7 @@ import copy
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,8 @@ from models.importers.gpt_checkpoints import is_gpt_checkpoint, read_gpt
 from models.importers.hugging_face import read_hugging_face
 from models.importers.lens_states import is_lens_state, read_lens_state
 from models.importers.named_tensors import NamedTensors
-from models.importers.readers import FOLDER, Asked, File, Reader, register
+from models.importers.nearest_format import nearest
+from models.importers.readers import FOLDER, Asked, File, Format, Reader, register
 from models.tasks.base import Task
 from models.transformer.config import TransformerConfig
 from models.transformer.parts.weights import Weights, is_bias, weight_shapes
@@ -28,11 +30,13 @@ if TYPE_CHECKING:
     from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 TRIED = 1_000  # problems of a task, for what a file does not say
-#: (the file, its task, what else was asked) -> the config and the effective weights.
-Read = Callable[[File, Task, Asked], tuple[TransformerConfig, Weights]]
+#: (the file, its task or None, what else was asked, notes) -> the config and the effective weights. What was left out
+#: or could not be checked is added to the notes.
+Read = Callable[[File, Task | None, Asked, list[str]], tuple[TransformerConfig, Weights]]
+FIRST = "first_position"  # a field of config= for models of files, which is no field of a config
 
 
-def _loaded(file: File, asked: Asked, read: Read) -> ArithmeticTransformer:
+def _loaded(file: File, asked: Asked, read: Read, kind: str) -> ArithmeticTransformer:
     """The model in a file or folder, with free weights, for a task.
 
     Raises:
@@ -45,12 +49,51 @@ def _loaded(file: File, asked: Asked, read: Read) -> ArithmeticTransformer:
     if task is None:
         raise UserError(
             f"{path} does not say its task; give it as models.load(path, task=models.tasks.formatted(...)), or on the "
-            "command line as --task."
+            f"command line as --task. models.guess({str(path)!r}), or interp load {path}, tries what it may be."
         )
-    cfg, weights = (read if asked.names is None else _named)(file, task, asked)
+    notes: list[str] = []
+    cfg, weights = _with_positions(read if asked.names is None else _named, file, asked, notes)
     task = fitted_task(task, cfg, path)
     name = path.name if file.kind == FOLDER else path.stem
-    return told(ArithmeticTransformer(DenseWeights.holding(cfg, weights), task, name=name))
+    model = ArithmeticTransformer(DenseWeights.holding(cfg, weights), task, name=name)
+    n, layers = sum(each.numel() for each in weights.values()), cfg.n_layers
+    recognised = f"{kind}, {layers} layer{'s' * (layers != 1)}, {n:,} numbers"
+    model.load_report = f"{path}: {'; '.join([recognised, *notes, 'the meaning of its tokens is the given task'])}."
+    return told(model)
+
+
+def _with_positions(
+    read: Read, file: File, asked: Asked, notes: list[str], task: Task | None = None
+) -> tuple[TransformerConfig, Weights]:
+    """What a reader gives, with the caller's ``n_ctx`` and ``first_position``, which no reader needs to know.
+
+    Raises:
+        UserError: more positions than a table of them has.
+    """
+    task = task or asked.task
+    given = asked.config if isinstance(asked.config, TransformerConfig) else dict(asked.config or {})
+    changes = {} if isinstance(given, TransformerConfig) else {n: given.pop(n) for n in (FIRST, "n_ctx") if n in given}
+    keep = {"n_ctx": changes["n_ctx"]} if asked.names is not None and "n_ctx" in changes else {}
+    own = given if isinstance(given, TransformerConfig) else ({**given, **keep} or None)
+    cfg, weights = read(file, task, replace(asked, config=own), notes)
+    table = weights.get("pos_embed.W_pos")
+    first, last = changes.get(FIRST, 0), changes.get("n_ctx", cfg.n_ctx)
+    for name, value in (("n_ctx", last - 1), (FIRST, first)):
+        if type(value) is not int or value < 0:
+            raise UserError(f"{name} of config= is a whole number of positions, not {changes[name]!r}.")
+    if table is None:
+        if first:
+            raise UserError(f"{file.path} has no table of positions, so that none of them can be the first.")
+        if last > cfg.n_ctx and file.config.get("sliding_window") is not None:
+            raise UserError(f"{file.path} has attention that slides over a window, which {last} positions would pass.")
+        return cfg.replace(n_ctx=last), weights
+    last = last if "n_ctx" in changes else len(table) - first
+    if first + last > len(table) or last < 1:
+        raise UserError(
+            f"{file.path} has a table of {len(table)} positions, and {first} to {first + last - 1} were asked for; "
+            "those behind its end were never trained."
+        )
+    return cfg.replace(n_ctx=last), weights | {"pos_embed.W_pos": table[first : first + last]}
 
 
 def told(model: ArithmeticTransformer) -> ArithmeticTransformer:
@@ -107,21 +150,19 @@ def _fields(config: Any) -> Any:
     return config.to_dict() if isinstance(config, TransformerConfig) else config
 
 
-def _hugging_face(file: File, task: Task, asked: Asked) -> tuple[TransformerConfig, Weights]:
+def _hugging_face(file: File, task: Task | None, asked: Asked, notes: list[str]) -> tuple[TransformerConfig, Weights]:
     if asked.config is not None:
-        raise UserError(f"{file.path} has a config of its own; leave config= out.")
-    return read_hugging_face(file.path, task.input_length, file.config)
+        raise UserError(f"{file.path} has a config of its own; config= may give n_ctx and {FIRST} alone.")
+    return read_hugging_face(file.path, 0 if task is None else task.input_length, file.config, notes)
 
 
-def _gpt(file: File, task: Task, asked: Asked) -> tuple[TransformerConfig, Weights]:
-    return read_gpt(file.content, file.path, _fields(asked.config))
+def _gpt(file: File, task: Task | None, asked: Asked, notes: list[str]) -> tuple[TransformerConfig, Weights]:
+    return read_gpt(file.content, file.path, _fields(asked.config), notes)
 
 
-def _lens(file: File, task: Task, asked: Asked) -> tuple[TransformerConfig, Weights]:
-    def loss(cfg: TransformerConfig, weights: Weights) -> float:
-        return _loss(cfg, weights, task, file.path)
-
-    return read_lens_state(file.content, file.path, _fields(asked.config), loss)
+def _lens(file: File, task: Task | None, asked: Asked, notes: list[str]) -> tuple[TransformerConfig, Weights]:
+    loss = None if task is None else lambda cfg, weights: _loss(cfg, weights, task, file.path)
+    return read_lens_state(file.content, file.path, _fields(asked.config), loss, notes)
 
 
 def _loss(cfg: TransformerConfig, weights: Weights, task: Task, path: Path) -> float:
@@ -135,14 +176,14 @@ def _loss(cfg: TransformerConfig, weights: Weights, task: Task, path: Path) -> f
         return float(cross_entropy(logits(problems).flatten(0, 1).double(), task.targets(problems).flatten()))
 
 
-def _named(file: File, task: Task, asked: Asked) -> tuple[TransformerConfig, Weights]:
+def _named(file: File, task: Task | None, asked: Asked, notes: list[str]) -> tuple[TransformerConfig, Weights]:
     """Tensors by the caller's names (ours -> the file's), which have our shapes; needs a whole config."""
     names, config, content = asked.names, asked.config, file.content
     if names is None:
         raise UserError(
             f"{file.path} has tensors such as {', '.join(list(map(str, content))[:3])}, which are named as in no "
-            "format that can be read; give names= (our names -> the file's) and config=, or use models.adopt on the "
-            "live module."
+            f"format that can be read{nearest(content)}; give names= (our names -> the file's) and config=, or use "
+            "models.adopt on the live module."
         )
     if config is None:
         raise UserError("names= needs config=, a TransformerConfig.")
@@ -158,13 +199,101 @@ def _named(file: File, task: Task, asked: Asked) -> tuple[TransformerConfig, Wei
     return cfg, weights
 
 
-def _reader(name: str, kinds: tuple[str, ...], reads: Callable[[File], bool], read: Read, rank: int = 3) -> Reader:
-    return Reader(name, kinds, reads, lambda file, asked: _loaded(file, asked, read), rank)
+def _reader(
+    name: str,
+    kinds: tuple[str, ...],
+    reads: Callable[[File], bool],
+    read: Read,
+    rank: int = 3,
+    formats: tuple[Format, ...] = (),
+) -> Reader:
+    weights = lambda file, task, asked: _with_positions(read, file, asked, [], task)  # noqa: E731
+    load = lambda file, asked: _loaded(file, asked, read, name)  # noqa: E731
+    return Reader(name, kinds, reads, load, rank, weights=weights, formats=formats)
 
 
 register(
-    _reader("a Hugging Face folder", (FOLDER,), lambda file: "model_type" in file.config, _hugging_face),
-    _reader("a nanoGPT or minGPT checkpoint", TENSOR_FILES, lambda file: is_gpt_checkpoint(file.content), _gpt),
-    _reader("a TransformerLens state dict", TENSOR_FILES, lambda file: is_lens_state(file.content), _lens),
-    _reader("tensors with names of their own", TENSOR_FILES, lambda file: True, _named, rank=4),
+    _reader(
+        "a Hugging Face folder",
+        (FOLDER,),
+        lambda file: "model_type" in file.config,
+        _hugging_face,
+        formats=(
+            Format(
+                "Hugging Face folder: GPT-2, GPT-NeoX, Llama, Mistral, Qwen2, Qwen3",
+                '`models.load("folder", task=task)`: `config.json` with `*.safetensors` or `pytorch_model.bin`, in '
+                "shards too",
+                "every tensor's name and shape against the config; none missing, none left over",
+                "other model types; activation functions, scalings of rotary positions and switches that cannot be "
+                "expressed; quantised weights",
+            ),
+        ),
+    ),
+    _reader(
+        "a nanoGPT or minGPT checkpoint",
+        TENSOR_FILES,
+        lambda file: is_gpt_checkpoint(file.content),
+        _gpt,
+        formats=(
+            Format(
+                "nanoGPT checkpoint",
+                '`models.load("ckpt.pt", task=task)`: `model` and `model_args`, also as wrapped by torch.compile, '
+                "accelerate (`module.`) or PyTorch Lightning (`state_dict` with `model.`)",
+                "the same",
+                "a number of heads that is not said or does not divide the width",
+            ),
+            Format(
+                "minGPT state dict",
+                '`models.load("model.pt", task=task, config={"n_heads": 4})`',
+                "the same; that its GELU is the tanh one is not",
+                "the same",
+            ),
+        ),
+    ),
+    _reader(
+        "a TransformerLens state dict",
+        TENSOR_FILES,
+        lambda file: is_lens_state(file.content),
+        _lens,
+        formats=(
+            Format(
+                "TransformerLens state dict: `HookedTransformer` 2 and 3, native `TransformerBridge` 4",
+                '`models.load("lens.pt", task=task)`: its config under `config` or `cfg`, in a `config.json` beside '
+                "it, or as `config=`; wrapped as above too",
+                "the same; sizes come from the tensors",
+                "MLPs without an activation function, with the loss that each would have; for a bridge, no number of "
+                "heads",
+            ),
+            Format(
+                "TransformerLens' earlier layouts, in which most public grokking models are stored: EasyTransformer "
+                "(`W_E` [d_model, d_vocab], `W_O` [head, d_model, d_head]) and Nanda's (`W_O` [d_model, head and "
+                "d_head])",
+                "the same; the layout is recognised by the shapes of all tensors",
+                "the same",
+                "the same",
+            ),
+            Format(
+                "QuantaMaths (`add_d5_l2_h3_t30K_s372001.pth`)",
+                "the same; the file's name says that it has ReLU",
+                "the same",
+                "the same",
+            ),
+        ),
+    ),
+    _reader(
+        "tensors with names of their own",
+        TENSOR_FILES,
+        lambda file: True,
+        _named,
+        rank=4,
+        formats=(
+            Format(
+                "any tensors in `.safetensors`, `.npz` or `.pt`",
+                '`models.load("w.npz", task=task, config=config, names=names)`: our names of weights and the file\'s',
+                "every weight but biases has an entry; every shape",
+                "names that are no weights; tensors that are not there or have another shape; without `names`, with "
+                "the nearest format and the first tensor that differs",
+            ),
+        ),
+    ),
 )

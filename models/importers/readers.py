@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from models.files.stored_names import CONFIG, TENSOR_FILES
 
@@ -84,6 +84,16 @@ class Asked:
     trust: bool | str = False
 
 
+class Format(NamedTuple):
+    """What documentation says of files that a reader takes: what they are, how they are read, what is checked, and what
+    is refused (:func:`formats_table`)."""
+
+    file: str
+    how: str
+    checked: str
+    refused: str
+
+
 @dataclass(frozen=True)
 class Reader:
     """A row of the table.
@@ -95,6 +105,9 @@ class Reader:
         load: the model in such a file; raises UserError for one that is damaged or cannot be expressed.
         rank: readers are asked in its order, and those of one rank in the order in which they came.
         seeds: whether such a file has models of several seeds.
+        weights: (file, its task or None, what else was asked) -> the config and the effective weights of a file that
+            does not say its task; None for readers of files that do.
+        formats: what documentation says of it.
     """
 
     name: str
@@ -103,6 +116,8 @@ class Reader:
     load: Callable[[File, Asked], ArithmeticTransformer]
     rank: int = 2
     seeds: bool = False
+    weights: Callable[[File, Any, Asked], tuple[Any, Any]] | None = None
+    formats: tuple[Format, ...] = ()
 
 
 #: The table.
@@ -114,6 +129,13 @@ def register(*readers: Reader) -> None:
     for reader in readers:
         READERS[:] = [other for other in READERS if other.name != reader.name]
         insort(READERS, reader, key=lambda row: row.rank)
+
+
+def formats_table(readers: Sequence[Reader] = READERS, more: Sequence[Format] = ()) -> str:
+    """The formats of readers as a table in Markdown, what other programs write first."""
+    rows = [row for reader in sorted(readers, key=lambda each: -min(each.rank, 3)) for row in reader.formats]
+    lines = ["| file | how it is read | what is checked | what is refused |", "| --- | --- | --- | --- |"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in (*rows, *more))])
 
 
 def reader_of(file: File, readers: Sequence[Reader] = READERS) -> Reader | None:

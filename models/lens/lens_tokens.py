@@ -30,7 +30,7 @@ class TokenMethods:
         """Token ids [batch, pos], checked, from ids (a tensor, array or list), from problems (text, a tuple such as
         ``(57, 48)``, or a list of either), or from the tokens' text, as :meth:`to_string` writes it.
 
-        Text that is a problem is that problem, encoded with its answer.
+        Text that is a problem is that problem, encoded with its answer; text that has an answer is as long as it is.
 
         Raises:
             UserError: ids outside the vocabulary or not integers, too many axes or positions, or neither a problem nor
@@ -40,7 +40,9 @@ class TokenMethods:
             input = [input]
         if isinstance(input, list) and input and isinstance(input[0], (str, tuple)):
             try:
-                input = self.task.for_problems(input).encode(input)
+                task = self.task.for_problems(input)
+                whole = self._with_answers(input, task.encode_prompt(input))
+                input = task.encode(input) if whole is None else whole
             except UserError:
                 # A sequence's own text begins with its BOS; any other text is an invalid problem, not tokens.
                 starts = SPECIAL if self.task.shape else ""
@@ -60,6 +62,14 @@ class TokenMethods:
         self._check_ids(tokens)
         return tokens
 
+    def _with_answers(self, input: list[Any], prompts: Tensor) -> Tensor | None:
+        """The tokens of texts that go on behind their prompts; None for other input."""
+        found = [self._spelt(text) for text in input]
+        if any(ids is None or ids[: prompts.shape[1]] != row for ids, row in zip(found, prompts.tolist(), strict=True)):
+            return None
+        lengths = {len(ids) for ids in found if ids is not None}
+        return torch.tensor(found) if len(lengths) == 1 and min(lengths) > prompts.shape[1] else None
+
     def _spelt(self, text: Any) -> list[int] | None:
         """The tokens whose texts, one after the other, are ``text``, the longest first; None if there are none."""
         ids: list[int] = []
@@ -68,7 +78,7 @@ class TokenMethods:
             if token is None:
                 return None
             ids.append(self._by_length[token])
-            text = text[len(token) :]
+            text = text[len(token) :].removeprefix(self.task.separator)
         return ids or None
 
     @cached_property

@@ -1,5 +1,5 @@
 """Intermediate values of arithmetic column by column, by the name of a family: addition, subtraction, complement (a
-difference in ten's complement), comparison.
+difference in ten's complement), multiplication, comparison, max.
 
 A family computes them from the operands' digits [n, column] (units first), all in as many columns as the answer has.
 """
@@ -71,6 +71,28 @@ def _comparison(digits: Sequence[DigitRows], base: int) -> Variables:
     }
 
 
+def _max(digits: Sequence[DigitRows], base: int) -> Variables:
+    """The variables of comparison. s: the digits of the larger number."""
+    found = _comparison(digits, base)
+    return found | {"s": torch.where(found["order"][:, -1:] < 0, found["b"], found["a"])}
+
+
+def _multiplication(digits: Sequence[DigitRows], base: int) -> Variables:
+    """a, b: digits. digit_sum: the sum of the products of digits that belong into a column. carry_in, carry_out: what
+    comes into it and goes on, which may pass 1. s: answer digit. chain: of the carry into a column, how many columns
+    before it have sent one on without a break."""
+    a, b = digits
+    columns = range(a.shape[1])
+    total = torch.stack(
+        [sum((a[:, i] * b[:, k - i] for i in range(k + 1)), torch.zeros_like(a[:, 0])) for k in columns], 1
+    )
+    found, chain = signals(total, base), [torch.zeros_like(a[:, 0])]
+    for column in columns:
+        chain.append(torch.where(found["carry_out"][:, column] > 0, chain[-1] + 1, 0))
+    named = {name: found[name] for name in ("digit_sum", "carry_in", "carry_out", "s")}
+    return {"a": a, "b": b} | named | {"chain": torch.stack(chain[:-1], 1)}
+
+
 def _spelt(found: Variables, answers: Int[Tensor, " n"], base: int) -> bool:
     """Whether the digits ``s`` are those of the answers and, where there is a sign, ``negative`` is theirs."""
     powers = base ** torch.arange(found["s"].shape[1])
@@ -93,13 +115,17 @@ class ColumnFamily:
     operands: int | None  # how many it takes; None: two or more
     explains: Callable[[Variables, Tensor, int], bool]
     complement: bool = False
+    as_wide_as_answer: bool = False  # whether there are as many columns as the answer has, and no more
+    hard: bool = True  # whether hard problems of addition are hard here, too
 
 
 FAMILIES: Mapping[str, ColumnFamily] = {
-    "addition": ColumnFamily(_addition, None, _spelt),
+    "addition": ColumnFamily(_addition, None, _spelt, as_wide_as_answer=True),
     "subtraction": ColumnFamily(_subtraction, 2, _spelt, complement=True),
     "complement": ColumnFamily(_complement, 2, _spelt, complement=True),
+    "multiplication": ColumnFamily(_multiplication, 2, _spelt, as_wide_as_answer=True, hard=False),
     "comparison": ColumnFamily(_comparison, 2, _ordered, complement=True),
+    "max": ColumnFamily(_max, 2, _spelt, complement=True),
 }
 
 

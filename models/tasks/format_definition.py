@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import torch
 
 from models.errors import UserError
-from models.tasks.answer_functions import AnswerFunction
+from models.tasks.answer_functions import AnswerFunction, SeveralAnswers, answers_of
 from models.tasks.base import Task
-from models.tasks.formats import NumberField, literal_tokens
+from models.tasks.formats import WITHIN, NumberField, literal_tokens, whole_numbers_of, with_pieces
 
 EXACT = 2**53  # digits are split in float64, which is exact below
+LARGEST = 2**62  # of the digits of all numbers of an answer together
 SIGNS = "+-"
 
 
@@ -21,12 +24,18 @@ class FormatDefinition(Task):
 
     format: str
     base: int
+    #: The answer as one number; of several numbers, all their digits.
+    answer_field: NumberField
+    #: Its numbers, one for each function.
+    answer_numbers: tuple[NumberField, ...]
+    #: What gives it, for each operator or the only one.
+    functions: tuple[AnswerFunction | SeveralAnswers, ...]
 
     def _read_answer(self, parts: Sequence[NumberField | str], answer: Any) -> None:
-        fields = [part for part in parts if isinstance(part, NumberField)]
+        fields = whole_numbers_of(parts)
         self.operators: tuple[str, ...] = tuple(answer) if isinstance(answer, Mapping) else ()
-        functions = tuple(answer.values()) if isinstance(answer, Mapping) else (answer,)
-        if not functions:
+        given = [answers_of(each) for each in (answer.values() if isinstance(answer, Mapping) else (answer,))]
+        if not given:
             raise UserError("answer needs a function, or one for each operator.")
         op = next((field for field in fields if field.name == "op"), None) if self.operators else None
         if self.operators and (op is None or not op.one_token):
@@ -34,35 +43,114 @@ class FormatDefinition(Task):
                 f"Answers by operator ({', '.join(self.operators)}) need a field {{op}} in {self.format!r}."
             )
         numbers = [field for field in fields if field is not op]
+        if len(given[0]) > 1:
+            self._read_several(numbers, given)
+        else:
+            parts, numbers = self._read_one(parts, numbers, [only for (only, *_) in given])
+        names = [field.name for field in self.answer_numbers]
+        self.parts = tuple(parts)
+        self.answer_pieces = [part for part in self.parts if isinstance(part, NumberField) and part.name in names]
+        self.numbers_fields = tuple(numbers[: len(numbers) - len(names)])
+        self.fields = tuple(field for field in fields if field is op or field in self.numbers_fields)
+        first = self.parts.index(self.answer_pieces[0])
+        if any(isinstance(part, NumberField) and part.name not in names for part in self.parts[first:]):
+            raise UserError(f"The answer {self.answer_field.name!r} must be the last field of {self.format!r}.")
+        if any(field.signed for field in (*self.numbers_fields, *self.answer_numbers[1:])):
+            raise UserError(f"Only the answer of {self.format!r} can have a sign.")
+        for field in (*self.numbers_fields, *self.answer_numbers):
+            if self.base**field.width > EXACT:
+                raise UserError(f"The field {field.name!r} of {field.width} digits in base {self.base} passes 2^53.")
+        if self.base**self.answer_field.width > LARGEST:
+            raise UserError(f"The numbers of the answer of {self.format!r} have too many digits together (2^62).")
+
+    def _read_one(
+        self, parts: Sequence[NumberField | str], numbers: list[NumberField], functions: Sequence[Any]
+    ) -> tuple[Sequence[NumberField | str], list[NumberField]]:
+        """Take the answer of one function (per operator): the last field, a number in several fields, or none of the
+        format's, as it follows. Returns the parts and their numbers with that field."""
         self.functions = tuple(self._function(function, [field.name for field in numbers]) for function in functions)
         count = self.functions[0].arguments
         if not count:
             raise UserError(f"The answer of {self.format!r} is a function of its fields, and it names none.")
+        if 0 < count < len(numbers) - 1:
+            parts = self._joined(parts, [field.name for field in numbers[count:]])
+            numbers = [field for field in whole_numbers_of(parts) if field.name != "op" or not self.operators]
         if any(function.arguments != count for function in self.functions) or len(numbers) not in (count, count + 1):
             raise UserError(
                 f"The answer is a function of {count} numbers, and {self.format!r} has the fields "
-                f"{', '.join(field.name for field in numbers)}: the operands, and the answer last or not at all."
+                f"{', '.join(field.name for field in numbers)}: the operands, and the answer last or not at all. For "
+                "an answer of several numbers give one function for each, as in 'a // b, a % b'."
             )
         follows = len(numbers) == count
-        if follows and any(field.name == "answer" for field in fields):
+        if follows and any(field.name == "answer" for field in numbers):
             raise UserError(f"The answer follows {self.format!r}, where a field is named 'answer' already.")
         operands = [field.name for field in numbers[:count]]
         if outside := [name for function in self.functions for name in function.chosen if name not in operands]:
             raise UserError(
                 f"The answer reads {outside[0]!r}, the last field of {self.format!r}: the answer must come last."
             )
-        self.answer_field = NumberField("answer", one_token=True) if follows else numbers[-1]
-        self.parts = (*parts, self.answer_field) if follows else tuple(parts)
-        self.numbers_fields = tuple(numbers[:count])
-        self.fields = tuple(field for field in fields if field is not self.answer_field)
-        after = self.parts[self.parts.index(self.answer_field) + 1 :]
-        if any(isinstance(part, NumberField) for part in after):
-            raise UserError(f"The answer {self.answer_field.name!r} must be the last field of {self.format!r}.")
-        if any(field.signed for field in self.numbers_fields):
-            raise UserError(f"Only the answer of {self.format!r} can have a sign.")
-        for field in (*self.numbers_fields, self.answer_field):
-            if self.base**field.width > EXACT:
-                raise UserError(f"The field {field.name!r} of {field.width} digits in base {self.base} passes 2^53.")
+        if follows:
+            own = NumberField("answer", one_token=True)
+            parts, numbers = (*parts, own), [*numbers, own]
+        self.answer_field = numbers[-1]
+        self.answer_numbers = (self.answer_field,)
+        return parts, numbers
+
+    def _joined(self, parts: Sequence[NumberField | str], names: Sequence[str]) -> Sequence[NumberField | str]:
+        """The parts with the last fields as the pieces of one number, where only punctuation stands between them."""
+        first = next(i for i, part in enumerate(parts) if isinstance(part, NumberField) and part.name == names[0])
+        last = next(i for i, part in enumerate(parts) if isinstance(part, NumberField) and part.name == names[-1])
+        if not all(isinstance(part, NumberField) or {*part} <= WITHIN for part in parts[first : last + 1]):
+            return parts
+        renamed = [replace(part, name=names[0]) if isinstance(part, NumberField) else part for part in parts[first:]]
+        return with_pieces([*parts[:first], *renamed], self.format)
+
+    def _read_several(self, numbers: list[NumberField], given: Sequence[tuple[Any, ...]]) -> None:
+        """Take the last fields as the answer, one for each function; their digits together are ``answer_field``'s."""
+        n = len(given[0])
+        if any(len(functions) != n for functions in given) or len(numbers) <= n:
+            raise UserError(
+                f"The answer is {n} numbers, and {self.format!r} has the fields "
+                f"{', '.join(field.name for field in numbers)}: the operands, and one last field for each number."
+            )
+        self.answer_numbers = tuple(numbers[-n:])
+        operands, limits = [each.name for each in numbers[:-n]], [self.base**each.width for each in numbers[-n:]]
+        self.functions = tuple(SeveralAnswers(functions, operands, limits) for functions in given)
+        unread = [name for name in operands if not any(name in function.chosen for function in self.functions)]
+        if unread:
+            raise UserError(f"No number of the answer of {self.format!r} is a function of its field {unread[0]!r}.")
+        width = sum(field.width for field in self.answer_numbers)
+        self.answer_field = NumberField(" ".join(field.name for field in self.answer_numbers), width)
+
+    @cached_property
+    def answer_layout(self) -> tuple[int | str, ...]:
+        """What the answer writes after its sign: the columns of its digits, from the units of the last number on, and
+        the literal tokens between them."""
+        found: list[int | str] = []
+        for part in self._answer_parts:
+            if isinstance(part, str):
+                found += self._literals[part]
+            else:
+                found += [self._offsets[part.name] + column for column in part.columns]
+        return tuple(found)
+
+    @cached_property
+    def _answer_parts(self) -> Sequence[NumberField | str]:
+        """The pieces of the answer, and what stands between them."""
+        first, last = (self.parts.index(self.answer_pieces[end]) for end in (0, -1))
+        return self.parts[first : last + 1]
+
+    @cached_property
+    def _offsets(self) -> dict[str, int]:
+        """By the name of each number of the answer, the column of its units."""
+        widths = [field.width for field in self.answer_numbers]
+        return {field.name: sum(widths[i + 1 :]) for i, field in enumerate(self.answer_numbers)}
+
+    @cached_property
+    def in_pieces(self) -> bool:
+        """Whether a number is written in several pieces, or the answer has several numbers."""
+        whole = (*self.fields, self.answer_field)
+        return any(isinstance(part, NumberField) and part not in whole for part in self.parts)
 
     def _function(self, function: Any, names: Sequence[str] = ()) -> AnswerFunction:
         return AnswerFunction(function, names or [field.name for field in self.fields])
@@ -100,10 +188,19 @@ def _values(given: Any) -> tuple[Any, ...]:
     return tuple(given.values()) if isinstance(given, Mapping) else (given,)
 
 
+def _joint(answer: Any) -> Any:
+    """The answer as one text where it is a list of texts."""
+    listed = isinstance(answer, (list, tuple)) and all(isinstance(text, str) for text in answer)
+    return ", ".join(answer) if listed else answer
+
+
 def as_json(*arguments: Any) -> dict[str, Any] | None:
     """The arguments of a formatted task by name, as JSON; None if one of them is Python code."""
     names = ("format", "answer", "base", "vocabulary", "where", "variables", "held_out", "seed", "name")
     given = dict(zip(names, arguments, strict=True))
+    answer = given["answer"]
+    by = {operator: _joint(each) for operator, each in answer.items()} if isinstance(answer, Mapping) else {}
+    given["answer"] = by or _joint(answer)
     texts = (*_values(given["where"] or ""), *_values(given["answer"]), *_values(given["variables"] or ""))
     if not all(isinstance(text, str) for text in texts):
         return None

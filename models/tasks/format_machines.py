@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from models.tasks.affine_cases import Cases, Condition, NotDecided
+from models.tasks.affine_cases import Affine, Cases, Condition, NotDecided
 from models.tasks.answer_functions import AnswerFunction, RulesByOperator
 from models.tasks.column_machines import Cell, Choice, ColumnGraph, Written, choices_of
 from models.tasks.expressions import Expression
@@ -14,13 +14,15 @@ from models.tasks.format_definition import SIGNS
 from models.tasks.formatted_task import FormattedTask
 from models.tasks.machine import Machine
 
+MOST_TOGETHER = 256  # cases of several numbers; each makes a state larger
+
 
 @dataclass(frozen=True)
 class FormatLayout:
     """Where a format puts the tokens of a problem, as its class writes them."""
 
     cells: tuple[Cell, ...]
-    written: Written
+    written: tuple[Written, ...]
     fixed: Mapping[int, int]
 
     @classmethod
@@ -28,14 +30,15 @@ class FormatLayout:
         cells: list[Cell] = []
         fixed: dict[int, int] = {}
         digits, place = tuple(task.digit_tokens), 0
-        for part in task.parts[: task.parts.index(task.answer_field)]:
+        names = [field.name for field in task.numbers_fields]
+        for part in task.parts[: task.parts.index(task.answer_pieces[0])]:
             if isinstance(part, str):
                 found = task.literal_ids(part)
                 fixed.update(enumerate(found, place))
                 place += len(found)
-            elif part in task.numbers_fields:
+            elif part.name in names:
+                at = [field.name for field in task.fields].index(part.name)
                 for column in part.columns:
-                    at = task.fields.index(part)
                     cells.append(Cell(part.name, column, digits, place, at, task.base**column))
                     place += 1
             else:
@@ -45,14 +48,23 @@ class FormatLayout:
         field, n = task.answer_field, len(task.query_positions)
         # a target is also fed back, but for the last one
         slots = [(task.input_length + i, *([place + i] if i < n - 1 else [])) for i in range(n)]
-        for at, token in zip(slots[field.n_tokens :], task.ending_ids, strict=True):
-            fixed.update(dict.fromkeys(at, token))
-        of_column = dict(zip(field.columns, slots[field.signed :], strict=False))
-        places = tuple(of_column[column] for column in range(field.width))
-        if not field.signed:
-            return cls(tuple(cells), Written(places, digits), fixed)
-        plus, minus = (task.ids[sign] for sign in SIGNS)
-        return cls(tuple(cells), Written(places, digits, slots[0], (plus, minus)), fixed)
+        of_column = {}
+        for at, each in zip(slots[field.signed :], [*task.answer_layout, *task.ending_ids], strict=True):
+            if isinstance(each, str):
+                fixed.update(dict.fromkeys(at, task.ids[each]))
+            elif len(of_column) < field.width:
+                of_column[each] = at
+            else:
+                fixed.update(dict.fromkeys(at, each))
+        written, low = [], 0
+        for number in reversed(task.answer_numbers):
+            places = tuple(of_column[low + column] for column in range(number.width))
+            written.insert(0, Written(places, digits))
+            low += number.width
+        if field.signed:
+            plus, minus = (task.ids[sign] for sign in SIGNS)
+            written[0] = replace(written[0], sign=slots[0], signs=(plus, minus))
+        return cls(tuple(cells), tuple(written), fixed)
 
 
 def machine_of_format(task: FormattedTask, answers: Sequence[str | Expression] | None = None) -> Machine:
@@ -64,18 +76,34 @@ def machine_of_format(task: FormattedTask, answers: Sequence[str | Expression] |
     layout = FormatLayout.of(task)
     limits = {field.name: task.base**field.width for field in task.numbers_fields}
     known = Cases(limits, task.base)
-    given = [function.function for function in task.functions] if answers is None else answers
+    given = [[part.function for part in function.parts] for function in task.functions]
+    given = given if answers is None else [[answer] for answer in answers]
     choices: list[Choice] = []
     for operator, answer in enumerate(given):
         under = _allowed(task, operator, known)
-        tree = _expression(answer, "its answer").tree
-        choices += [
-            choice
-            for conditions in under
-            for choice in choices_of(known.of(tree, conditions), task.answer_field.signed, known, operator)
-        ]
-    graph = ColumnGraph(layout.cells, [layout.written], choices, task.base)
+        trees = [_expression(each, "its answer").tree for each in answer]
+        for conditions in under:
+            if len(trees) > 1:
+                for found, values in _joint(trees, conditions, known):
+                    choices.append(Choice(found, values, False, operator))
+                    if len(choices) > MOST_TOGETHER:
+                        raise NotDecided("its numbers have too many pieces together")
+            else:
+                choices += choices_of(known.of(trees[0], conditions), task.answer_field.signed, known, operator)
+    graph = ColumnGraph(layout.cells, layout.written, choices, task.base)
     return graph.machine(layout.fixed, state_name(choices), task.input_length, len(task.query_positions))
+
+
+def _joint(
+    trees: Sequence[ast.expr], under: frozenset[Condition], known: Cases
+) -> Iterator[tuple[frozenset[Condition], tuple[Affine, ...]]]:
+    """Yield the cases of several numbers: what each is, where all conditions hold."""
+    if not trees:
+        yield under, ()
+        return
+    for case in known.of(trees[0], under):
+        for conditions, values in _joint(trees[1:], case.conditions, known):
+            yield conditions, (case.value, *values)
 
 
 def _allowed(task: FormattedTask, operator: int, known: Cases) -> list[frozenset[Condition]]:

@@ -24,12 +24,12 @@ class FormatTokens(FormatDefinition):
 
     @cached_property
     def _prompt_parts(self) -> Sequence[NumberField | str]:
-        return self.parts[: self.parts.index(self.answer_field)]
+        return self.parts[: self.parts.index(self.answer_pieces[0])]
 
     @cached_property
     def _ending(self) -> list[str]:
         """The literal tokens after the answer, which are predicted too."""
-        after = self.parts[self.parts.index(self.answer_field) + 1 :]
+        after = self.parts[self.parts.index(self.answer_pieces[-1]) + 1 :]
         return [token for part in after if isinstance(part, str) for token in self._literals[part]]
 
     @property
@@ -39,12 +39,12 @@ class FormatTokens(FormatDefinition):
 
     @cached_property
     def delimiters(self) -> Sequence[Sequence[int]]:
-        """The tokens before each operand, before the answer, and after it."""
+        """The tokens before each operand, before the answer, and after it; pieces of numbers count as numbers."""
         written: list[tuple[int, ...]] = [()]
         for part in self.parts:
             if isinstance(part, str):
                 written[-1] += tuple(self.literal_ids(part))
-            elif part in self.numbers_fields or part is self.answer_field:
+            elif part.name != self._operator_name:
                 written.append(())
         return tuple(written)
 
@@ -76,16 +76,31 @@ class FormatTokens(FormatDefinition):
         for part in self._prompt_parts:
             if isinstance(part, str):
                 prompt += [Role("delimiter", token) for token in self._literals[part]]
-            elif part in self.numbers_fields:
-                index = self.numbers_fields.index(part)
+            elif part.name != self._operator_name:
+                index = self._number_names.index(part.name)
                 labels = [part.name if part.one_token else f"{part.name}{column}" for column in part.columns]
                 prompt += [Role("operand", *each, index) for each in zip(labels, part.columns, strict=True)]
             else:
                 prompt.append(Role("operator", part.name))
-        field = self.answer_field
-        answer = [Role("sign", "+-")] if field.signed else []
-        answer += [Role("answer", "s" if field.one_token else f"s{column}", column) for column in field.columns]
+        answer = [Role("sign", "+-")] if self.answer_field.signed else []
+        answer += [self._answer_role(each) for each in self.answer_layout]
         return prompt, answer + [Role("eos", token.strip("<>")) for token in self._ending]
+
+    def _answer_role(self, written: int | str) -> Role:
+        """The role of a digit of the answer, whose column counts from the units of its own number, or of a literal."""
+        if isinstance(written, str):
+            return Role("delimiter", written)
+        name, offset = next(each for each in self._offsets.items() if each[1] <= written)
+        label = name if len(self.answer_numbers) > 1 else "s"
+        return Role("answer", label if self.answer_field.one_token else f"{label}{written - offset}", written - offset)
+
+    @cached_property
+    def _number_names(self) -> list[str]:
+        return [field.name for field in self.numbers_fields]
+
+    @cached_property
+    def _operator_name(self) -> str | None:
+        return self.fields[self._operator].name if self.operators else None
 
     @cached_property
     def roles(self) -> Sequence[Role]:
@@ -110,7 +125,9 @@ class FormatTokens(FormatDefinition):
     def _digits(
         self, numbers: Int[Tensor, " n"], field: NumberField, dtype: torch.dtype
     ) -> Integer[Tensor, "column n"]:
-        """The tokens of a field's digits, in the order in which they are written."""
+        """The tokens of the digits of a field, or of a piece of a number, in the order in which they are written."""
+        if field.lowest:
+            numbers = numbers // self.base**field.lowest
         rows = digit_rows(numbers, field.width, self.base).to(dtype)
         rows = rows if field.reversed else rows.flip(0)
         return rows if self._digits_are_ids else self._digit_ids.to(numbers.device, dtype)[rows.long()]
@@ -123,11 +140,11 @@ class FormatTokens(FormatDefinition):
         for part in self._prompt_parts:
             if isinstance(part, str):
                 rows.append(self._constant(self._literals[part], len(found), dtype, found.device))
-            elif part in self.numbers_fields:
-                rows.append(self._digits(found[:, self.fields.index(part)], part, dtype))
+            elif part.name != self._operator_name:
+                rows.append(self._digits(found[:, self._field_names.index(part.name)], part, dtype))
             else:
                 chosen = torch.tensor([self.ids[text] for text in self.operators], dtype=dtype, device=found.device)
-                rows.append(chosen[found[:, self.fields.index(part)]][None])
+                rows.append(chosen[found[:, self._operator]][None])
         return torch.cat(rows)
 
     def _answers(self, found: Int[Tensor, "n field"]) -> Int[Tensor, " n"]:
@@ -143,6 +160,8 @@ class FormatTokens(FormatDefinition):
         if outside.any():
             wrong = self.problem_text(found[outside][0].tolist())
             fits = f"{-limit + 1 if field.signed else 0} to {limit - 1}"
+            if len(self.answer_numbers) > 1:
+                raise UserError(f"A number of the answer of {wrong!r} does not fit its field, {field.name}.")
             raise UserError(
                 f"The answer of {wrong!r} is {answers[outside][0].item()}, and the field {field.name!r} takes {fits}."
             )
@@ -157,6 +176,10 @@ class FormatTokens(FormatDefinition):
         """Which field is the operator, of a task that has one."""
         return next(i for i, field in enumerate(self.fields) if field not in self.numbers_fields)
 
+    @cached_property
+    def _field_names(self) -> list[str]:
+        return [field.name for field in self.fields]
+
     def _operands(self, found: Int[Tensor, "n field"]) -> Int[Tensor, "n operand"]:
         return found[:, [self.fields.index(field) for field in self.numbers_fields]]
 
@@ -165,7 +188,20 @@ class FormatTokens(FormatDefinition):
         signs = torch.tensor([self.ids.get(sign, 0) for sign in SIGNS], dtype=dtype, device=found.device)
         sign = [signs[(answers < 0).long()][None]] if field.signed else []
         ending = self._constant(self._ending, len(found), dtype, found.device)
-        return torch.cat((*sign, self._digits(answers.abs(), field, dtype), ending))
+        if not self.in_pieces:
+            return torch.cat((*sign, self._digits(answers.abs(), field, dtype), ending))
+        written, left = [], answers.abs()
+        for part in self._answer_parts:
+            if isinstance(part, str):
+                written.append(self._constant(self._literals[part], len(found), dtype, found.device))
+            else:
+                number = left // self.base ** self._offsets[part.name] % self.base ** self._width_of[part.name]
+                written.append(self._digits(number, part, dtype))
+        return torch.cat((*sign, *written, ending))
+
+    @cached_property
+    def _width_of(self) -> dict[str, int]:
+        return {field.name: field.width for field in self.answer_numbers}
 
     def _rows(self, found: Int[Tensor, "n field"], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         targets = self._targets(found, dtype)
@@ -186,11 +222,17 @@ class FormatTokens(FormatDefinition):
 
     def decode(self, answer_tokens: Int[Tensor, "n target"]) -> list[int]:
         field, tokens = self.answer_field, torch.as_tensor(answer_tokens)
-        if tokens.shape[-1] < field.n_tokens:
-            raise UserError(f"An answer of {self.name} has {field.n_tokens} tokens, not {tokens.shape[-1]}.")
-        values = self.digit_values(tokens[..., field.signed : field.n_tokens])
-        number = (values * self.base ** torch.tensor(list(field.columns), device=values.device)).sum(-1)
+        length = field.signed + len(self.answer_layout)
+        if tokens.shape[-1] < length:
+            raise UserError(f"An answer of {self.name} has {length} tokens, not {tokens.shape[-1]}.")
+        places = [field.signed + i for i, each in enumerate(self.answer_layout) if not isinstance(each, str)]
+        columns = [each for each in self.answer_layout if not isinstance(each, str)]
+        values = self.digit_values(tokens[..., places])
+        number = (values * self.base ** torch.tensor(columns, device=values.device)).sum(-1)
         good = (values >= 0).all(-1)
+        for i, each in enumerate(self.answer_layout):
+            if isinstance(each, str):  # what stands within the answer is a part of it
+                good = good & (tokens[..., field.signed + i] == self.ids[each])
         if field.signed:
             plus, minus = (self.ids[sign] for sign in SIGNS)
             first = tokens[..., 0]

@@ -3,29 +3,35 @@
 A field ``{name:WIDTH}`` is a number of that many digits, most significant first; ``r`` after the width reverses it
 (units first), and ``+`` before it puts a sign in front, as one more token. ``{name}`` is a number in one token.
 Everything else is literal: each character is a token, and so is a word in angle brackets, such as ``<EOS>``.
+
+A name that comes again goes on with the same number, behind punctuation: ``"{a:1},{a:3}"`` is a number of four digits,
+such as "1,234", and ``"${a:2}.{a:2}"`` one of cents, such as "$16.25".
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from models.errors import UserError
 
 _FIELD = re.compile(r"\{(?P<name>[A-Za-z_]\w*)(:(?P<signed>\+?)(?P<width>[1-9]\d?)(?P<reversed>r?))?\}")
 _WORD = re.compile(r"<[^<>\s]+>|.", re.DOTALL)
+WITHIN = {*",.':_ "}  # what may stand between the digits of one number
 
 
 @dataclass(frozen=True)
 class NumberField:
-    """A number in a format. ``width`` counts digits, without the sign."""
+    """A number in a format, or a piece of one. ``width`` counts digits, without the sign; ``lowest`` is the column
+    (0 is units) of the last digit of a piece, and 0 for a whole number."""
 
     name: str
     width: int = 1
     reversed: bool = False
     signed: bool = False
     one_token: bool = False
+    lowest: int = 0
 
     @property
     def n_tokens(self) -> int:
@@ -34,7 +40,8 @@ class NumberField:
     @property
     def columns(self) -> range:
         """The columns (0 is units) of the digits, in the order in which they are written."""
-        return range(self.width) if self.reversed else range(self.width - 1, -1, -1)
+        up = range(self.lowest, self.lowest + self.width)
+        return up if self.reversed else up[::-1]
 
 
 def parse_format(text: str) -> tuple[NumberField | str, ...]:
@@ -68,12 +75,50 @@ def parse_format(text: str) -> tuple[NumberField | str, ...]:
                     "from 1 to 99."
                 )
         place = place + len(part) if isinstance(part, str) else text.index("}", place) + 1
-    names = [part.name for part in parts if isinstance(part, NumberField)]
-    if not names:
+    if not any(isinstance(part, NumberField) for part in parts):
         raise UserError(f"The format {text!r} has no field; write numbers as {{a:3}} or {{a}}.")
-    if repeated := [name for name in names if names.count(name) > 1]:
-        raise UserError(f"The format {text!r} has two fields named {repeated[0]!r}.")
-    return tuple(part for part in parts if part != "")
+    return with_pieces([part for part in parts if part != ""], text)
+
+
+def with_pieces(parts: Sequence[NumberField | str], text: str) -> tuple[NumberField | str, ...]:
+    """Parts in which fields of one name are the pieces of one number, the highest digits first.
+
+    Raises:
+        UserError: pieces that do not follow each other, or are no runs of digits from the highest on.
+    """
+    found = list(parts)
+    for name in dict.fromkeys(part.name for part in parts if isinstance(part, NumberField)):
+        at = [i for i, part in enumerate(found) if isinstance(part, NumberField) and part.name == name]
+        if len(at) == 1:
+            continue
+        between = found[at[0] + 1 : at[-1]]
+        if any(part.name != name if isinstance(part, NumberField) else not {*part} <= WITHIN for part in between):
+            raise UserError(
+                f"The format {text!r} has two fields named {name!r}. Only the pieces of one number, with nothing but "
+                "such as , . : between them, have the same name."
+            )
+        lowest = 0
+        for i in reversed(at):
+            piece = found[i]
+            assert isinstance(piece, NumberField)
+            if piece.reversed or piece.one_token or (piece.signed and i != at[0]):
+                raise UserError(
+                    f"The number {name!r} of {text!r} has several pieces; they are written with the highest digit "
+                    "first, have widths, and only the first of them may have a sign."
+                )
+            found[i] = replace(piece, lowest=lowest)
+            lowest += piece.width
+    return tuple(found)
+
+
+def whole_numbers_of(parts: Sequence[NumberField | str]) -> list[NumberField]:
+    """The numbers of a format, each once, with all of its digits."""
+    found: dict[str, NumberField] = {}
+    for part in parts:
+        if isinstance(part, NumberField):
+            first = found.get(part.name, replace(part, width=0, lowest=0))
+            found[part.name] = replace(first, width=first.width + part.width)
+    return list(found.values())
 
 
 def literal_tokens(text: str, known: Sequence[str] = ()) -> list[str]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from models.calls.argument_kinds import shown
@@ -16,18 +15,16 @@ from models.calls.arguments import typed
 from models.errors import UserError, known_name
 from models.tasks.affine_cases import NotDecided
 from models.tasks.answer_functions import AnswerFunction, RulesByOperator, rejected
-from models.tasks.base import are_integers, problem_list
 from models.tasks.column_families import FAMILIES, hard_digits, require_operands
 from models.tasks.column_machines import machine_where
 from models.tasks.domain import Domain
 from models.tasks.expressions import Expression
 from models.tasks.format_definition import as_json
-from models.tasks.format_tokens import FormatTokens
-from models.tasks.formats import NumberField, parse_format
+from models.tasks.format_problems import FormatProblems
+from models.tasks.formats import parse_format
 from models.tasks.held_out import LISTED, Draws, HeldOut
 from models.tasks.machine import NoPath
 from models.tasks.places import DELIMITERS, OUTPUT, OWN, PREVIOUS
-from models.tasks.problem_text import ProblemText, bits
 
 #: A name of :data:`FAMILIES`, one for each operator, or functions of digit arrays [n, column] by the variable's name.
 VariablesOf = str | Mapping[str, str] | Mapping[str, Callable[..., Any]]
@@ -37,7 +34,7 @@ LARGEST_BASE = 100_000  # each digit has a token
 LOOKED_AT = 1024  # problems whose answers must fit when a task is made
 
 
-class FormattedTask(FormatTokens):
+class FormattedTask(FormatProblems):
     """A task that a format and a function define; :func:`formatted` makes it and says what the arguments are.
 
     ``problems`` are int64 [n, field], in the order of the format's fields: numbers, and for an operator its index.
@@ -81,8 +78,9 @@ class FormattedTask(FormatTokens):
         limits = {field.name: len(self._values(field)) for field in self.fields}
         rules = self.where.rules.values() if isinstance(self.where, RulesByOperator) else (self.where,)
         for function in (*self.functions, *rules):
-            if function is not None and isinstance(function.function, Expression):
-                function.function.assume(limits)
+            for part in () if function is None else function.parts:
+                if isinstance(part.function, Expression):
+                    part.function.assume(limits)
 
     def _where(self, where: Any) -> AnswerFunction | RulesByOperator | None:
         if not isinstance(where, Mapping):
@@ -149,15 +147,6 @@ class FormattedTask(FormatTokens):
             if not FAMILIES[family].explains(self._of_family(family, problems[at]), answers[at], self.base):
                 raise UserError(f"The variables of {family!r} do not give the answers of {self.format!r}.")
 
-    def _values(self, field: NumberField) -> range:
-        return range(self.base**field.width) if field in self.numbers_fields else range(len(self.operators))
-
-    def allowed(self, problems: Int[Tensor, "n field"]) -> Bool[Tensor, " n"]:
-        """For which problems ``where`` holds."""
-        if self.where is None:
-            return torch.ones(len(problems), dtype=torch.bool, device=problems.device)
-        return self.where.of_columns(problems).bool()
-
     # ---- problems
 
     @cached_property
@@ -196,75 +185,6 @@ class FormattedTask(FormatTokens):
                 continue
         return found
 
-    @cached_property
-    def _reader(self) -> ProblemText:
-        return ProblemText(self.parts, self.answer_field, self.operators, self.base)
-
-    def problem_text(self, numbers: Sequence[int]) -> str:
-        """A problem as text, such as "57+48" or "5 7", in decimal and without padding, but in base 2 as the bits of its
-        fields ("0101^0011"); :meth:`as_problems` reads it."""
-        return self._reader.text(numbers)
-
-    def answer_text(self, answer_tokens: Int[Tensor, "1 target"]) -> str:
-        """The number in decimal, or in base 2 its bits; of a difference in ten's complement also the difference."""
-        number, field = self.decode(answer_tokens)[0], self.answer_field
-        if number == self.no_number:
-            return super().answer_text(answer_tokens)
-        if self.base == 2:
-            return "-" * (number < 0) + bits(abs(number), field.width)
-        size = self.base ** (field.width - 1)
-        if set(self.families) == {"complement"} and size <= number < 2 * size:  # its highest digit is the borrow
-            return f"{number - 2 * size} (written {number})"
-        return str(number)
-
-    @property
-    def problem_form(self) -> dict[str, Any]:
-        """How problems are written, for a reader in another language: the "patterns" of a whole text (a group for each
-        field) and the pieces of :meth:`problem_text`, "written", with None for a field."""
-        return self._reader.form
-
-    def as_problems(self, problems: Any) -> Int[Tensor, "n field"]:
-        if isinstance(problems, np.ndarray) and problems.dtype.kind not in "iufb":
-            problems = problems.tolist()
-        if isinstance(problems, (Tensor, np.ndarray)):
-            found = torch.as_tensor(problems)
-            if not are_integers(found):
-                raise UserError(f"Operands must be integers, not {found.dtype}.")
-            if found.ndim != 2 or found.shape[1] != len(self.fields):
-                raise UserError(f"A tensor of problems has shape [n, {len(self.fields)}], not {list(found.shape)}.")
-            found = found.long()
-        else:
-            such_as = f"a list such as [{self.problem_text([0] * len(self.fields))!r}] or tuples of numbers"
-            rows = [self._row(problem) for problem in problem_list(problems, such_as)]
-            found = torch.tensor(rows, dtype=torch.int64)
-        for i, field in enumerate(self.fields):
-            values = self._values(field)
-            outside = (found[:, i] < 0) | (found[:, i] >= len(values))
-            if outside.any():
-                wrong = found[outside][0, i].item()
-                raise UserError(f"{field.name} must lie in 0..{len(values) - 1}, and {wrong} does not.")
-        if not (inside := self.allowed(found)).all():
-            wrong = self.problem_text(found[~inside][0].tolist())
-            raise UserError(f"{wrong!r} is not a problem of {self.name}: where does not hold for it.")
-        return found
-
-    def _row(self, problem: Any) -> list[int]:
-        if isinstance(problem, str):
-            return self._reader.read(problem)
-        if isinstance(problem, (Tensor, np.ndarray)):
-            problem = problem.tolist()
-        if not isinstance(problem, Iterable) or isinstance(problem, (bytes, Mapping)):
-            raise UserError(f"{shown(problem)} is not a problem; give text or {len(self.fields)} numbers.")
-        row = [self.operators.index(x) if isinstance(x, str) and x in self.operators else x for x in problem]
-        if len(row) != len(self.fields):
-            raise UserError(
-                f"A problem of {self.name} has {len(self.fields)} fields, not {len(row)}: {shown(problem)}."
-            )
-        for number in row:
-            if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or abs(int(number)) >= 2**63:
-                raise UserError(f"Operands must be integers below 2^63, and {shown(number)} is not one.")
-        return [int(number) for number in row]
-
     def sample(self, n: int, generator: torch.Generator) -> Int[Tensor, "n field"]:
         """Problems uniform in the domain; with ``where``, from a list of all if they are few, else by rejection."""
         if self.where is not None and self.domain.combinations <= LISTED:
@@ -284,7 +204,7 @@ class FormattedTask(FormatTokens):
     @property
     def hard_by(self) -> Callable[[Draws], Tensor] | None:
         """As :meth:`uniform_by`, for problems in which carries or borrows travel far; None without a family of them."""
-        if not self.families or len(self.numbers_fields) != 2:
+        if len(self.numbers_fields) != 2 or not any(FAMILIES[family].hard for family in self.families):
             return None
         width = max(field.width for field in self.numbers_fields)
 
@@ -343,9 +263,8 @@ class FormattedTask(FormatTokens):
             shared = [name for name in named[0] if all(name in part for part in named)]
             return {name: torch.cat([part[name] for part in named])[order] for name in shared}
         rows = self._digit_rows(found)
-        powers = self.base ** torch.arange(next(iter(rows.values())).shape[1])
         answers = self._answers(found).abs()
-        values = rows | {"s": answers[:, None] // powers[: self.answer_field.width] % self.base}
+        values = rows | self._answer_digits(answers)
         functions: Any = self.columns_of or {}
         for name, function in functions.items():
             of = torch.as_tensor(function(*rows.values())).long()
@@ -353,6 +272,14 @@ class FormattedTask(FormatTokens):
                 raise UserError(f"The variable {name!r} has {list(of.shape)} values for {len(found)} problems.")
             values[name] = of[:, None] if of.ndim == 1 else of
         return values
+
+    def _answer_digits(self, answers: Int[Tensor, " n"]) -> dict[str, Int[Tensor, "n column"]]:
+        """The digits of the answer, units first: s, or those of each of its numbers by name."""
+        found, digits = {}, answers[:, None] // self.base ** torch.arange(self.answer_field.width) % self.base
+        for field in self.answer_numbers:
+            at = self._offsets[field.name]
+            found[field.name if len(self.answer_numbers) > 1 else "s"] = digits[:, at : at + field.width]
+        return found
 
     def _digit_rows(self, problems: Int[Tensor, "n field"]) -> dict[str, Int[Tensor, "n column"]]:
         """Every operand's digits, units first, in as many columns as the widest field has."""
@@ -371,7 +298,7 @@ class FormattedTask(FormatTokens):
 
     def _of_family(self, family: str, problems: Int[Tensor, "n field"]) -> dict[str, Int[Tensor, "n column"]]:
         rows = list(self._digit_rows(problems).values())
-        width = self.answer_field.width if family == "addition" else rows[0].shape[1]
+        width = self.answer_field.width if FAMILIES[family].as_wide_as_answer else rows[0].shape[1]
         return FAMILIES[family].variables([row[:, :width] for row in rows], self.base)
 
     def relative_roles(self, target: int) -> dict[str, list[int]]:
@@ -417,24 +344,29 @@ def formatted(
         formatted("{a:6}-{b:6}={s:+7}", "a - b", variables="subtraction")
         formatted("{a}{b}=", "(a + b) % 113", base=113)
         formatted("{a:5}{op}{b:5}={s:+6}", {"+": "a + b", "-": "a - b"})
+        formatted("${a:2}.{a:2}+${b:2}.{b:2}=${s:3}.{s:2}", "a + b")
+        formatted("{a:2}/{b:1}={q:2}r{r:1}", "a // b, a % b", where="b > 0")
 
     Args:
         format: ``{name:WIDTH}`` is a number of that many digits, the most significant first; ``r`` after the width
             writes units first, ``+`` before it puts a sign in front. ``{name}`` is a number in one token. All else is
             literal, a token per character or per word in angle brackets. The last field is the answer if ``answer``
             takes one number fewer than there are fields; else the answer is one token that follows. What stands after
-            the answer is predicted too.
+            the answer is predicted too. A number in several pieces repeats its name, as ``{a:1},{a:3}`` for "1,234"
+            (:mod:`models.tasks.formats`).
         answer: a function of int64 tensors [n], whose parameters are matched to fields by name, or else by order; or
             its text (:mod:`models.tasks.expressions`), which a run folder can keep. A mapping gives one for each text
-            that the field ``{op}`` may have.
+            that the field ``{op}`` may have. A list, or text with commas, gives several numbers, each with a last field
+            of its own: a quotient and a rest, or the lines of a scratchpad before the result.
         base: of the digits. A number in one token is one digit.
         vocabulary: the tokens' texts in the order of their numbers, or text -> number (several may share one, and not
             all must be used). By default the digits, the literals in their order, operators and signs.
         where: which problems there are, as a function of the fields or its text ("a >= b"); a mapping gives one for
             some of the operators. By default all.
-        variables: the family of intermediate values, "addition", "subtraction" or "comparison"; a mapping that gives
-            one for each operator; or functions of the operands' digits [n, column] (units first) by the variable's
-            name. With several families, carries and borrows are called ``carry_or_borrow_in`` and ``_out``.
+        variables: the family of intermediate values, "addition", "subtraction", "multiplication", "comparison", "max"
+            or "complement"; a mapping that gives one for each operator; or functions of the operands' digits
+            [n, column] (units first) by the variable's name. With several families, carries and borrows are called
+            ``carry_or_borrow_in`` and ``_out``.
         held_out: the share (below 1) or number of problems that are the test set and never trained on. By default a
             tenth of a domain of up to 4 million problems, else 10,000 drawn ones. For all pairs of ten-digit numbers it
             may also name a fixed test set, "AdderBoard" or "the ten test sets".

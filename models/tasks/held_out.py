@@ -20,6 +20,7 @@ from models.tasks.ten_digits import DIGITS
 LISTED = 2**22  # up to this many combinations of digits, all problems are listed and split
 SHARE, DRAWN = 0.1, 10_000  # what is held out by default: of a listed domain, and of a larger one
 ATTEMPTS = 64  # draws of a training problem before the domain counts as too sparse
+OF_CLASS = 4096  # the same for a problem of a class, which may be one in hundreds
 _ODD = 0x9E3779B97F4A7C15 - (1 << 64)  # as torch's int64 holds it
 
 
@@ -49,10 +50,19 @@ class HeldOut:
 
     The task has, besides its domain, ``uniform_by(draw)`` and ``hard_by(draw)``, which make problems of draws 0, 1,
     ..., and ``allowed(problems)``; ``hard_by`` and ``sample_carry_rich`` are None where no problem is hard.
+
+    With ``class_of``, a function from problems to 0 or 1, training and validation problems have both classes equally
+    often; the test problems are as they come.
     """
 
-    def __init__(self, task: Any, held_out: float | int | str | None, seed: int):
-        self.task, self.seed = task, seed
+    def __init__(
+        self,
+        task: Any,
+        held_out: float | int | str | None,
+        seed: int,
+        class_of: Callable[[Tensor], Tensor] | None = None,
+    ):
+        self.task, self.seed, self.class_of = task, seed, class_of
         self.fixed: FixedTest | None = None
         if isinstance(held_out, str):
             known_name("test set", held_out, FIXED_TESTS)
@@ -129,7 +139,12 @@ class HeldOut:
             pool = pool[: round(share * len(pool))]
             if not len(pool):
                 raise UserError(f"All problems of {self.task.name} are held out, and none is left to train on.")
-            found = pool[(uniform(keys, 0) * len(pool)).long()]
+            if self.class_of is None:
+                found = pool[(uniform(keys, 0) * len(pool)).long()]
+            else:
+                of_class = self._by_class(pool)
+                found = torch.stack([one[(uniform(keys, 0) * len(one)).long()] for one in of_class])
+                found = found[self._wanted(keys), torch.arange(len(keys), device=keys.device)]
         else:
             found = self._drawn(keys, lambda own, k: self.task.uniform_by(lambda i: uniform(own, 64 * k + i)))
         draw = self.task.hard_by
@@ -138,11 +153,31 @@ class HeldOut:
             found = torch.where((uniform(keys, 2**20) < hard)[:, None], heavy, found)
         return found
 
+    def _wanted(self, keys: Int[Tensor, " row"]) -> Int[Tensor, " row"]:
+        """The class of each key's problem, where both are equally frequent."""
+        return (uniform(keys, 2**21) < 0.5).long()
+
+    def _by_class(self, problems: Int[Tensor, "n field"]) -> list[Int[Tensor, "m field"]]:
+        """The problems of each class. Raises UserError if one has none."""
+        assert self.class_of is not None
+        classes = self.class_of(problems)
+        found = [problems[classes == own] for own in (0, 1)]
+        if not all(map(len, found)):
+            raise UserError(f"No problem of {self.task.name} outside its test set has one of its two answers.")
+        return found
+
+    def _balanced(self, pool: Int[Tensor, "n field"], n: int) -> Int[Tensor, "m field"]:
+        """``n`` problems, half of each class; those of a rare class again and again."""
+        by_class = zip(self._by_class(pool), (n - n // 2, n // 2), strict=True)
+        return torch.cat([one[torch.arange(each) % len(one)] for one, each in by_class])
+
     def _drawn(self, keys: Tensor, draw: Callable[[Tensor, int], Tensor]) -> Int[Tensor, "row field"]:
         """``draw(keys, 0)``, in which each row that cannot be trained on is replaced by the first attempt that can."""
         found, left = draw(keys, 0), torch.arange(len(keys), device=keys.device)
-        for attempt in range(1, ATTEMPTS):
+        for attempt in range(1, ATTEMPTS if self.class_of is None else OF_CLASS):
             bad = ~self.task.allowed(found[left]) | self.holds(found[left])
+            if self.class_of is not None:
+                bad |= self.class_of(found[left]) != self._wanted(keys[left])
             if not len(left := left[bad]):
                 return found
             found = found.index_copy(0, left, draw(keys[left], attempt))
@@ -151,7 +186,7 @@ class HeldOut:
     def validation(self, n: int, seed: int) -> Int[Tensor, "n field"]:
         """Problems that are not held out: n - n // 2 uniform, then those with the longest chains among ten times as
         many others. Of a listed domain they are drawn without replacement, and are trained on as well. A fixed test set
-        has validation problems of its own."""
+        has validation problems of its own. With classes, half of the problems are of each."""
         if self.fixed is not None:
             return self.fixed.validation(n, seed)
         generator = torch.Generator().manual_seed(seed)
@@ -167,6 +202,13 @@ class HeldOut:
             hard = self.task.sample_carry_rich
             pool = torch.cat((drawn[:n], hard(10 * n, generator))) if hard is not None else drawn
             pool = pool[~self.holds(pool)]
+            for _ in range(ATTEMPTS):  # a generator of the test set's seed may draw the test problems again
+                if len(pool) >= n:
+                    break
+                drawn = self.task.sample(11 * n, generator)
+                pool = torch.cat((pool, drawn[~self.holds(drawn)]))
+        if self.class_of is not None:
+            return self._balanced(pool, n)
         natural, rest = pool[: n - n // 2], pool[n - n // 2 :]
         hardest_first = self.task.chain_length(rest).argsort(descending=True, stable=True)
         return torch.cat((natural, rest[hardest_first[: n // 2]]))

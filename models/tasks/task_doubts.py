@@ -29,7 +29,10 @@ def doubt(model: Any, task: Task, predict: Predict) -> str:
     if own or task.compared_by == "loss" or _share(model, task, predict) >= 0.5:
         return ""
     if (found := proposal(model, task, predict)) is None:
-        return "The task may not be the model's: it answers less than half of it."
+        return (
+            "The task may not be the model's: it answers less than half of it. models.guess, or interp load, tries "
+            "other formats."
+        )
     said, share = found
     by_that = f"By that it answers {in_percent(share)} of {TRIED} problems."
     return f"The task may not be the model's: {said} {by_that}"

@@ -132,7 +132,7 @@ def _candidates(task: Task) -> Iterator[Callable[[], Machine]]:
     if isinstance(task, TokenFunction) and task.where is None:
         for name in AUTOMATA:
             yield lambda name=name: _of_strings(task, task.named(name))
-    if isinstance(task, FormattedTask) and len(task.functions) == 1:
+    if isinstance(task, FormattedTask) and len(task.functions) == len(task.answer_numbers) == 1:
         names, field = [number.name for number in task.numbers_fields], task.answer_field
         yield lambda: machine_of_format(task)
         texts = [" + ".join(names)]

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from models.calls.argument_kinds import reads, shown
 from models.errors import UserError, unknown_name
+from models.files.python_source import names_an_object, object_in
 from models.tasks.base import Task
-from models.tasks.formatted_task import FormattedTask, formatted
+from models.tasks.formatted_task import formatted
 
 _OPTIONS = ("base", "where", "variables", "vocabulary", "held_out", "seed", "name")
 LONGEST = 10_000  # characters
 _NUMBERS = {"base": int, "seed": int, "held_out": float}
 
 
-def task_of_text(text: str) -> FormattedTask:
-    """The task of a line: a format, an answer, and options as ``name=value``, with semicolons between them.
+def task_of_text(text: str) -> Task:
+    """The task of a line: a format, an answer, and options as ``name=value``, with semicolons between them; or the task
+    that ``FILE.py:NAME`` names, whose file is run.
 
     In place of one answer, ``op NAME = expression`` gives one for each operator: ``op + = a + b; op - = a - b``.
 
     Raises:
-        UserError: no answer, an unknown option, or what :func:`models.tasks.formatted_task.formatted` refuses.
+        UserError: a file without such a task, no answer, an unknown option, or what
+            :func:`models.tasks.formatted_task.formatted` refuses.
     """
     if len(text) > LONGEST:
         raise UserError(f"The text of a task has at most {LONGEST:,} characters, not {len(text):,}.")
+    if names_an_object(text):
+        found = object_in(text)
+        if not isinstance(found, Task):
+            raise UserError(f"{text} is a {type(found).__name__}, not a task of models.tasks.")
+        return found
     format, *rest = [part.strip() for part in text.split(";")]
     answers: dict[str, str] = {}
     options: dict[str, Any] = {}
@@ -48,6 +57,11 @@ def task_of_text(text: str) -> FormattedTask:
 
 
 def _value(name: str, text: str) -> Any:
+    if name == "vocabulary" and text[:1] in ("[", "{") and len(text) > 1 and text.isascii() and text[-1] in "]}":
+        try:  # a list of texts, or texts with their numbers, as JSON; else the characters themselves
+            return json.loads(text)
+        except ValueError:
+            return text
     if name not in _NUMBERS:
         return text
     try:

@@ -44,6 +44,7 @@ class TokenFunction(Task):
         variables: Mapping[str, Callable[[Tensor], Tensor]] | None = None,
         machine: Automaton | str | None = None,
         where: Callable[[Tensor], Any] | None = None,
+        balance: bool = False,
     ):
         inputs = list(vocabulary)
         if len(inputs) < 2 or len({*inputs}) != len(inputs):
@@ -75,9 +76,15 @@ class TokenFunction(Task):
         self.input_length = length + self.n_answers - 1
         self.targets(drawn)
         self.variables(drawn)
-        self.held_out = HeldOut(self, held_out, seed)
+        if balance and (self.n_answers != 1 or len(self.answer_texts) != 2):
+            raise UserError(
+                f"balance=True is for one answer of two values, and {self.name} has {self.n_answers} of "
+                f"{len(self.answer_texts)}."
+            )
+        classes = (lambda problems: self._answered(problems)[:, 0]) if balance else None
+        self.held_out = HeldOut(self, held_out, seed, classes)
         given = {"vocabulary": inputs, "length": length, "answer": answer, "answers": answers and [*answers]}
-        given |= {"held_out": held_out, "seed": seed, "name": name, "machine": machine}
+        given |= {"held_out": held_out, "seed": seed, "name": name, "machine": machine, "balance": balance}
         by_name = isinstance(answer, str) and (machine is None or isinstance(machine, str))
         #: What makes this task again, as JSON; None if a part of it is Python code.
         self.definition: dict[str, Any] | None = (
@@ -180,6 +187,12 @@ class TokenFunction(Task):
         except Exception as error:  # whatever a user's function raises
             said = f"{type(error).__name__}: {error}"
             raise UserError(f"{what} failed on int64 [n, length] ({said}).") from error
+        if given.dtype == torch.bool and given.ndim == 2 and given.shape[1] == len(self.answer_texts) > 1:
+            raise UserError(
+                f"{what} gives a set of allowed tokens, [n, {len(self.answer_texts)}] of true and false. A task has "
+                "one right token at each place: ask whether a string is in the language, as in answer='balanced', or "
+                "of each token by itself whether it is allowed."
+            )
         if given.shape[:1] != (len(found),) or given.ndim > 2 or given.is_floating_point():
             raise UserError(f"{what} must give one whole number per problem, or [n, answer], not {shown(given)}.")
         return given
@@ -245,6 +258,7 @@ def function(
     variables: Any = None,
     machine: Any = None,
     where: Any = None,
+    balance: bool = False,
 ) -> TokenFunction:
     """A task that is any function of token sequences of one length, such as the majority of bits.
 
@@ -265,8 +279,10 @@ def function(
         where: which strings are problems, as a function from int64 tokens [n, length] to [n]. By default all.
         held_out, seed: as :func:`models.tasks.formatted_task.formatted` takes them.
         variables: intermediate values: functions of the tokens to whole numbers [n, column], by name.
+        balance: of a task with two answers, such as a rare "yes": train and validate on both equally often. The test
+            problems are as they come, and a score says what always giving the commoner answer would get.
 
     Raises:
         UserError: a function that fails, or gives something else.
     """
-    return TokenFunction(vocabulary, length, answer, answers, held_out, seed, name, variables, machine, where)
+    return TokenFunction(vocabulary, length, answer, answers, held_out, seed, name, variables, machine, where, balance)

@@ -7,6 +7,7 @@ share of validation problems answered, then the lowest seed. Test problems are n
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -51,11 +52,11 @@ def model_of(name: str, theta: Float[Tensor, " parameter"] | Sequence[float]) ->
     return model
 
 
-def _built(config: dict[str, Any], task: Task | None) -> ArithmeticTransformer:
+def _built(config: dict[str, Any], task: Task | None, folder: Path, trust: bool | str) -> ArithmeticTransformer:
     """The untrained model of a run: from its definition, if it has one, else by its registered name."""
     name, definition = config["model"], config.get("definition")
     if definition is not None:
-        if (model := built_from(definition, name, task)) is not None:
+        if (model := built_from(definition, name, task, folder, trust)) is not None:
             return model
         if name not in registry.names(sweeps=True):
             raise UserError(
@@ -71,7 +72,7 @@ def load_run(file: File, asked: Asked) -> ArithmeticTransformer:
     """The model of a run's folder (the best parameters so far), its checkpoint (the last ones) or a snapshot.
 
     Of what is asked it takes ``seed``, which of the run's seeds (by default the best), and ``task``, the task of a run
-    whose folder does not keep it.
+    whose folder does not keep it, or keeps its Python source, which ``trust`` lets run.
 
     Raises:
         UserError: a run that has saved nothing yet, a seed that it does not have, a damaged file, an unregistered
@@ -90,7 +91,7 @@ def load_run(file: File, asked: Asked) -> ArithmeticTransformer:
     if seed is not None and seed not in seeds:
         raise UserError(f"The run {folder} has the seeds {seeds[0]} to {seeds[-1]}, and not {seed}.")
     row = seeds.index(seed) if seed is not None else best_row(loaded.state["seeds"]) if loaded is not None else 0
-    model = _built(config, task)
+    model = _built(config, task, folder, asked.trust)
     model.run = str(path)
     layout = ParameterLayout(model)
     tensors = loaded.tensors if loaded is not None and path == folder else file.content

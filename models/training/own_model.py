@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import fields
@@ -14,8 +15,9 @@ from models.calls.arguments import typed
 from models.errors import UserError, unknown_name
 from models.registry import ModelSpec
 from models.tasks.base import Task
+from models.tasks.task_text import task_of_text
 from models.training.recipes import Recipe
-from models.training.run_definition import check_fit
+from models.training.run_definition import TaskSource, check_fit
 from models.training.task_problems import TaskProblems
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.config import TransformerConfig
@@ -74,7 +76,7 @@ def own_recipe(task: Task, steps: int, **changes: Any) -> Recipe:
 @typed
 def train(
     model: Any,
-    task: Task | None = None,
+    task: Any = None,
     steps: Count | None = None,
     seeds: int = 8,
     out: str | Path = "runs/mine",
@@ -94,7 +96,9 @@ def train(
     Args:
         model: a :class:`TransformerConfig` (all weights free), a weight map, a model of this package, or the name of a
             registered model, which brings its task and recipe.
-        task: what it is trained on; see :func:`models.tasks.formatted_task.formatted`.
+        task: what it is trained on; see :func:`models.tasks.formatted_task.formatted`. Also a line of text, or
+            ``"FILE.py:NAME"``. The source of that file, or of the script that is run if the task has a name there, is
+            kept in the folder where the task is Python code.
         steps: how many; needed unless the model is registered.
         seeds: how many, from ``first_seed`` on.
         minutes: stop and save after this time; the same call resumes.
@@ -116,11 +120,19 @@ def train(
         )
     if steps is None:
         raise UserError("train needs steps=, the number of training steps.")
+    given, task = task, task_of_text(task) if isinstance(task, str) else task
     name = Path(out).name or "mine"
     name = f"my-{name}" if name in registry.names(sweeps=True) and not registry.is_own(name) else name
     spec, definition = _specified(model, task, name)
     registry.register_own(spec)
-    return train_seeds(
-        name, out, seeds, first_seed, own_recipe(spec.task(), steps, **recipe), device, compile, progress=progress,
-        minutes=minutes, watch=watch, definition=definition,
-    )  # fmt: skip
+    source = TaskSource.of(given if isinstance(given, str) else spec.task()) if definition["task"] is None else None
+    try:
+        return train_seeds(
+            name, out, seeds, first_seed, own_recipe(spec.task(), steps, **recipe), device, compile, progress=progress,
+            minutes=minutes, watch=watch, definition=definition,
+        )  # fmt: skip
+    finally:  # after a run that was stopped, too
+        if source is not None and (Path(out) / "config.json").is_file():
+            source.keep_in(Path(out))
+            if progress:
+                print(f"interp score {out} --task {source}", file=sys.stderr)

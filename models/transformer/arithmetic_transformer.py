@@ -63,6 +63,7 @@ class ArithmeticTransformer(LensContract):
         self.config = cfg = weight_map.config
         self.name_or_path = name
         self.registered = name  # the model that it is one of, with its task; None where the task was given
+        self.load_report = ""  # of a file: what was recognised, left out and could not be checked
         self.run = ""  # the folder of the run that it was loaded from, as the user wrote it
         self.cfg = RuntimeConfig(cfg, self)
         self.weight_shapes = weight_shapes(cfg)

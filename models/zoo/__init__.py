@@ -38,7 +38,7 @@ from models.files.checkpoint import (
     write_json_atomic,
 )
 from models.files.stored_names import CONFIG, ZOO, is_path, not_installed, stored
-from models.importers.readers import FOLDER, Asked, File, Reader, reader_of
+from models.importers.readers import FOLDER, Asked, File, Format, Reader, reader_of
 from models.importers.readers import register as register_reader
 from models.plugins import import_plugins
 from models.transformer.hooked import HookedModel
@@ -140,11 +140,13 @@ def _loaded(name_or_path: str | Path, asked: Asked) -> ArithmeticTransformer:
     if asked.seed is not None and not (reader is not None and reader.seeds):
         raise UserError(f"{name_or_path} is no training run, so that there is no seed to choose.")
     if reader is None:
-        raise _not_read(file)
+        raise not_read(file)
+    if reader.weights is None and reader.rank < 2 and (asked.config is not None or asked.names is not None):
+        raise UserError(f"{name_or_path} is {reader.name}, which says its own config; leave config= and names= out.")
     return reader.load(file, asked)
 
 
-def _not_read(file: File) -> UserError:
+def not_read(file: File) -> UserError:
     """Why no reader takes a file."""
     path = file.path
     if not path.exists():
@@ -178,7 +180,15 @@ def _load_entry(file: File, asked: Asked) -> ArithmeticTransformer:
     return _with_parameters(config["model"], tensors, path / config["weights"])
 
 
-register_reader(Reader("a model of the zoo", (FOLDER, ".safetensors"), _is_entry, _load_entry, rank=0))
+_FORMAT = Format(
+    "this project's entries, runs and snapshots",
+    '`models.load("runs/mine")`; the task is in the file',
+    "hashes, config, parameters",
+    "changed or truncated files",
+)
+register_reader(
+    Reader("a model of the zoo", (FOLDER, ".safetensors"), _is_entry, _load_entry, rank=0, formats=(_FORMAT,))
+)
 
 
 def resolve(name_or_path: str | Path, also: Callable[[], Iterable[str]] = tuple) -> Path:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from models.importers.readers import Asked, File, Reader, register
+from models.importers.readers import Asked, File, Format, Reader, register
 
 if TYPE_CHECKING:
     from models.transformer.arithmetic_transformer import ArithmeticTransformer
@@ -28,4 +28,10 @@ def _submission(file: File, asked: Asked) -> ArithmeticTransformer:
     return load_submission(file.path, trust=asked.trust)
 
 
-register(Reader("a public AdderBoard submission", (".py",), lambda file: True, _submission))
+FORMAT = Format(
+    "public AdderBoard submission (`.py`), in a checkout of this project",
+    '`models.load("submission.py", trust=True)`: it [runs confined](board.md#how-a-file-is-run)',
+    "its logits and its answers to 34 pairs, in that process",
+    "running it without `trust`; unknown architectures; other logits or answers",
+)
+register(Reader("a public AdderBoard submission", (".py",), lambda file: True, _submission, formats=(FORMAT,)))

@@ -73,7 +73,7 @@ def _carry_name(task: Task) -> str | None:
 
 def _form(task: Task) -> dict[str, Any] | None:
     """What encodes any problem of a task whose answers and rules are text; None for any other task."""
-    if type(task) is not FormattedTask or {"encode", "encode_prompt", "targets"} & vars(task).keys():
+    if type(task) is not FormattedTask or task.in_pieces or {"encode", "encode_prompt", "targets"} & vars(task).keys():
         return None
     where = task.where
     rules = where.rules if isinstance(where, RulesByOperator) else {}

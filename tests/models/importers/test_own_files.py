@@ -260,6 +260,127 @@ def test_a_nanogpt_checkpoint_gives_its_logits(bias: bool, prefix: str, tmp_path
     assert_logits(model(tokens), original(tokens)[0], 1e-5)
 
 
+WRAPPED = {
+    "PyTorch Lightning": ("state_dict", "model.", "hyper_parameters"),
+    "accelerate": ("model_state_dict", "module.", "model_args"),
+    "both and compiled": ("state_dict", "model.module._orig_mod.", "hyper_parameters"),
+}
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+@torch.no_grad()
+def test_a_wrapped_nanogpt_gives_its_logits_and_says_what_was_left_out(name: str, tmp_path: Path):
+    original, (key, prefix, args) = NanoGPT().eval(), WRAPPED[name]
+    state = {prefix + name: value for name, value in original.state_dict().items()}
+    torch.save({key: state, args: original.args, "epoch": 5}, tmp_path / "last.ckpt")
+    model = models.load(tmp_path / "last.ckpt", task=TASK)
+    tokens = TASK.encode(["57+48", "999+1"])
+    assert_logits(model(tokens), original(tokens)[0], 1e-5)
+    for said in ("nanoGPT", "2 layers", "left out 2 buffers such as transformer.h.0.attn.bias", "gelu"):
+        assert said in model.load_report
+
+
+@torch.no_grad()
+def lens_logits(w: dict[str, torch.Tensor], tokens: torch.Tensor) -> torch.Tensor:
+    """A HookedTransformer's forward pass from its formulas: pre-norm, LayerNorm, ReLU, learned positions, biases."""
+    norm = lambda x, at: F.layer_norm(x, x.shape[-1:], w[f"{at}.w"], w[f"{at}.b"], 1e-5)  # noqa: E731
+    x, layer = w["embed.W_E"][tokens] + w["pos_embed.W_pos"][: tokens.shape[1]], 0
+    while (at := f"blocks.{layer}") + ".attn.W_Q" in w:
+        y = norm(x, f"{at}.ln1")
+        q, k, v = (
+            torch.einsum("bpd,hde->bhpe", y, w[f"{at}.attn.W_{c}"]) + w[f"{at}.attn.b_{c}"][:, None] for c in "QKV"
+        )
+        z = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + torch.einsum("bhpe,hed->bpd", z, w[f"{at}.attn.W_O"]) + w[f"{at}.attn.b_O"]
+        y = torch.relu(norm(x, f"{at}.ln2") @ w[f"{at}.mlp.W_in"] + w[f"{at}.mlp.b_in"])
+        x, layer = x + y @ w[f"{at}.mlp.W_out"] + w[f"{at}.mlp.b_out"], layer + 1
+    return norm(x, "ln_final") @ w["unembed.W_U"] + w["unembed.b_U"]
+
+
+def lens_state(d: int = 16, h: int = 2, e: int = 8, m: int = 24, n: int = 12, out: int = 12) -> dict[str, torch.Tensor]:
+    shapes: dict[str, tuple[int, ...]] = {
+        "embed.W_E": (D_VOCAB, d), "pos_embed.W_pos": (n, d), "ln_final.w": (d,), "ln_final.b": (d,),
+        "unembed.W_U": (d, out), "unembed.b_U": (out,),
+    }  # fmt: skip
+    for i in range(2):
+        shapes |= {f"blocks.{i}.attn.W_{c}": (h, d, e) for c in "QKV"} | {
+            f"blocks.{i}.attn.b_{c}": (h, e) for c in "QKV"
+        }
+        shapes |= {f"blocks.{i}.attn.W_O": (h, e, d), f"blocks.{i}.attn.b_O": (d,)}
+        shapes |= {f"blocks.{i}.ln{norm}.{kind}": (d,) for norm in (1, 2) for kind in "wb"}
+        shapes |= {f"blocks.{i}.mlp.W_in": (d, m), f"blocks.{i}.mlp.b_in": (m,)}
+        shapes |= {f"blocks.{i}.mlp.W_out": (m, d), f"blocks.{i}.mlp.b_out": (d,)}
+    generator = torch.Generator().manual_seed(0)
+    state = {name: torch.randn(shape, generator=generator) / 3 for name, shape in shapes.items()}
+    return state | {f"blocks.{i}.attn.mask": torch.ones(n, n).tril() for i in range(2)}
+
+
+@pytest.mark.parametrize("prefix", ["", "model."])
+@torch.no_grad()
+def test_a_hooked_transformers_state_dict_gives_the_logits_of_its_formulas(prefix: str, tmp_path: Path):
+    state = lens_state()
+    torch.save({"state_dict": {prefix + name: value for name, value in state.items()}}, tmp_path / "lens.pt")
+    model = models.load(tmp_path / "lens.pt", task=TASK, config={"act_fn": "relu"})
+    tokens = TASK.encode(["57+48", "999+1"])
+    assert_logits(model(tokens), lens_logits(state, tokens), 1e-5)
+    assert model(tokens).shape[-1] == 12 and model.config.d_vocab == D_VOCAB  # fewer logits than tokens
+    assert "attention scores are divided by 2.828" in model.load_report and "eps is 1e-05" in model.load_report
+
+
+@torch.no_grad()
+def test_a_model_starts_at_a_later_position_of_its_table(tmp_path: Path):
+    state = lens_state(n=20)
+    torch.save(state, tmp_path / "lens.pt")
+    tokens = TASK.encode(["57+48"])
+    model = models.load(tmp_path / "lens.pt", task=TASK, config={"act_fn": "relu", "first_position": 5})
+    moved = state | {"pos_embed.W_pos": state["pos_embed.W_pos"][5:]}
+    assert_logits(model(tokens), lens_logits(moved, tokens), 1e-5)
+    assert model.config.n_ctx == 15
+    for config in ({"first_position": 25}, {"n_ctx": 21}, {"first_position": -1}, {"n_ctx": "a"}):
+        with pytest.raises(UserError):
+            models.load(tmp_path / "lens.pt", task=TASK, config={"act_fn": "relu", **config})
+
+
+@torch.no_grad()
+def test_a_context_longer_than_the_config_says_needs_positions_without_a_table(tmp_path: Path):
+    original = saved("Llama, linear", tmp_path / "llama")
+    task = formatted("{a:9}+{b:9}={s:10}" + "<x>" * 60, "a + b")
+    wide = {"vocab_size": D_VOCAB}
+    assert original.config.vocab_size == wide["vocab_size"] and original.config.max_position_embeddings == 64
+    with pytest.raises(UserError, match="positions"):
+        models.load(tmp_path / "llama", task=task)
+    model = models.load(tmp_path / "llama", task=task, config={"n_ctx": 96})
+    tokens = task.encode(["57+48"])
+    assert tokens.shape[1] > 64 and model.config.n_ctx == 96
+    assert_logits(model(tokens), original(tokens).logits, 1e-5)
+    saved("GPT-2", tmp_path / "gpt2")
+    with pytest.raises(UserError, match="never trained"):
+        models.load(tmp_path / "gpt2", task=TASK, config={"n_ctx": 33})
+    with pytest.raises(UserError, match="config of its own"):
+        models.load(tmp_path / "gpt2", task=TASK, config={"act_fn": "relu"})
+
+
+def test_a_file_that_no_reader_takes_is_refused_with_the_nearest_format_and_the_first_tensor(tmp_path: Path):
+    state = lens_state()
+    state["embedding.W_E"] = state.pop("embed.W_E")
+    torch.save(state, tmp_path / "a.pt")
+    with pytest.raises(UserError, match=r"TransformerLens.*embedding.W_E of shape \[20, 16\], perhaps embed.W_E"):
+        models.load(tmp_path / "a.pt", task=TASK)
+    gpt = {name.replace("transformer.", "trunk."): value for name, value in NanoGPT().state_dict().items()}
+    torch.save(gpt, tmp_path / "b.pt")
+    with pytest.raises(UserError, match="nanoGPT.*trunk.wte.weight"):
+        models.load(tmp_path / "b.pt", task=TASK)
+    torch.save({"x": torch.ones(2)}, tmp_path / "c.pt")
+    with pytest.raises(UserError) as refused:
+        models.load(tmp_path / "c.pt", task=TASK)
+    assert "nearest" not in str(refused.value)
+
+
+def test_a_config_is_not_ignored_silently():
+    with pytest.raises(UserError, match="its own config"):
+        models.load(Path(models.zoo.resolve("microadder-57")), config={"act_fn": "relu"})
+
+
 def test_a_file_is_unpickled_once(tmp_path: Path, monkeypatch):
     original, read, load = NanoGPT().eval(), [], torch.load
     torch.save({"model": original.state_dict(), "model_args": original.args}, tmp_path / "ckpt.pt")

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from runpy import run_path
 from typing import Any
 
 import pytest
@@ -127,3 +128,11 @@ except models.UserError as error:
     done = subprocess.run([sys.executable, "-c", said], cwd=tmp_path, env=path, capture_output=True, text=True)
     first, second = done.stdout.splitlines()
     assert first == "() microadder-57" and "nothing that is installed here reads programs" in second
+
+
+def test_the_table_of_formats_is_made_of_the_readers(table: list[Reader]) -> None:
+    import_plugins()
+    made = run_path(str(ROOT / "docs/formats.py"))["table"]()
+    assert made in (ROOT / "docs/read_your_files.md").read_text()
+    assert all(reader.formats for reader in table if reader.rank >= 3)
+    assert len(made.splitlines()) == 2 + 1 + sum(len(reader.formats) for reader in table)

@@ -66,6 +66,44 @@ def test_a_task_in_python_code_has_to_be_given_again(tmp_path: Path):
     assert models.load(tmp_path / "code", task=task).task is task
 
 
+SOURCE = """
+from pathlib import Path
+from models.tasks import formatted
+
+Path(__file__ if "__file__" in globals() else "ran").with_name("was-run").touch()
+task = formatted("{a}{b}=", lambda a, b: (a + b) % 7, base=7)
+"""
+
+
+def test_the_source_of_a_task_in_a_file_is_kept_and_run_only_if_asked_for(tmp_path: Path, monkeypatch: Any):
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "own_task_file.py"
+    file.write_text(SOURCE)
+    run(tmp_path / "kept", task=f"{file}:task")
+    file.write_text(SOURCE.replace("a + b", "a - b"))
+    (tmp_path / "was-run").unlink()
+    with pytest.raises(UserError, match=r"--task .*own_task_file.py:task"):
+        models.load(tmp_path / "kept")
+    assert not (tmp_path / "was-run").exists()
+    model = models.load(tmp_path / "kept", trust=True)
+    assert (tmp_path / "was-run").exists()
+    assert model.task.answers([(3, 6)]).tolist() == [2]  # what the file said when it was trained
+    again = models.load(tmp_path / "kept", task=f"{file}:task")  # a path that was run before
+    assert torch.equal(again.task.targets([(3, 6)]), model.task.targets([(3, 6)]))
+    with pytest.raises(UserError, match="no Python file"):
+        models.load(tmp_path / "kept", task="missing.py:task")
+    (tmp_path / "kept/task_source.json").write_text('{"file": 1}')
+    with pytest.raises(UserError):
+        models.load(tmp_path / "kept", trust=True)
+
+
+def test_what_no_file_makes_is_not_kept(tmp_path: Path):
+    run(tmp_path / "code", task=formatted("{a}{b}=", lambda a, b: (a + b) % 7, base=7))
+    run(tmp_path / "text", task="{a}{b}=; (a + b) % 7; base=7")
+    assert not [*tmp_path.rglob("task_source.json")]
+    assert models.load(tmp_path / "text").task.answers([(3, 6)]).tolist() == [2]
+
+
 def test_a_weight_map_and_a_model_are_trained_as_well(tmp_path: Path):
     run(tmp_path / "map", DenseWeights(CONFIG, biases=False))
     assert "unembed.b_U" not in dict(models.load(tmp_path / "map").weight_map.own())

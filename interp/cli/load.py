@@ -1,0 +1,42 @@
+"""The command that opens a file: what it is, and, without a task, what its task may be."""
+
+from __future__ import annotations
+
+import shlex
+
+from interp.cli.options import Json, Model, one_thread
+from interp.cli.outputs import write_reply
+from interp.cli.own_files import given_config, given_task, load_model, said
+
+
+def load(model: Model, seconds: float = 12.0, json: Json = None) -> None:
+    """Say what a file is, and guess the task of one that does not say it, by trying formats on the model.
+
+    Args:
+        seconds: The time after which no further formats are tried.
+    """
+    import models
+    from interp.core.replies import reply
+    from interp.core.results import Provenance
+    from models.importers.format_guess import TRIED, says_its_task
+
+    if given_task() is not None or says_its_task(model):
+        loaded = load_model(model)
+        sentence = loaded.load_report or f"{model}: {loaded.task!r}."
+        print(sentence, f"Next: interp score {shlex.quote(model)}{said()}", sep="\n")
+        write_reply(json, reply("Loaded", sentence, (), {"task": loaded.task.name}))
+        return
+    one_thread()
+    found = models.guess(model, given_config(), seconds)
+    print(found)
+    config = {**(given_config() or {}), **found.config}
+    flags = f"--task {shlex.quote(found.proposals[0].text)}"
+    if config:
+        flags += " --config " + shlex.quote(",".join(f"{name}={value}" for name, value in config.items()))
+    print(f"Next: interp score {shlex.quote(model)} {flags}")
+    rows = [
+        {"task": each.text, "config": dict(each.config), "correct": each.correct, "n": TRIED}
+        for each in found.proposals
+    ]
+    rests = Provenance(TRIED, None, "problems of each proposal")
+    write_reply(json, reply("FormatGuess", str(found), rows, {"searched": found.searched}, rests))

@@ -1,0 +1,128 @@
+"""Formats that are guessed from a model: the one that it was trained on is found, and an untrained model has none."""
+
+from __future__ import annotations
+
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import models
+from interp.cli.commands import main
+from models.errors import UserError
+from models.importers.format_search import candidates
+from models.tasks.task_text import task_of_text
+from models.weight_maps.dense import DenseWeights
+
+ORDINARY = Path(__file__).parents[3] / "benchmarks/provability/models"
+
+
+def bare(model: Any, path: Path) -> Path:
+    """The state dict of a model, without anything that says what it is; keys are scaled as TransformerLens expects."""
+    weights = {name: value.detach().clone() for name, value in model.all_weights().items()}
+    if model.config.attn_scale is not None:
+        weights["blocks.0.attn.W_Q"] *= sqrt(model.config.d_head) / model.config.attn_scale
+    torch.save(weights, path)
+    return path
+
+
+CASES = {
+    "microadder-57": "{a:10r}+{b:10r}={s:11r}<EOS>",
+    "adder-456": "{a:10}+{b:10}={s:11r}<EOS>",
+    str(ORDINARY / "add-3-highest-first-0"): "{a:3}+{b:3}={s:4}",
+    "modular-multiplication-113": "{a}{b}={s}",
+    str(ORDINARY / "subtract-signed-3-0"): "{a:3}-{b:3}={s:+3r}",
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_format_of_a_bare_state_dict_is_found(name: str, tmp_path: Path):
+    model = models.load(name)
+    found = models.guess(bare(model, tmp_path / "bare.pt"), {"act_fn": model.config.act_fn}, seconds=60)
+    assert found.complete and found.task.format == CASES[name]
+    own, guessed = model.task, found.task
+    problems = own.sample(100, torch.Generator().manual_seed(1))
+    assert torch.equal(own.encode_prompt(problems), guessed.encode_prompt(problems))
+    assert torch.equal(own.targets(problems), guessed.targets(problems))
+    again = task_of_text(found.proposals[0].text)
+    assert torch.equal(again.encode(problems), guessed.encode(problems))
+    assert str(found).startswith("A guess")
+
+
+def test_an_activation_that_is_not_said_is_tried_and_those_that_cannot_be_told_apart_are_shown(tmp_path: Path):
+    path = bare(models.load("adder-456"), tmp_path / "bare.pt")
+    with pytest.raises(UserError, match="act_fn"):
+        models.load(path, task=models.load("adder-456").task)
+    found = models.guess(path, seconds=60)
+    assert found.task.format == CASES["adder-456"] and len(found.tied) >= 1
+    first = [each.config["act_fn"] for each in (found.proposals[0], *found.tied)]
+    assert {"gelu", "gelu_new"} <= {*first} and first[0] in ("gelu", "gelu_new")
+    assert "cannot be told from it" in str(found)
+    assert models.score(models.load(path, task=found.task, config=found.config), [(57, 48)]).correct == 1
+
+
+@pytest.mark.slow
+def test_of_activations_with_equal_answers_the_smallest_loss_comes_first(tmp_path: Path):
+    path = bare(models.load(str(ORDINARY / "add-3-no-norm-relu-0")), tmp_path / "bare.pt")
+    found = models.guess(path, seconds=60)
+    assert found.config == {"act_fn": "relu"} and {"act_fn": "gelu"} in [each.config for each in found.tied]
+
+
+def test_a_model_that_does_something_else_has_no_format(tmp_path: Path):
+    model = models.load(str(ORDINARY / "copy-8-0"))
+    with pytest.raises(UserError, match="Nothing fits"):
+        models.guess(bare(model, tmp_path / "c.pt"), {"act_fn": model.config.act_fn}, seconds=3)
+
+
+def test_an_untrained_model_has_no_format(tmp_path: Path):
+    trained = models.load(str(ORDINARY / "add-3-highest-first-0"))
+    config = trained.config
+    weights = DenseWeights(config)
+    weights.initialise(torch.Generator().manual_seed(0))
+    untrained = models.ArithmeticTransformer(weights, trained.task)
+    with pytest.raises(UserError, match="Nothing fits"):
+        models.guess(bare(untrained, tmp_path / "r.pt"), {"act_fn": config.act_fn}, seconds=3)
+    assert models.guess(trained, seconds=3).proposals  # the control: the same search finds a trained one
+
+
+@pytest.mark.parametrize("d_vocab, n_ctx", [(10, 12), (13, 9), (60, 3), (3, 8)])
+def test_a_candidate_writes_the_tokens_of_its_task(d_vocab: int, n_ctx: int):
+    seen = 0
+    for written in list(candidates(d_vocab, n_ctx))[::29]:
+        try:
+            task = written.task(d_vocab)
+        except UserError:
+            continue
+        rows = torch.as_tensor(written.tokens(16))
+        assert task.input_length == written.input_length in (n_ctx, n_ctx - 1)
+        texts = task.decode(rows[:, written.prompt_length :])
+        values = task.digit_values(rows[:, [i for i, r in enumerate(task.roles) if r.kind == "operand"]])
+        base, n = task.base, max(1, written.n)
+        powers = base ** torch.arange(n)
+        powers = powers if written.up else powers.flip(0)
+        problems = (values.unflatten(1, (2, n)) * powers).sum(2)
+        assert task.answers(problems).tolist() == texts
+        assert torch.equal(task.encode(problems), rows[:, :-1])
+        seen += 1
+    assert seen > 2
+
+
+def test_what_says_its_task_is_not_guessed():
+    with pytest.raises(UserError, match="says its own task"):
+        models.guess(str(ORDINARY / "add-3-highest-first-0"))
+    with pytest.raises(UserError, match="There is no file"):
+        models.guess("./nothing.pt")
+    with pytest.raises(UserError):
+        models.guess(3)
+
+
+def test_the_command_prints_what_to_ask_next(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    path = bare(models.load("modular-addition-59"), tmp_path / "m.pt")
+    assert main(["load", str(path)]) == 0
+    said = capsys.readouterr().out
+    assert "(a + b) % 59" in said and f"interp score {path} --task" in said and "--config act_fn=" in said
+    assert main(["load", str(path), "--task", "{a}{b}=; (a + b) % 59; base=59", "--config", "act_fn=relu"]) == 0
+    assert "--config act_fn=relu" in capsys.readouterr().out
+    assert main(["score", str(path), "--task", "{a}{b}=; (a + b) % 59; base=59", "--config", "act_fn"]) == 2
