@@ -13,8 +13,8 @@ from models.tasks.domain import Domain, NoDomain
 from models.tasks.expressions import Expression
 from models.tasks.formats import NumberField
 from models.tasks.formatted_task import FormattedTask, formatted
-from models.tasks.induction import Induction, induction
 from models.tasks.groups import CyclicGroup, group_of
+from models.tasks.induction import Induction, induction
 from models.tasks.machine import Machine
 from models.tasks.multi_addition import AdditionFormat, MultiOperandAddition
 from models.tasks.multiplication import Multiplication
