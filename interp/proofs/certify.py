@@ -44,6 +44,7 @@ from interp.proofs.verdict import (
     LARGEST_FILE,
     METHODS,
     ArithmeticName,
+    CannotJudge,
     CertifyOptions,
     Method,
     Verdict,
@@ -145,9 +146,12 @@ def certify(
     with time_limit(minutes):
         try:
             asked = CertifyOptions(arithmetic, tolerance, targets)
-            found = (
-                _unproved(model, task, reason, asked, minutes) if method is None else method.certify(model, task, asked)
-            )
+            try:
+                found = None if method is None else method.certify(model, task, asked)
+            except CannotJudge as error:
+                found, reason = None, error.reason
+            if found is None:
+                found = _unproved(model, task, reason, asked, minutes)
         except TimeUp:
             raise UserError(
                 f"{minutes:g} minutes are not enough for a verdict on {model_name(model)}; give more (minutes=),"
@@ -159,6 +163,8 @@ def certify(
 def _unproved(model: HookedModel, task: Task, reason: str, asked: CertifyOptions, minutes: float | None) -> Verdict:
     """What can be said without a proof, for that ``reason``: a search for wrong answers, and a run of all problems
     where the time suffices. Raises UserError as :func:`method_for` does, for what can be neither searched nor run."""
+    if machine_proof.can_judge(model, task):  # though another method was to be quicker
+        return machine_proof.METHOD.certify(model, task, asked)
     require_all_targets(task, asked)
     all_of_them = asked.arithmetic != "interval" and exhaustive.can_run_all(model, task, minutes)
     seconds = search_verdict.SECONDS if minutes is None else min(search_verdict.SECONDS, 15 * minutes)

@@ -11,14 +11,13 @@ import numpy as np
 import torch
 from jaxtyping import Bool
 
-from interp.core.sites import model_name
 from interp.proofs.balls import FLOAT32, LARGEST_WEIGHT, REAL, Arithmetic
 from interp.proofs.branching import MOST_LEAVES, ClassProof, Search, prove
 from interp.proofs.columns import numbers_of_problems
 from interp.proofs.hunting import hunt
 from interp.proofs.one_layer import OneLayerAdder
 from interp.proofs.ratio_attention import read_ratio_attention
-from interp.proofs.verdict import ARITHMETICS, ArithmeticName
+from interp.proofs.verdict import ARITHMETICS, ArithmeticName, CannotJudge
 from interp.proofs.watch import watched
 from models.errors import UserError, unknown_name
 from models.transformer.hooked import HookedModel
@@ -37,7 +36,7 @@ class BranchAndBound:
         obstacle: why no class can be proved in this arithmetic, or None if they can.
 
     Raises:
-        UserError: attention that cannot be read even over the reals.
+        CannotJudge: attention that cannot be read even over the reals.
     """
 
     def __init__(self, adder: OneLayerAdder, arithmetic: Arithmetic):
@@ -46,7 +45,7 @@ class BranchAndBound:
         enclosed = read_ratio_attention(adder, REAL if out_of_range else arithmetic)
         terms = read_ratio_attention(adder, REAL) if enclosed.obstacle is not None and arithmetic.unit else enclosed
         if terms.obstacle is not None:
-            raise UserError(f"The certifier cannot judge {model_name(adder.model)}: {terms.obstacle}.")
+            raise CannotJudge(adder.model, terms.obstacle)
         self.obstacle = (out_of_range or enclosed.obstacle) if arithmetic.unit else None
         self.classes, self.hunted = hunt(adder, terms)
         self.numbers = numbers_of_problems(self.classes)

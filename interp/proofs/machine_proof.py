@@ -107,6 +107,17 @@ def obstacle(model: HookedModel, task: Task) -> str | None:
     return None
 
 
+def can_judge(model: HookedModel, task: Task) -> bool:
+    """Whether the method could judge a model, whatever is left to others."""
+    if reason_of(model) is not None:
+        return False
+    try:
+        machine_of(task)
+    except UserError:
+        return False
+    return True
+
+
 def _of_few_directions(model: HookedModel, task: Task) -> Method | None:
     """The method for adders and subtractors that encloses what heads write in intervals, if it judges this one."""
     methods = (column_adders.METHOD, by_operator.METHOD)

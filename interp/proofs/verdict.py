@@ -190,6 +190,14 @@ class CertifyOptions:
     targets: Targets = "all"
 
 
+class CannotJudge(UserError):
+    """Raised by a method that finds on the way why it cannot judge a model; ``reason`` says it in words."""
+
+    def __init__(self, model: HookedModel, reason: str):
+        super().__init__(f"The certifier cannot judge {model_name(model)}: {reason}.")
+        self.reason = reason
+
+
 @dataclass(frozen=True)
 class Method:
     """One method of judging: a row of the registry.
@@ -197,7 +205,8 @@ class Method:
     Attributes:
         name: the text of ``method`` in a verdict and in its file.
         obstacle: (model, task) -> why the method cannot judge such models and tasks, in words, or None if it can.
-        certify: (model, task, what was asked) -> a verdict. It may be that of another method.
+        certify: (model, task, what was asked) -> a verdict. It may be that of another method. Raises CannotJudge where
+            it finds on the way that it cannot judge the model, so that others are asked.
         finding: a verdict of this method -> its sentence.
         provenance: a verdict of this method -> what it rests on.
         read: a file's fields -> the evidence; raises KeyError, TypeError or ValueError if they do not make one.

@@ -14,6 +14,7 @@ from flint import arb
 import interp
 from interp.proofs import ratio_attention
 from interp.proofs.balls import FLOAT32, REAL, Arithmetic
+from interp.proofs.column_adders import certify_one_layer
 from interp.proofs.columns import all_classes, numbers_of_problems
 from interp.proofs.hunting import attention_of, hunt, least_problems
 from interp.proofs.leaves import Leaves, Query
@@ -21,7 +22,7 @@ from interp.proofs.one_layer import OneLayerAdder, read_adder
 from interp.proofs.ratio_attention import RatioAttention, read_ratio_attention
 from interp.proofs.token_layout import Layout
 from interp.proofs.trials import random_pairs
-from models.errors import UserError
+from interp.proofs.verdict import CannotJudge
 from models.tasks.column_rule import SUMS
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.weight_maps.dense import DenseWeights
@@ -237,12 +238,21 @@ def test_scores_rounded_as_badly_as_allowed_stay_within_the_bounds(name: str, pu
     assert 0.02 < max(shares) <= 1
 
 
-def test_scores_too_far_apart_are_refused_in_one_sentence():
+def too_sharp() -> ArithmeticTransformer:
     def sharpen(weights):
         weights["blocks.0.attn.W_Q"] *= 1e4
 
-    with pytest.raises(UserError, match="attention scores are too far apart"):
-        interp.certify(dense("microadder-133", sharpen), arithmetic="interval")
+    return dense("microadder-133", sharpen)
+
+
+def test_scores_too_far_apart_are_refused_in_one_sentence():
+    with pytest.raises(CannotJudge, match="attention scores are too far apart"):
+        certify_one_layer(too_sharp(), arithmetic="interval")
+
+
+@pytest.mark.slow
+def test_what_one_method_cannot_judge_is_left_to_another_and_to_a_search():
+    assert interp.certify(too_sharp(), arithmetic="interval", minutes=0.5).status == "refuted"
 
 
 # ---- leaves
