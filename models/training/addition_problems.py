@@ -71,7 +71,8 @@ class MetricCarryMix:
 
 @dataclass(frozen=True)
 class DigitCurriculum:
-    """The most digits that operands have, by step; the same in both papers of ten-digit adders."""
+    """Problems that depend on a row's key and the step alone, and the most digits that operands have, by step, which is
+    the same in both papers of ten-digit adders."""
 
     digit_curriculum: tuple[tuple[int, int], ...] = ((2_000, 3), (7_000, 6))  # (below step, at most digits), then 10
 
@@ -92,6 +93,18 @@ class DigitCurriculum:
                 return digits
         return MOST_DIGITS
 
+    def draw(self, seed: int, step: int, rows: int, device: torch.device) -> Int[Tensor, "row 2"]:
+        """The problems of one seed at one step. This is the definition that the native sampler reproduces."""
+        return self._of_keys(row_keys(seed, step, rows, device), step)
+
+    def draw_all(self, seeds: SeedNumbers, step: int, rows: int) -> Int[Tensor, "seed_and_row 2"] | None:
+        """The problems of all seeds in one draw, those of the first seed first."""
+        return self._of_keys(row_keys(seeds, step, rows, seeds.device), step)
+
+    def _of_keys(self, keys: Int[Tensor, " n"], step: int) -> Int[Tensor, "n 2"]:
+        """One problem for each key."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True)
 class AdditionProblems(DigitCurriculum):
@@ -108,9 +121,8 @@ class AdditionProblems(DigitCurriculum):
     def share_at(self, step: int) -> float:
         return self.carry_mix.at(step) if self.carry_mix else 0.0
 
-    def draw(self, seed: int, step: int, rows: int, device: torch.device) -> Int[Tensor, "row 2"]:
-        """The problems of one seed at one step. This is the definition that the native sampler reproduces."""
-        keys, max_digits = row_keys(seed, step, rows, device), self.max_digits_at(step)
+    def _of_keys(self, keys: Int[Tensor, " n"], step: int) -> Int[Tensor, "n 2"]:
+        max_digits = self.max_digits_at(step)
         problems = torch.stack([(uniform(keys, k) * 10.0**max_digits).long() for k in (0, 1)], 1)
         where = (uniform(keys, 2) < self.share_at(step)).nonzero()[:, 0]
         problems[where] = carry_rich_problems(keys[where], max_digits)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from models.errors import UserError
@@ -14,9 +13,6 @@ from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.config import TransformerConfig
 from models.weight_maps.dense import DenseWeights
 
-#: Tasks that are no format; their definition is {kind: arguments}.
-_OTHERS: dict[str, Any] = {"function": function, "induction": induction}
-
 
 def check_fit(config: TransformerConfig, task: Task) -> None:
     """Raise UserError if the model has too few tokens or positions for the task."""
@@ -25,12 +21,6 @@ def check_fit(config: TransformerConfig, task: Task) -> None:
             f"The task {task.name} needs d_vocab of at least {task.d_vocab} and n_ctx of at least {task.input_length}, "
             f"and the config has {config.d_vocab} and {config.n_ctx}."
         )
-
-
-def task_of(definition: Mapping[str, Any]) -> Task:
-    """The task that a stored definition makes: of a format, or of a task of another kind under its name."""
-    kind = next(iter(definition)) if len(definition) == 1 else ""
-    return _OTHERS[kind](**definition[kind]) if kind in _OTHERS else formatted(**definition)
 
 
 def built_from(definition: dict[str, Any], name: str, task: Task | None) -> ArithmeticTransformer | None:
@@ -51,3 +41,13 @@ def built_from(definition: dict[str, Any], name: str, task: Task | None) -> Arit
     config = TransformerConfig(**definition["config"])
     check_fit(config, task)
     return ArithmeticTransformer(DenseWeights(config, definition.get("biases", True)), task, name=name)
+
+
+#: Tasks that are no format; their definition is {kind: arguments}.
+_OTHERS: dict[str, Any] = {"function": function, "induction": induction}
+
+
+def task_of(definition: dict[str, Any]) -> Task:
+    """The task that a stored definition makes: of a format, or of a task of another kind under its name."""
+    kind = next(iter(definition)) if len(definition) == 1 else ""
+    return _OTHERS[kind](**definition[kind]) if kind in _OTHERS else formatted(**definition)

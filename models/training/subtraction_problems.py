@@ -28,9 +28,9 @@ class SubtractionProblems(AdditionProblems):
     def fits(self, task: Task) -> bool:
         return getattr(task, "families", ()) == ("subtraction",)
 
-    def draw(self, seed: int, step: int, rows: int, device: torch.device) -> Int[Tensor, "row 2"]:
-        """The problems of one seed at one step. :meth:`native_batch` gives the same."""
-        x, y = super().draw(seed, step, rows, device).T
+    def _of_keys(self, keys: Int[Tensor, " n"], step: int) -> Int[Tensor, "n 2"]:
+        """The problems of these keys. :meth:`native_batch` gives the same."""
+        x, y = super()._of_keys(keys, step).T
         below = x + y - 10**MOST_DIGITS
         return torch.where((below < 0)[:, None], torch.stack((x + y, x), 1), torch.stack((x, below), 1))
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from models.tasks.addition import PADDED, PADDED_TOKENS, PairAddition
 from models.tasks.base import Task
-from models.tasks.counter_rng import row_keys, uniform
+from models.tasks.counter_rng import uniform
 from models.tasks.ten_test_sets import fingerprint, held_out_fingerprints, is_listed
 from models.training.addition_problems import DigitCurriculum, native_rows
 from models.training.data import Batch, SeedNumbers
@@ -27,13 +27,11 @@ class VariedLengthProblems(DigitCurriculum):
     Pairs of the test sets and of the validation problems are drawn again (with the same k).
     """
 
-    def draw(self, seed: int, step: int, rows: int, device: torch.device) -> Int[Tensor, "row 2"]:
-        """The problems of one seed at one step. This is the definition that the native sampler reproduces."""
-        keys = row_keys(seed, step, rows, device)
-        powers = 10.0 ** torch.arange(11, device=device, dtype=torch.float64)
+    def _of_keys(self, keys: Int[Tensor, " n"], step: int) -> Int[Tensor, "n 2"]:
+        powers = 10.0 ** torch.arange(11, device=keys.device, dtype=torch.float64)
         limit = powers[1 + (uniform(keys, 0) * self.max_digits_at(step)).long()]
         problems, draw = self._pairs(keys, limit, 1), 1
-        held_out = held_out_fingerprints().to(device)
+        held_out = held_out_fingerprints().to(keys.device)
         while len(again := is_listed(fingerprint(problems), held_out).nonzero()[:, 0]):
             draw += 2
             problems[again] = self._pairs(keys[again], limit[again], draw)
