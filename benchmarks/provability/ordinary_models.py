@@ -37,7 +37,7 @@ class OrdinaryModel:
     command: str = ""
 
     def made_task(self) -> Task:
-        return task_of(self.task)
+        return task_of(dict(self.task))
 
     def made_config(self, task: Task) -> TransformerConfig:
         return TransformerConfig(d_vocab=task.d_vocab, n_ctx=task.input_length, **{**PLAIN, **self.config})

@@ -79,7 +79,8 @@ class MetricCarryMix:
 
 @dataclass(frozen=True)
 class DigitCurriculum:
-    """The most digits that operands have, by step; the same in both papers of ten-digit adders."""
+    """Problems that depend on a row's key and the step alone, and the most digits that operands have, by step, which is
+    the same in both papers of ten-digit adders."""
 
     digit_curriculum: tuple[tuple[int, int], ...] = ((2_000, 3), (7_000, 6))  # (below step, at most digits), then 10
 
@@ -100,6 +101,18 @@ class DigitCurriculum:
                 return digits
         return MOST_DIGITS
 
+    def draw(self, seed: int, step: int, rows: int, device: torch.device) -> Int[Tensor, "row 2"]:
+        """The problems of one seed at one step. This is the definition that the native sampler reproduces."""
+        return self._of_keys(row_keys(seed, step, rows, device), step)
+
+    def draw_all(self, seeds: SeedNumbers, step: int, rows: int) -> Int[Tensor, "seed_and_row 2"] | None:
+        """The problems of all seeds in one draw, those of the first seed first."""
+        return self._of_keys(row_keys(seeds, step, rows, seeds.device), step)
+
+    def _of_keys(self, keys: Int[Tensor, " n"], step: int) -> Int[Tensor, "n 2"]:
+        """One problem for each key."""
+        raise NotImplementedError
+
 
 @dataclass(frozen=True)
 class AdditionProblems(DigitCurriculum):
@@ -116,9 +129,8 @@ class AdditionProblems(DigitCurriculum):
     def share_at(self, step: int) -> float:
         return self.carry_mix.at(step) if self.carry_mix else 0.0
 
-    def draw(self, seed: int, step: int, rows: int, device: torch.device) -> Int[Tensor, "row 2"]:
-        """The problems of one seed at one step. This is the definition that the native sampler reproduces."""
-        keys, max_digits = row_keys(seed, step, rows, device), self.max_digits_at(step)
+    def _of_keys(self, keys: Int[Tensor, " n"], step: int) -> Int[Tensor, "n 2"]:
+        max_digits = self.max_digits_at(step)
         problems = torch.stack([(uniform(keys, k) * 10.0**max_digits).long() for k in (0, 1)], 1)
         where = (uniform(keys, 2) < self.share_at(step)).nonzero()[:, 0]
         problems[where] = carry_rich_problems(keys[where], max_digits)
@@ -203,9 +215,9 @@ class SubtractionProblems(AdditionProblems):
     def fits(self, task: Task) -> bool:
         return getattr(task, "families", ()) == ("subtraction",)
 
-    def draw(self, seed: int, step: int, rows: int, device: torch.device) -> Int[Tensor, "row 2"]:
-        """The problems of one seed at one step. :meth:`native_batch` gives the same."""
-        x, y = super().draw(seed, step, rows, device).T
+    def _of_keys(self, keys: Int[Tensor, " n"], step: int) -> Int[Tensor, "n 2"]:
+        """The problems of these keys. :meth:`native_batch` gives the same."""
+        x, y = super()._of_keys(keys, step).T
         below = x + y - 10**MOST_DIGITS
         return torch.where((below < 0)[:, None], torch.stack((x + y, x), 1), torch.stack((x, below), 1))
 
@@ -246,13 +258,11 @@ class VariedLengthProblems(DigitCurriculum):
     Pairs of the test sets and of the validation problems are drawn again (with the same k).
     """
 
-    def draw(self, seed: int, step: int, rows: int, device: torch.device) -> Int[Tensor, "row 2"]:
-        """The problems of one seed at one step. This is the definition that the native sampler reproduces."""
-        keys = row_keys(seed, step, rows, device)
-        powers = 10.0 ** torch.arange(11, device=device, dtype=torch.float64)
+    def _of_keys(self, keys: Int[Tensor, " n"], step: int) -> Int[Tensor, "n 2"]:
+        powers = 10.0 ** torch.arange(11, device=keys.device, dtype=torch.float64)
         limit = powers[1 + (uniform(keys, 0) * self.max_digits_at(step)).long()]
         problems, draw = self._pairs(keys, limit, 1), 1
-        held_out = held_out_fingerprints().to(device)
+        held_out = held_out_fingerprints().to(keys.device)
         while len(again := is_listed(fingerprint(problems), held_out).nonzero()[:, 0]):
             draw += 2
             problems[again] = self._pairs(keys[again], limit[again], draw)

@@ -35,6 +35,11 @@ class ProblemSource(Protocol):
         """The same problems, encoded for all seeds at once by compiled code; None if there is none."""
         return None
 
+    def draw_all(self, seeds: SeedNumbers, step: int, rows: int) -> Int[Tensor, "seed_and_row operands"] | None:
+        """The same problems of all seeds in one draw, those of the first seed first; None if there is none. On a GPU a
+        draw is dozens of small operations, whatever its size, and so should not be one for each seed."""
+        return None
+
 
 @runtime_checkable
 class AdaptiveSource(ProblemSource, Protocol):
@@ -91,6 +96,10 @@ class TrainingStream:
         encoded = source.native_batch(self.task, numbers, step, self.rows)
         if encoded is not None:
             return encoded
+        if (problems := source.draw_all(numbers, step, self.rows)) is not None:
+            tables = self.task.encode_rows(problems)
+            tokens, targets = (table.unflatten(1, (len(seeds), -1)).transpose(0, 1).contiguous() for table in tables)
+            return tokens, targets
         drawn = (source.draw(seed, step, self.rows, self.device) for seed in seeds)
         tokens, targets = zip(*(self.task.encode_rows(problems) for problems in drawn), strict=True)
         return torch.stack(tokens), torch.stack(targets)

@@ -28,6 +28,8 @@ from models.training.trainer import Trainer
 
 #: Called after every evaluation with the seeds' states, the step, and whether a checkpoint was just written.
 Watch = Callable[[Sequence[SeedState], int, bool], None]
+#: Called after every evaluation with its numbers by name; see :func:`numbers_to_log`.
+Log = Callable[[dict[str, float]], Any]
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ def run_until(
     minutes: float | None,
     progress: bool,
     watch: Watch | None,
+    log: Log | None = None,
 ) -> TrainResult:
     """Step until ``last``, until all seeds end or until the time is up, and save."""
     recipe, folder, saved = trainer.recipe, trainer.folder, time.monotonic()
@@ -79,7 +82,10 @@ def run_until(
             trainer.step()
             bar.advance()
             if trainer.step_number % recipe.eval_every == 0 or trainer.step_number == recipe.steps:
-                folder.append_metrics(trainer.evaluate())
+                evaluation = trainer.evaluate()
+                folder.append_metrics(evaluation)
+                if log is not None:
+                    log(numbers_to_log(evaluation, [state.seed for state in trainer.states]))
                 for verdict in trainer.verdicts:
                     bar.say(f"seed {verdict['seed']}, step {trainer.step_number:,}: {verdict['statement']}")
                 bar.show(trainer.states)
@@ -109,6 +115,21 @@ def run_until(
         trainer.finish()
     trainer.save()
     return TrainResult(folder.path, trainer.name, trainer.step_number, complete, tuple(trainer.states), trainer.seconds)
+
+
+def numbers_to_log(evaluation: dict[str, Any], seeds: Sequence[int]) -> dict[str, float]:
+    """An evaluation's numbers by name: "step", "lr", and each measure of each seed.
+
+    The measures are "exact", "token", "uniform", "loss" and, of models of text, "validation_loss". Those of a seed are
+    "loss/seed 3" and so on, and "loss" alone where there is one seed. A loss that is not finite is left out.
+    """
+    found: dict[str, float] = {"step": evaluation["step"], "lr": evaluation["lr"]}
+    for measure, values in evaluation.items():
+        if isinstance(values, list) and measure not in ("status", "verdicts"):
+            for seed, value in zip(seeds, values, strict=True):
+                if value is not None:
+                    found[f"{measure}/seed {seed}" if len(seeds) > 1 else measure] = value
+    return found
 
 
 def config_of(
@@ -151,6 +172,7 @@ def train(
     judge: AcceptanceTest | None = None,
     watch: Watch | None = None,
     definition: dict[str, Any] | None = None,
+    log: Log | None = None,
 ) -> TrainResult:
     """Train ``seeds`` seeds of a registered model, or continue the run in ``out``.
 
@@ -166,6 +188,7 @@ def train(
         judge: asked about every seed that answers all validation problems. A seed that it accepts is kept and ends
             there; no other seed then ends early for being right.
         watch: called after every evaluation with the seeds' states, the step, and whether that was just saved.
+        log: called after every evaluation with its numbers by name (:func:`numbers_to_log`).
         definition: what the model is, as JSON in the run's config, if its name is registered in this process only.
 
     Raises:
@@ -186,4 +209,5 @@ def train(
         trainer = Trainer(name, recipe, numbers, folder, resolved, compile, share, start, judge)
         trainer.restore()
         last = recipe.steps if stop_at_step is None else min(stop_at_step, recipe.steps)
-        return run_until(trainer, last, checkpoint_seconds, minutes, progress and share.rank == 0, watch)
+        first = share.rank == 0
+        return run_until(trainer, last, checkpoint_seconds, minutes, progress and first, watch, log if first else None)

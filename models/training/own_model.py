@@ -86,6 +86,7 @@ def train(
     progress: bool = True,
     minutes: float | None = None,
     watch: Any = None,
+    log: Any = None,
     **recipe: Any,
 ) -> TrainResult:
     """Train seeds of a model of one's own on a task, or continue the run in ``out``.
@@ -102,6 +103,8 @@ def train(
         steps: how many; needed unless the model is registered.
         seeds: how many, from ``first_seed`` on.
         minutes: stop and save after this time; the same call resumes.
+        log: a function that gets the numbers of every evaluation by name, such as ``wandb.log``; how often these are is
+            ``eval_every=``. A resumed run evaluates again what was done since its last checkpoint.
         recipe: fields of :class:`models.training.Recipe`, such as ``lr=3e-4, weight_decay=1.0``. Problems are drawn by
             the task from what it does not hold out; ``problems=TaskProblems(hard=0.3)`` adds long carries.
 
@@ -110,13 +113,25 @@ def train(
     """
     from models.training.loop import train as train_seeds
 
+    if log is not None and not callable(log):
+        raise UserError(f"log is a function that gets a dictionary of numbers, not {shown(log)}.")
     if isinstance(model, str):
         if task is not None:
             raise UserError(f"{model} is a registered model with its own task; give a TransformerConfig with a task.")
         own = registry.recipe_of(model)
         chosen = own.replace(**recipe, **({} if steps is None else {"steps": steps})) if recipe or steps else own
         return train_seeds(
-            model, out, seeds, first_seed, chosen, device, compile, progress=progress, minutes=minutes, watch=watch
+            model,
+            out,
+            seeds,
+            first_seed,
+            chosen,
+            device,
+            compile,
+            progress=progress,
+            minutes=minutes,
+            watch=watch,
+            log=log,
         )
     if steps is None:
         raise UserError("train needs steps=, the number of training steps.")
@@ -129,7 +144,7 @@ def train(
     try:
         return train_seeds(
             name, out, seeds, first_seed, own_recipe(spec.task(), steps, **recipe), device, compile, progress=progress,
-            minutes=minutes, watch=watch, definition=definition,
+            minutes=minutes, watch=watch, log=log, definition=definition,
         )  # fmt: skip
     finally:  # after a run that was stopped, too
         if source is not None and (Path(out) / "config.json").is_file():

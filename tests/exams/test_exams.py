@@ -19,7 +19,7 @@ from interp.proofs.attacks.gradient_attack import Attack
 from interp.proofs.bounds_on_accuracy import AccuracyBounds
 from interp.proofs.verdict import Verdict
 from interp.site.pages import page_html
-from tests.exams import EXAMS, compare, look, modular, papers, proofs, touch  # noqa: F401  which register them
+from tests.exams import EXAMS, compare, induction, look, modular, papers, proofs, touch  # noqa: F401  which register them
 from tests.sampling import sampled
 
 #: Results whose files are not written by the types of their fields.

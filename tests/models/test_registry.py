@@ -62,6 +62,7 @@ def test_a_models_paper_is_listed_in_one_block_and_others_come_last() -> None:
         "clock",
         "comparison",
         "complement",
+        "induction",
         "mixed",
         "modular",
         "signed",

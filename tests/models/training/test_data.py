@@ -59,6 +59,16 @@ def test_batches_have_the_bits_of_their_definition_whether_or_not_the_native_sam
         assert all(torch.equal(mine[i], one) for mine, one in zip(batch, defined, strict=True))
 
 
+@pytest.mark.parametrize("name", ["ten digits", "varied lengths", "differences"])
+def test_one_draw_for_all_seeds_is_one_draw_for_each(name: str, monkeypatch: pytest.MonkeyPatch):
+    task, source = SOURCES[name]
+    monkeypatch.setattr(type(source), "native_batch", lambda *_: None)  # as on a GPU
+    batch = TrainingStream(task, source, ROWS, [5, 0, 7], CPU).batch(20_000)
+    monkeypatch.setattr(type(source), "draw_all", lambda *_: None)
+    alone = TrainingStream(task, source, ROWS, [5, 0, 7], CPU).batch(20_000)
+    assert all(torch.equal(mine, other) for mine, other in zip(batch, alone, strict=True))
+
+
 MIXED = mixed(8)
 
 

@@ -1,5 +1,6 @@
 """models.train: one's own model on one's own task, loaded again, resumed with the same bits."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,39 @@ def test_an_interrupted_run_ends_with_the_same_bits(stop: int, tmp_path: Path):
 
     with pytest.raises(Stop):  # as by kill -9: nothing is saved on the way out
         run(tmp_path / "cut", watch=watch)
+    assert run(tmp_path / "cut").complete
+    for a, b in zip(weights(models.load(tmp_path / "whole")), weights(models.load(tmp_path / "cut")), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_numbers_are_logged_as_they_are_kept(tmp_path: Path):
+    logged: list[dict[str, float]] = []
+    run(tmp_path / "two", log=logged.append)
+    kept = [json.loads(line) for line in (tmp_path / "two/metrics.jsonl").read_text().splitlines()]
+    assert [one["step"] for one in logged] == [10, 20, 30] == [line["step"] for line in kept]
+    for one, line in zip(logged, kept, strict=True):
+        assert one["lr"] == line["lr"]
+        assert [one[f"{name}/seed {i}"] for name in ("exact", "token", "loss") for i in (0, 1)] == [
+            *line["exact"], *line["token"], *line["loss"]
+        ]  # fmt: skip
+    run(tmp_path / "one", seeds=1, first_seed=1, log=logged.append)
+    for measure in ("exact", "token", "uniform", "loss"):
+        assert logged[3][measure] == logged[0][f"{measure}/seed 1"]
+
+
+def test_what_cannot_be_called_is_no_log(tmp_path: Path):
+    with pytest.raises(UserError):
+        run(tmp_path / "run", log="runs/log.txt")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_log_that_fails_stops_the_run_which_then_resumes(tmp_path: Path):
+    def fails(numbers: dict[str, float]) -> None:
+        raise ConnectionError(numbers["step"])
+
+    with pytest.raises(ConnectionError):
+        run(tmp_path / "cut", log=fails)
+    run(tmp_path / "whole")
     assert run(tmp_path / "cut").complete
     for a, b in zip(weights(models.load(tmp_path / "whole")), weights(models.load(tmp_path / "cut")), strict=True):
         assert torch.equal(a, b)

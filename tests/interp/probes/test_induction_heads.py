@@ -1,0 +1,83 @@
+"""Scores of induction heads, against TransformerLens' detector and planted heads."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from transformer_lens import FactoredMatrix
+from transformer_lens.head_detector import (
+    compute_head_attention_similarity_score,
+    get_induction_head_detection_pattern,
+    get_previous_token_head_detection_pattern,
+)
+
+import interp
+import models
+from interp.probes.induction_heads import attention_scores, copying_scores, matched_keys
+
+
+@pytest.fixture(scope="module")
+def trained():
+    return models.load("induction-6")
+
+
+def test_a_trained_model_has_both_heads(trained):
+    found = interp.induction_heads(trained, n=512)
+    previous, matching, copying = (found.best(score) for score in ("previous", "matching", "copying"))
+    assert previous["head"] == "L0H0" and previous["previous"] > 2 * previous["previous_uniform"]
+    assert matching["head"] == "L1H0" and matching["matching"] > 0.95
+    assert matching["matching_low"] > 5 * matching["matching_uniform"]
+    assert copying["head"] == "L1H0" and copying["copying"] > 0.95 > 0.5 > abs(copying["copying_untrained"])
+    assert abs(matching["matching_untrained"] - 1 / 6) < 0.02
+
+
+def test_the_scores_are_those_of_the_detector(trained):
+    tokens = trained.task.sample(24, torch.Generator().manual_seed(1))
+    previous, matching = attention_scores(trained, tokens)
+    _, cache = trained.run_with_cache(tokens)
+    for i, row in enumerate(tokens):
+        patterns = {
+            "previous": get_previous_token_head_detection_pattern(row[None]),
+            "matching": get_induction_head_detection_pattern(row[None]),
+        }
+        assert torch.equal(patterns["matching"].bool(), matched_keys(row[None])[0])
+        for layer in range(2):
+            said = {
+                name: compute_head_attention_similarity_score(
+                    cache["pattern", layer][i, 0], detection_pattern=pattern, exclude_bos=False,
+                    exclude_current_token=False, error_measure="mul",
+                )
+                for name, pattern in patterns.items()
+            }  # fmt: skip
+            # the detector divides by all queries; those without a previous or a matched key count as zero there
+            assert previous[i, layer, 0] * 5 / 6 == pytest.approx(said["previous"], abs=1e-5)
+            assert matching[i, layer, 0] / 6 == pytest.approx(said["matching"], abs=1e-5)
+
+
+def test_copying_is_the_share_of_positive_eigenvalues(trained):
+    for layer, found in enumerate(copying_scores(trained, trained.task)[:, 0]):
+        whole = FactoredMatrix(trained.W_E, trained.OV[layer, 0].AB) @ trained.W_U
+        values = torch.linalg.eigvals(whole.AB.double())
+        assert found == pytest.approx(float(values.real.sum() / values.abs().sum()), abs=1e-4)
+
+
+def test_a_head_that_forbids_what_it_sees_has_negative_copying(trained):
+    turned = trained.dense_copy()
+    with torch.no_grad():
+        turned.blocks[1].attn.W_O.neg_()
+    one, other = copying_scores(trained, trained.task), copying_scores(turned, turned.task)
+    np.testing.assert_allclose(other, one * [[1], [-1]], atol=1e-6)
+
+
+def test_without_a_repeated_token_nothing_matches(trained):
+    adder = models.build("modular-addition-59")
+    found = interp.induction_heads(adder, problems=[(3, 4), (5, 6)])
+    assert found.table["matching"].isna().all() and "twice" in found.sentence()
+    with pytest.raises(models.UserError):
+        found.best("matching")
+
+
+def test_a_model_of_another_vocabulary_and_post_norms_are_refused():
+    with pytest.raises(models.UserError):
+        interp.induction_heads(models.load("toygpt-learned-post"), n=4)
