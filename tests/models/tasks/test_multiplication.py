@@ -200,13 +200,7 @@ def test_samples_are_uniform_numbers_of_exactly_the_given_lengths() -> None:
     ("bad", "complaint"),
     [
         ((1000, 1), "at most 3 digits, not 4"),
-        ((-1, 2), "-1 is not one"),
-        ([(1, 2, 3)], "has 2 operands, not 3"),
         ("37+925", "'37+925' is not a problem of multiplication; write it like '37*925'"),
-        ("37*", "37*925"),
-        (torch.zeros(1, 2, 2, dtype=torch.int64), "[n, 2, 3], not [1, 2, 2]"),
-        (torch.full((1, 2, 3), 10), "Digits lie in 0..9"),
-        (torch.full((1, 2, 3), -1), "Digits lie in 0..9"),
         ((100, 1), "first operand has at most 2 digits in this shape, not 3"),
         (torch.full((1, 2, 3), 1), "first operand has at most 2 digits in this shape, not 3"),
     ],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -130,12 +130,6 @@ def test_what_cannot_be_patched_is_said_in_one_sentence():
         "There is no metric 'logitdiff'.*Did you mean 'logit_diff'": lambda: activation_patching(
             ADDER, PAIRS, metrics="logitdiff"
         ),
-        "There is no direction 'denoising'.*Did you mean 'denoise'": lambda: activation_patching(
-            ADDER, PAIRS, direction="denoising"
-        ),
-        "There is no grouping of positions 'roles'.*Did you mean 'role'": lambda: activation_patching(
-            ADDER, PAIRS, by="roles"
-        ),
         "same in both runs of all 64 pairs.*changes nothing": lambda: activation_patching(ADDER, PAIRS, site="pattern"),
         "64 of 64 pairs have the same answer": lambda: activation_patching(ADDER, same_twice()),
         "nothing.*changes nothing": lambda: activation_patching(ADDER, same_twice(), metrics="probability"),
@@ -148,9 +142,6 @@ def test_what_cannot_be_patched_is_said_in_one_sentence():
         "The cache has no blocks.0.hook_resid_pre": lambda: patch_sweep(
             ADDER, PAIRS.clean_tokens, {}, logit_diff(PAIRS)
         ),
-        "The cache has no blocks.0.hook_resid_pre;": lambda: patch_sweep(
-            ADDER, PAIRS.clean_tokens, PAIRS, logit_diff(PAIRS)
-        ),
         r"cache's blocks.0.hook_resid_pre has shape \[1, 33, 5\].* 64 examples": lambda: patch_sweep(
             ADDER, PAIRS.clean_tokens, ADDER.run_with_cache(PAIRS.corrupted_tokens[:1])[1], logit_diff(PAIRS)
         ),
@@ -159,9 +150,6 @@ def test_what_cannot_be_patched_is_said_in_one_sentence():
             PAIRS.clean_tokens[:1],
             ADDER.run_with_cache(PAIRS.corrupted_tokens[:1], remove_batch_dim=True)[1],
             logit_diff(PAIRS),
-        ),
-        r"base_tokens must be .* not a Tensor of shape \[33\]": lambda: patch_sweep(
-            ADDER, PAIRS.clean_tokens[0], PAIRS.corrupted_tokens[0], logit_diff(PAIRS)
         ),
         r"not empty, not \[0, 33\]": lambda: patch_sweep(
             ADDER, PAIRS.clean_tokens[:0], PAIRS.corrupted_tokens[:0], logit_diff(PAIRS)
@@ -175,19 +163,11 @@ def test_what_cannot_be_patched_is_said_in_one_sentence():
         "'mine' reads no position": lambda: activation_patching(
             ADDER, PAIRS, metrics=Metric("mine", (), lambda logits, rows: logits[..., 0, 0])
         ),
-        "metrics must be .* not <function": lambda: activation_patching(ADDER, PAIRS, metrics=cast(Any, logit_diff)),
-        "metrics must be .* not .logit_diff": lambda: patch_sweep(
-            ADDER, PAIRS.clean_tokens, PAIRS.corrupted_tokens, cast(Any, "logit_diff")
-        ),
         "different names, not logit_diff, logit_diff": lambda: patch_sweep(
             ADDER, PAIRS.clean_tokens, PAIRS.corrupted_tokens, [logit_diff(PAIRS)] * 2
         ),
-        "layers must be .* not 'all'": lambda: activation_patching(ADDER, PAIRS, layers=cast(Any, "all")),
         "There is no metric of this sweep 'exact_match'": lambda: activation_patching(ADDER, PAIRS).strongest(
             metric="exact_match"
-        ),
-        "There is no metric of this sweep 'los'": lambda: activation_patching(ADDER, PAIRS, metrics="loss").figure(
-            metric="los"
         ),
     }
     for message, call in refusals.items():
