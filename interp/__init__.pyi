@@ -18,6 +18,7 @@ from interp.probes.score import accuracy_by_chain as accuracy_by_chain
 from interp.compare.alignment import align as align
 from interp.causal.circuits.every_circuit import all_circuits as all_circuits
 from interp.proofs.attacks.gradient_attack import attack as attack
+from interp.probes.attention_pattern import attention_pattern as attention_pattern
 from interp.proofs.carry_unit_ranges import carry_unit_ranges as carry_unit_ranges
 from interp.causal.interchange.scrubbing import causal_scrubbing as causal_scrubbing
 from interp.compare.certified_circuits import certified_circuits as certified_circuits
@@ -77,6 +78,7 @@ __all__ = [
     "align",
     "all_circuits",
     "attack",
+    "attention_pattern",
     "carry_unit_ranges",
     "causal_scrubbing",
     "certified_circuits",

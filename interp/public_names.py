@@ -33,6 +33,7 @@ EVERYDAY = (
 #: Names that are no probes, and where they come from.
 OTHERS = {
     "probes": "interp.core.probe",
+    "attention_pattern": "interp.probes.attention_pattern",
     "explore": "interp.site.explorer",
     "save_figure": "interp.figures.save",
     "dark": "interp.figures.dark",

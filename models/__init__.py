@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from models.registry import get_spec as get_spec
     from models.registry import names as names
     from models.registry import register as register
+    from models.solving import solve as solve
     from models.text_scores import TextLoss as TextLoss
     from models.text_scores import text_loss as text_loss
     from models.training.own_model import train as train
@@ -45,6 +46,7 @@ _NAMES = {
     "models.importers.adopt": "adopt",
     "models.importers.format_guess": "FormatGuess guess",
     "models.registry": "ModelSpec build get_spec names register",
+    "models.solving": "solve",
     "models.text_scores": "TextLoss text_loss",
     "models.training.own_model": "train",
     "models.transformer.arithmetic_transformer": "ArithmeticTransformer",

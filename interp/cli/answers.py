@@ -1,4 +1,4 @@
-"""The commands that ask about models: ask, attack, certify, compare, explore, report, score and solve."""
+"""The commands that ask about models: ask, attack, certify, compare, explore, patch, report, score and solve."""
 
 from __future__ import annotations
 
@@ -114,11 +114,45 @@ def solve(model: Model, problems: Problems, json: Json = None) -> None:
     if not problems:
         raise UserError("There is no problem to solve: the list is empty.")
     from interp.cli.questions import answers
+    from models.solving import Solved
 
     found = answers(load_model(model), problems)
-    for row in found.result.rows:
-        wrong = "" if row["right"] else f"   wrong: it is {row['expected_text']}"
-        print(f"{row['problem']} = {row['answer_text']}{wrong}")
+    print(*(Solved(**row) for row in found.result.rows), sep="\n")
+    write_reply(json, found)
+
+
+def patch(
+    model: Model,
+    clean: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CLEAN")],
+    corrupted: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CORRUPTED")],
+    site: str = "resid_pre",
+    by: Literal["position", "role", "all"] = "position",
+    direction: Literal["denoise", "noise", "both"] = "denoise",
+    target: str | None = None,
+    out: OptionalPage = None,
+    json: Json = None,
+) -> None:
+    """Patch activations between two problems that you type, and say which place restores the clean answer.
+
+    Args:
+        clean: A problem, such as 15+27.
+        corrupted: Another of the same length, such as 15+22.
+        site: The activation, such as resid_pre, z, v or mlp_out.
+        by: A patch covers a position, all positions of a role, or all.
+        direction: denoise patches the clean run into the corrupted one; noise does the reverse.
+        target: The answer digit that is asked about, such as s1; by default the first that differs.
+        out: Also write a page with the figure and the table here (HTML).
+    """
+    from interp.core.probe import find_probe
+    from interp.site.pages import write_page
+    from models.tasks import pairs
+
+    loaded, question = load_model(model), find_probe("activation_patching")
+    asked = pairs(loaded.task, [clean], [corrupted], target)
+    found = question.ask(loaded, asked, site=site, by=by, direction=direction)
+    print(found)
+    if out is not None:
+        write_page(out, page_of(question, model, found), f"interp patch {model} {clean} {corrupted}")
     write_reply(json, found)
 
 

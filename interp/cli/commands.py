@@ -46,6 +46,7 @@ COMMANDS: tuple[Row, ...] = (
         "run all 10,000 pairs through it: domains of up to 2^20 problems",
     ),
     ("answers:ask", "ask microadder-57", "what can be asked of it; with a probe's name, the answer"),
+    ("answers:patch", "patch microadder-57 15+27 15+22", "which activation carries the difference of two problems"),
     (
         "answers:attack",
         "attack position-coupling-2l2h-small",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from interp.core.probe import Probe, find_probe
@@ -41,19 +42,8 @@ def ask(
 def answers(model: ArithmeticTransformer, problems: Sequence[str]) -> Reply:
     """A model's answers, decoded greedily, one row each: problem, answer (None if it spells no number), expected,
     right, and both as a person writes them (:meth:`models.tasks.Task.answer_text`)."""
-    import torch
+    from models.solving import solve
 
-    from models.evaluation import predict
-
-    rows = []
-    for text in problems:
-        task = model.task.for_problems([text])
-        problem = task.as_problems([text])
-        tokens, wanted = predict(model, problem, method="greedy", task=task).cpu(), task.targets(problem).cpu()
-        (answer,), (expected,) = task.decode(tokens), task.decode(wanted)
-        answer = None if answer == task.no_number else answer
-        texts = {"answer_text": task.answer_text(tokens[0]), "expected_text": task.answer_text(wanted[0])}
-        right = torch.equal(tokens, wanted)
-        rows.append({"problem": text, "answer": answer, "expected": expected, "right": right} | texts)
+    rows = [asdict(each) for each in solve(model, list(problems))]
     said = f"{sum(row['right'] for row in rows)} of {len(rows)} right, decoded greedily"
     return reply("answers", said, rows, provenance=Provenance(len(rows), None, "problems that were given"))

@@ -133,9 +133,11 @@ def ask(
 
 def patch(
     model: str,
-    pairs: str,
+    pairs: str = "",
     column: int | None = None,
     task: str = "",
+    clean: str = "",
+    corrupted: str = "",
     site: str = "resid_pre",
     direction: Literal["denoise", "noise", "both"] = "denoise",
     n: int = 128,
@@ -147,12 +149,17 @@ def patch(
 
     Args:
         pairs: their kind, such as "made carry"; column: where they differ; n: how many.
+        clean, corrupted: in place of their kind, two problems, such as "15+27" and "15+22".
         site: the activation, such as "resid_pre", "z", "v" or "mlp_out".
         direction: "denoise" patches the clean run's activations into the corrupted run; "noise" does the reverse.
         rows, detail: as for `ask`.
     """
     options = {"site": site, "direction": direction}
-    return ask(model, "activation_patching", task, (), "", pairs, column, n, seed, options, rows, detail)
+    if bool(clean) != bool(corrupted) or bool(clean) == bool(pairs):
+        raise UserError("Give the kind of pairs, or two problems as clean and corrupted.")
+    most, given = _rows(rows), (clean, corrupted) if clean else pairs
+    found = _asked(model, "activation_patching", task, (), "", given, column, None if clean else n, seed, options)
+    return _short(reply_of(found, most), detail)
 
 
 def certify(
@@ -234,13 +241,14 @@ def _asked(
     task: str,
     shape: tuple[int, ...],
     other: str,
-    pairs: str,
+    pairs: str | tuple[str, str],
     column: int | None,
     n: int | None,
     seed: int,
     options: dict[str, Any] | None,
 ) -> Result:
-    """The result of a probe with the subjects that it needs."""
+    """The result of a probe with the subjects that it needs; ``pairs`` are their kind, or two problems."""
+    from models.tasks import pairs as paired
     from models.tasks import problem_pairs
 
     found = _model(model, task)
@@ -260,7 +268,9 @@ def _asked(
     if other:
         subjects["b"] = _model(other, task)
         subjects["models"] = [found, subjects["b"]]
-    if pairs:
+    if isinstance(pairs, tuple):
+        subjects["pairs"] = paired(asked_about, [pairs[0]], [pairs[1]])
+    elif pairs:
         where = {} if column is None else {"column": column}
         drawn = {"seed": seed} | ({} if n is None else {"n": n})
         subjects["pairs"] = problem_pairs(asked_about, pairs, **where, **drawn)

@@ -11,6 +11,7 @@ where it is defined.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,7 +31,7 @@ from interp.core.strata import column_variables, signal_columns
 from models.calls.argument_kinds import MODELS, SEVERAL_MODELS
 from models.calls.checked_calls import checked
 from models.errors import UserError, known_name
-from models.tasks import NoDomain, Task, column_layout, group_of
+from models.tasks import NoDomain, Task, column_layout, group_of, pairs
 from models.transformer.hooked import HookedModel
 
 ROOMS = ("probes", "causal", "proofs", "compare")
@@ -158,10 +159,27 @@ def probe(
         if known is not None and known.module != ask.__module__:
             raise UserError(f"A probe named {ask.__name__!r} is registered already, by {known.module}.")
         asked = checked(ask, ready=True, least=least, needs=tuple(needs), presumes=able)
+        if [*inspect.signature(ask).parameters][:2] == ["model", "pairs"]:
+            asked = cast(_F, _of_two_problems(asked))
         _PROBES[ask.__name__] = Probe(ask.__name__, question, asked, tuple(needs), tuple(by_default), scalar, control)
         return cast(_F, asked)
 
     return add
+
+
+def _of_two_problems(asked: Callable[..., Any]) -> Callable[..., Any]:
+    """A question about pairs, which also takes two problems that somebody types, the clean and the corrupted one, or as
+    many of the one as of the other."""
+
+    @functools.wraps(asked)
+    def ask(*args: Any, **kwargs: Any) -> Any:
+        typed = (str, list, tuple)
+        if len(args) > 2 and all(isinstance(each, typed) for each in args[1:3]):
+            model, clean, corrupted = args[:3]
+            args = (model, pairs(resolve_task(model, kwargs.get("task")), clean, corrupted), *args[3:])
+        return asked(*args, **kwargs)
+
+    return ask
 
 
 def registered() -> dict[str, Probe]:

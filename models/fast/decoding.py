@@ -45,6 +45,7 @@ def greedy(
     position_ids: Callable[[Tensor], Tensor] | None = None,
     weights: Weights | None = None,
     choose: Callable[[Tensor, Tensor], Tensor] | None = None,
+    watch: Callable[[Tensor], Tensor | None] | None = None,
 ) -> Int[Tensor, "batch n_tokens"]:
     """The ``n_tokens`` most likely tokens after each prompt, each read back before the next.
 
@@ -57,6 +58,8 @@ def greedy(
             coupled positions.
         weights: effective weights to use instead of the model's own.
         choose: the next tokens [batch] from logits [batch, d_vocab] and prefix, in place of the most likely ones.
+        watch: called after each token with all tokens so far, [batch, pos]; it may return which rows end there,
+            [batch]. A row that has ended is filled with ``stop``, or with its last token.
 
     Returns:
         tokens; :data:`NOTHING` from where a row has no next token: the position id that it would have is beyond the
@@ -104,7 +107,11 @@ def greedy(
         if stop is not None:
             best = torch.where(ended, stop, best)
             ended = ended | (alive & (best == stop))
+        elif watch is not None:
+            best = torch.where(ended, tokens[:, place - 1], best)
         tokens[:, place] = best
+        if watch is not None and (over := watch(tokens[:, : place + 1])) is not None:
+            ended = ended | over.to(ended.device)
         alive = alive & (best < model.config.d_vocab)  # a token that the model cannot read has no next one
         if bool((ended | ~alive).all()):
             tokens[:, place + 1 :] = tokens[:, place : place + 1] if stop is None else stop

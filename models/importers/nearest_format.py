@@ -29,6 +29,7 @@ _LLAMA = (
     *(f"model.layers.0.{part}.weight" for part in (*_LINEAR, "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")),
     *("model.layers.0.input_layernorm.weight", "model.layers.0.post_attention_layernorm.weight"),
 )
+_BUFFERS = (".mask", ".IGNORE", ".masked_bias", ".attn.bias", ".rotary_sin", ".rotary_cos", ".inv_freq")
 #: The names of a format's tensors, with layer 0 for every layer.
 FORMATS = {
     "a TransformerLens state dict": _LENS,
@@ -41,6 +42,7 @@ def nearest(content: Mapping[str, Any]) -> str:
     """In words for the end of a sentence: the format with which most names agree, and the first tensor that differs,
     with the name that it may stand for; empty where no name is like any format's."""
     state = {name: value for name, value in state_of(content).items() if isinstance(value, Tensor)}
+    state = {name: value for name, value in state.items() if not name.endswith(_BUFFERS)}
     plain = {name: re.sub(r"(?<=\.)\d+(?=\.)", "0", name) for name in state}
     likeness = {
         kind: sum(max((_alike(own, name) for name in names), default=0.0) for own in plain.values())

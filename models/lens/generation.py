@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import torch
 from torch import Tensor
 from transformer_lens.utilities.logits_utils import sample_logits
 
-from models.calls.argument_kinds import Check, Count, Natural, is_number, real, real_within, whole
+from models.calls.argument_kinds import Check, Count, Natural, is_number, real, real_within, shown, whole
 from models.calls.arguments import typed
 from models.errors import UserError, unknown_name
 from models.fast import NOTHING, greedy, stands_for
@@ -41,6 +42,9 @@ def generate(
     padding_side: str | None = None,
     return_type: str | None = "input",
     verbose: bool = True,
+    stop_strings: str | Sequence[str] | None = None,
+    callback: Callable[[Tensor], Any] | None = None,
+    return_cache: bool = False,
 ) -> Any:
     """The input, followed by tokens that the model samples (or, with ``do_sample=False``, the most likely ones).
 
@@ -55,9 +59,13 @@ def generate(
             order, so that logits differ by rounding: in half precision, other tokens may come first.
         prepend_bos, padding_side, verbose: accepted as in TransformerLens; nothing is prepended, padded or shown.
         return_type: "tokens", "str", or "input" for the input's own kind.
+        stop_strings: a row ends when its new text has one of these; text is cut behind it, and a row of tokens is
+            filled with ``eos_token_id``, or with its last token.
+        callback: called after each token with the tokens so far, [batch, pos], as for streaming.
+        return_cache: also return the ActivationCache of the tokens that were read, of one more forward pass.
 
     Returns:
-        tokens [batch, pos + new], or their text (a list for a list).
+        tokens [batch, pos + new], or their text (a list for a list); with ``return_cache``, and the cache.
 
     Raises:
         UserError: a bad argument, more positions than the model has, or a row that cannot go on (a logit that is not a
@@ -84,6 +92,18 @@ def generate(
             logits.to(wide, copy=True), top_k, top_p, temperature, freq_penalty, tokens=prefix if freq_penalty else None
         )
 
+    stops = [stop_strings] if isinstance(stop_strings, str) else list(stop_strings or ())
+    if not all(isinstance(text, str) and text for text in stops):
+        raise UserError(f"stop_strings is text, or a list of texts, not {shown(stop_strings)}.")
+
+    def watch(tokens: Tensor) -> Tensor | None:
+        if callback is not None:
+            callback(tokens.clone())
+        if not stops:
+            return None
+        texts = [model.to_string(row) for row in tokens[:, prompt.shape[1] :].clamp(0, model.config.d_vocab - 1)]
+        return torch.tensor([any(stop in text for stop in stops) for text in texts])
+
     new = greedy(
         model,
         prompt,
@@ -91,14 +111,28 @@ def generate(
         stop=eos_token_id if stop_at_eos else None,
         use_cache=use_past_kv_cache and stands_for(model),
         choose=draw if do_sample else None,
+        watch=watch if stops or callback is not None else None,
     )
     if bool((new == NOTHING).any()):
         raise UserError("A row cannot go on: a logit is not a number, or the next token has no position id.")
     tokens = torch.cat((prompt.to(new), new), 1)
-    if return_type == "tokens" or (return_type == "input" and not spoken):
-        return tokens
-    text = [model.to_string(row) for row in tokens]
-    return text if isinstance(input, list) or len(text) > 1 else text[0]
+    found: Any = tokens
+    if return_type == "str" or (return_type == "input" and spoken):
+        texts = [_cut(model, row, prompt.shape[1], stops) for row in tokens]
+        found = texts if isinstance(input, list) or len(texts) > 1 else texts[0]
+    if not return_cache:
+        return found
+    return found, model.run_with_cache(tokens[:, :-1] if new.shape[1] else tokens)[1]
+
+
+def _cut(model: LensContract, tokens: Tensor, prompt: int, stops: Sequence[str]) -> str:
+    """The text of a row, up to the end of the first of some strings behind the prompt."""
+    if not stops:
+        return model.to_string(tokens)
+    new = model.to_string(tokens[prompt:]) if len(tokens) > prompt else ""
+    end = min((new.index(stop) + len(stop) for stop in stops if stop in new), default=len(new))
+    between = model.task.separator if new else ""
+    return model.to_string(tokens[:prompt]) + between + new[:end]
 
 
 def _prompt(model: LensContract, input: Any, spoken: bool) -> tuple[Tensor, int]:

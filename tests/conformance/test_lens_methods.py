@@ -189,6 +189,31 @@ def test_generation_greedy_and_drawn(row, model):
         model.generate(prompt, 1, return_type="tensor")
 
 
+def test_generation_stops_at_strings_streams_and_returns_what_was_read():
+    model = models.load("microadder-57")
+    whole = model.generate("57+48", do_sample=False)
+    seen: list[torch.Tensor] = []
+    stopped = model.generate("57+48", do_sample=False, stop_strings=["50", "xyz"], callback=seen.append)
+    new = whole[22:]
+    assert stopped == whole[:22] + new[: new.index("50") + 2] and len(stopped) < len(whole)
+    assert [tokens.shape[1] for tokens in seen] == list(range(23, len(stopped) + 1))
+    assert model.to_string(seen[-1][0]) == stopped
+    both = model.generate(["57+48", "1+1"], do_sample=False, stop_strings="5", return_type="str")
+    assert both[0].endswith("5") and len(both[1]) == len(whole)  # the second has no 5, and goes on
+    tokens = model.generate(["57+48", "1+1"], do_sample=False, stop_strings="5", eos_token_id=9, return_type="tokens")
+    assert set(tokens[0, len(both[0]) :].tolist()) == {9}
+    text, cache = model.generate("57+48", do_sample=False, return_cache=True)
+    assert text == whole
+    expected = model.run_with_cache(model.generate("57+48", do_sample=False, return_type="tokens")[:, :-1])[1]
+    assert all(torch.equal(cache[name], expected[name]) for name in expected)
+    for cached in (True, False):
+        again = model.generate("57+48", do_sample=False, stop_strings="5", use_past_kv_cache=cached)
+        assert again == both[0]
+    for bad in ("", [""], 3, [3]):
+        with pytest.raises(UserError):
+            model.generate("57+48", stop_strings=bad)
+
+
 def test_generation_runs_what_hooks_make_of_the_model():
     model = models.build("microadder-57")
     whole = model.generate("57+48", do_sample=False)

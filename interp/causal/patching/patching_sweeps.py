@@ -153,6 +153,8 @@ def activation_patching(
     answers no more than half of the clean problems right (unless the first metric is your own or "kl", which compare
     the model with itself), and pairs whose two runs do not differ in that metric beyond the interval of the difference.
 
+    Two problems that you type take the place of pairs: ``activation_patching(adder, "15+27", "15+22")``.
+
     Args:
         model: any model with TransformerLens hooks.
         site, by, layers: see :func:`patch_sweep`.
