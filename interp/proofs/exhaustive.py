@@ -112,7 +112,7 @@ def problem_space(task: Task, most: int = LARGEST_SPACE) -> ProblemSpace:
     space = ProblemSpace.of(task)
     if space.size > most:
         raise UserError(
-            f"{task.name} has {size_text(space)} {space.what}, and at most {most:,} are run one by one"
+            f"{task.name} has {size_text(space)} {space.what}, and more than {most:,} are only run where there is time"
             + ("; a smaller shape may do" if task.shape else "")
             + "."
         )
@@ -128,16 +128,16 @@ def can_run_all(model: HookedModel, task: Task, minutes: float | None) -> bool:
     """Whether all problems of a task can be run in a time, from how long two batches take (None: in any time)."""
     try:
         space = problem_space(task, LARGEST_RUN)
-    except UserError:
+        if minutes is None or space.size <= LARGEST_SPACE:
+            return True
+        found = _Run(model, task, space, BATCH_SIZE)
+        rows = torch.arange(min(found.rows, space.size))
+        with teacher_forcing(model, task) as found.logits:
+            found.chunk(rows)  # what is made on the first call
+            start = time.perf_counter()
+            found.chunk(rows)
+    except UserError:  # problems that are not listed, or not numbered
         return False
-    if minutes is None or space.size <= LARGEST_SPACE:
-        return True
-    found = _Run(model, task, space, BATCH_SIZE)
-    rows = torch.arange(min(found.rows, space.size))
-    with teacher_forcing(model, task) as found.logits:
-        found.chunk(rows)  # what is made on the first call
-        start = time.perf_counter()
-        found.chunk(rows)
     seconds = (time.perf_counter() - start) / len(rows) * space.size
     return seconds < SHARE_OF_TIME * 60 * minutes
 

@@ -42,20 +42,21 @@ def machine_by_reading(task: FormattedTask) -> Machine:
         raise NotDecided("its answer depends on an operator")
     # Each digit is a number of its own.
     limits = {_digit(cell): len(cell) for cell in layout.cells}
-    answer = _in_digits(task.functions[0], task, limits)
+    answer = tuple(_in_digits(part, task, limits) for part in task.functions[0].parts)
     rule = 1 if task.where is None else _in_digits(task.where, task, limits)
-    states: list[tuple[Form, Form]] = [(answer, rule)]
+    #: What is left of each number of the answer, and of the rule.
+    states: list[tuple[Form, ...]] = [(*answer, rule)]
     layers: list[Layer] = []
     n_parts = len(task.fields)
     for cell in layout.cells:
         n, values = len(cell), np.arange(len(cell))
         if len(states) * n > MOST_READ:
             raise NotDecided(f"it has to remember too much: {len(states):,} beginnings before one token")
-        number: dict[tuple[Form, Form], int] = {}
+        number: dict[tuple[Form, ...], int] = {}
         after = np.empty(len(states) * n, dtype=np.int64)
-        for i, (form, where) in enumerate(states):
+        for i, forms in enumerate(states):
             for value in range(n):
-                rest = known(form, _digit(cell), value), known(where, _digit(cell), value)
+                rest = tuple(known(form, _digit(cell), value) for form in forms)
                 after[i * n + value] = number.setdefault(rest, len(number))
         if len(number) > MOST_KEPT:
             raise NotDecided(f"it has to remember too much: {len(number):,} beginnings that may be different")
@@ -65,10 +66,10 @@ def machine_by_reading(task: FormattedTask) -> Machine:
         tokens = np.array(cell.tokens)[:, None]
         layers.append(Layer((cell.slot,), tokens, parts, before, label, after, len(states)))
         states = list(number)
-    accepted = np.array([bool(where) for _, where in states])
-    said = _spelled([form for form, _ in states], accepted, layout.written)
+    accepted = np.array([bool(forms[-1]) for forms in states])
     at = np.arange(len(states))
-    for slots, column in said:
+    said = [_spelled([forms[k] for forms in states], accepted, one) for k, one in enumerate(layout.written)]
+    for slots, column in (each for written in said for each in written):
         labels, label = np.unique(column, return_inverse=True)
         table = np.repeat(labels[:, None], len(slots), 1)
         layers.append(
@@ -78,7 +79,7 @@ def machine_by_reading(task: FormattedTask) -> Machine:
         steps, numbers = smallest(layers, accepted)
     except NoPath:
         raise NotDecided("its rule allows no problem") from None
-    word = "state" if isinstance(answer, int) else _WORDS.get(answer[0], "state")
+    word = _WORDS.get(answer[0][0], "state") if len(answer) == 1 and isinstance(answer[0], tuple) else "state"
     sizes = task.input_length, len(task.query_positions)
     return Machine(steps, numbers, dict(layout.fixed), word, *sizes, torch.zeros(n_parts, dtype=torch.int64))
 

@@ -85,7 +85,7 @@ def test_every_problem_comes_once_and_is_one_of_the_task(task):
 
 
 def test_spaces_too_large_are_refused():
-    with pytest.raises(UserError, match="about 10.20 pairs, and at most 1,048,576"):
+    with pytest.raises(UserError, match="about 10.20 pairs, and more than 1,048,576"):
         problem_space(TenDigitAddition())
     with pytest.raises(UserError, match="16,777,216 strings of 24 bits.*a smaller shape may do"):
         problem_space(Parity(24))
