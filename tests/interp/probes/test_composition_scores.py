@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from transformer_lens.utilities import composition_scores as of_lens
+from transformer_lens.utilities.matrix import composition_scores as of_lens
 
 import interp
 import models
