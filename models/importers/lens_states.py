@@ -140,10 +140,19 @@ def _layers(names: list[str]) -> int:
     return 1 + max((int(name.split(".")[1]) for name in names if name.startswith("blocks.")), default=-1)
 
 
+def _grokking(said: dict[str, Any], path: Path) -> dict[str, Any]:
+    """A config with what Nanda's grokking models call ``act_type``. Raises UserError for attention that is partly
+    uniform, as in the models of Clock and Pizza."""
+    if said.get("attn_coeff", 1) not in (None, 1):
+        raise UserError(f"{path} has attn_coeff={said['attn_coeff']!r}: attention that is partly uniform is not read.")
+    kind = said.get("act_type")
+    return {"act_fn": kind.lower(), **said} if isinstance(kind, str) else said
+
+
 def _said(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
     for name in ("config", "cfg"):
         if isinstance(content.get(name), Mapping):
-            return dict(content[name])
+            return _grokking(dict(content[name]), path)
     beside = path.with_name("config.json")
     if beside.is_file():
         found = read_json(beside)

@@ -157,7 +157,9 @@ def inside(path: Path) -> Path:
 def state_of(content: Mapping[str, Any]) -> dict[str, Any]:
     """The state dict in a checkpoint, by itself or under one of :data:`WITHIN`, without what wrappers put before all of
     its names: torch.compile, DataParallel and accelerate, PyTorch Lightning."""
-    state = next((content[name] for name in WITHIN if isinstance(content.get(name), Mapping)), content)
+    several = content.get("state_dicts")  # of a whole run, as Nanda's grokking files have them: the last one
+    last = several[-1] if isinstance(several, list) and several and isinstance(several[-1], Mapping) else content
+    state = next((content[name] for name in WITHIN if isinstance(content.get(name), Mapping)), last)
     found = {str(name): value for name, value in dict(state).items()}
     while before := next((prefix for prefix in WRAPPERS if found and all(n.startswith(prefix) for n in found)), None):
         found = {name.removeprefix(before): value for name, value in found.items()}

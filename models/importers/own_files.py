@@ -268,9 +268,10 @@ register(
                 "TransformerLens' earlier layouts, in which most public grokking models are stored: EasyTransformer "
                 "(`W_E` [d_model, d_vocab], `W_O` [head, d_model, d_head]) and Nanda's (`W_O` [d_model, head and "
                 "d_head])",
-                "the same; the layout is recognised by the shapes of all tensors",
+                "the same; the layout is recognised by the shapes of all tensors, and of a run's `state_dicts` the "
+                "last is read",
                 "the same",
-                "the same",
+                "the same; attention that is partly uniform (`attn_coeff`)",
             ),
             Format(
                 "QuantaMaths (`add_d5_l2_h3_t30K_s372001.pth`)",

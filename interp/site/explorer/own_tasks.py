@@ -15,6 +15,7 @@ import torch
 
 from models.errors import UserError
 from models.tasks import AnswerFunction, Expression, FormattedTask, NumberField, ProblemSpace, RulesByOperator, Task
+from models.tasks.answer_functions import SeveralAnswers
 from models.tasks.format_definition import SIGNS
 
 TABLE_SIZE = 200  # problems that are held of a task, and over which means are taken
@@ -89,7 +90,7 @@ def _form(task: Task) -> dict[str, Any] | None:
         "answer": {"name": field.name, "width": field.width, "reversed": field.reversed, "signed": field.signed},
         "ending": [token for part in ending for token in _part(task, part)],
         "operators": [task.ids[operator] for operator in task.operators],
-        "functions": [_tree(function.function.tree) for function in task.functions],
+        "functions": [_tree(part.function.tree) for function in task.functions for part in function.parts],
         "where": _tree(where.function.tree) if isinstance(where, AnswerFunction) else None,
         "whereBy": {str(index): _tree(rule.function.tree) for index, rule in rules.items()},
         "families": list(task.families),
@@ -105,7 +106,7 @@ def _signs(task: Task) -> list[int]:
     return []
 
 
-def _is_text(function: AnswerFunction) -> bool:
+def _is_text(function: AnswerFunction | SeveralAnswers) -> bool:
     return isinstance(function.function, Expression)
 
 

@@ -72,7 +72,7 @@ def test_every_tool_says_what_it_takes_and_gives():
         if name != "figure":
             assert {"result", "provenance", "strength_of_evidence"} <= set(tool.output_schema["properties"])
     assert found["certify"].input_schema["properties"]["minutes"]["type"] == "number"
-    assert found["patch"].input_schema["required"] == ["model", "pairs"]
+    assert found["patch"].input_schema["required"] == ["model"]
 
 
 def test_models_are_listed_and_one_of_them_is_described():
@@ -134,7 +134,7 @@ def test_answers_stand_next_to_the_right_ones_and_a_figure_is_a_picture():
         ("ask", {"model": "microadder-57", "probe": "carry_units", "rows": 10**6}, "0 to 1,000 rows"),
         ("ask", {"model": ["microadder-57"], "probe": "carry_units"}, "model does not take"),
         ("ask", {"model": "microadder-57"}, "ask needs probe"),
-        ("patch", {}, "patch needs model and pairs"),
+        ("patch", {}, "patch needs model"),
         ("load", {"model": "x" * 10**6}, "x"),
         ("ask", {"model": "microadder-57", "probe": "carry_units", "task": "x" * 10**6}, "characters"),
         ("ask", {"model": "microadder-57", "probe": "path_patching"}, "needs pairs"),

@@ -31,15 +31,17 @@ def bare(model: Any, path: Path) -> Path:
 CASES = {
     "microadder-57": "{a:10r}+{b:10r}={s:11r}<EOS>",
     "adder-456": "{a:10}+{b:10}={s:11r}<EOS>",
-    str(ORDINARY / "add-3-highest-first-0"): "{a:3}+{b:3}={s:4}",
     "modular-multiplication-113": "{a}{b}={s}",
-    str(ORDINARY / "subtract-signed-3-0"): "{a:3}-{b:3}={s:+3r}",
+    "add-3-highest-first-0": "{a:3}+{b:3}={s:4}",
+    "subtract-signed-3-0": "{a:3}-{b:3}={s:+3r}",
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name.endswith("-0") else []) for name in CASES]
+)
 def test_the_format_of_a_bare_state_dict_is_found(name: str, tmp_path: Path):
-    model = models.load(name)
+    model = models.load(str(ORDINARY / name) if (ORDINARY / name).exists() else name)
     found = models.guess(bare(model, tmp_path / "bare.pt"), {"act_fn": model.config.act_fn}, seconds=60)
     assert found.complete and found.task.format == CASES[name]
     own, guessed = model.task, found.task
@@ -51,6 +53,7 @@ def test_the_format_of_a_bare_state_dict_is_found(name: str, tmp_path: Path):
     assert str(found).startswith("A guess")
 
 
+@pytest.mark.slow
 def test_an_activation_that_is_not_said_is_tried_and_those_that_cannot_be_told_apart_are_shown(tmp_path: Path):
     path = bare(models.load("adder-456"), tmp_path / "bare.pt")
     with pytest.raises(UserError, match="act_fn"):
@@ -73,7 +76,7 @@ def test_of_activations_with_equal_answers_the_smallest_loss_comes_first(tmp_pat
 def test_a_model_that_does_something_else_has_no_format(tmp_path: Path):
     model = models.load(str(ORDINARY / "copy-8-0"))
     with pytest.raises(UserError, match="Nothing fits"):
-        models.guess(bare(model, tmp_path / "c.pt"), {"act_fn": model.config.act_fn}, seconds=3)
+        models.guess(bare(model, tmp_path / "c.pt"), {"act_fn": model.config.act_fn}, seconds=1)
 
 
 def test_an_untrained_model_has_no_format(tmp_path: Path):
@@ -83,14 +86,15 @@ def test_an_untrained_model_has_no_format(tmp_path: Path):
     weights.initialise(torch.Generator().manual_seed(0))
     untrained = models.ArithmeticTransformer(weights, trained.task)
     with pytest.raises(UserError, match="Nothing fits"):
-        models.guess(bare(untrained, tmp_path / "r.pt"), {"act_fn": config.act_fn}, seconds=3)
-    assert models.guess(trained, seconds=3).proposals  # the control: the same search finds a trained one
+        models.guess(bare(untrained, tmp_path / "r.pt"), {"act_fn": config.act_fn}, seconds=2)
+    found = models.guess(trained, seconds=2)  # the control: the same search finds a trained one
+    assert found.task.format == CASES["add-3-highest-first-0"]
 
 
-@pytest.mark.parametrize("d_vocab, n_ctx", [(10, 12), (13, 9), (60, 3), (3, 8)])
+@pytest.mark.parametrize("d_vocab, n_ctx", [(10, 12), (12, 9), (60, 3), (3, 8)])
 def test_a_candidate_writes_the_tokens_of_its_task(d_vocab: int, n_ctx: int):
     seen = 0
-    for written in list(candidates(d_vocab, n_ctx))[::29]:
+    for written in list(candidates(d_vocab, n_ctx))[::61]:
         try:
             task = written.task(d_vocab)
         except UserError:
@@ -106,7 +110,7 @@ def test_a_candidate_writes_the_tokens_of_its_task(d_vocab: int, n_ctx: int):
         assert task.answers(problems).tolist() == texts
         assert torch.equal(task.encode(problems), rows[:, :-1])
         seen += 1
-    assert seen > 2
+    assert seen > 1
 
 
 def test_what_says_its_task_is_not_guessed():

@@ -548,6 +548,21 @@ def test_the_grokking_models_layout_is_known_by_its_shapes(sizes: Any, tmp_path:
     models.evaluation.predict(model, ["57+48"], method="greedy")
 
 
+@torch.no_grad()
+def test_a_whole_run_of_a_grokking_model_gives_its_last_weights_and_its_config(tmp_path: Path):
+    state = grokking_state(*SIZES["sizes that differ"])
+    first = {name: torch.zeros_like(value) for name, value in state.items()}
+    config = {"act_type": "ReLU", "num_heads": 2, "p": 113, "lr": 1e-3, "use_ln": False}
+    torch.save({"state_dicts": [first, state], "config": config, "epochs": [0, 1]}, tmp_path / "run.pth")
+    model = models.load(tmp_path / "run.pth", task=TASK)
+    tokens = TASK.encode(["57+48", "999+1"])
+    assert model.config.act_fn == "relu" and model.config.normalization_type is None
+    assert_logits(model(tokens), grokking_logits(state, tokens), 1e-5)
+    torch.save({"model": state, "config": config | {"attn_coeff": 0.0}}, tmp_path / "pizza.pth")
+    with pytest.raises(UserError, match="attn_coeff"):
+        models.load(tmp_path / "pizza.pth", task=TASK)
+
+
 EASY = {"W_E": (1, 0), "W_pos": (1, 0), "W_U": (1, 0), "W_Q": (0, 2, 1), "W_K": (0, 2, 1), "W_V": (0, 2, 1),
         "W_O": (0, 2, 1), "W_in": (1, 0), "W_gate": (1, 0), "W_out": (1, 0)}  # fmt: skip
 
