@@ -30,22 +30,19 @@ class Enclosure:
     The second radius makes deep models possible: a matrix stretches a vector of errors by at most its spectral norm,
     which is many times less than sums of magnitudes allow for the entries one by one. Each of the two radii is made as
     small as the other allows.
-
-    ``own`` is how long the errors are that the last operation itself made by rounding, where that is known.
     """
 
     mid: Float[Tensor, "*shape d"]
     rad: Float[Tensor, "*shape d"]
     norm: Float[Tensor, "*shape"]
-    own: Float[Tensor, "*shape"] | None = None
 
     @classmethod
-    def of(cls, mid: Tensor, rad: Tensor, norm: Tensor | None = None, own: Tensor | None = None) -> Enclosure:
+    def of(cls, mid: Tensor, rad: Tensor, norm: Tensor | None = None) -> Enclosure:
         length = up(rad.norm(dim=-1), rad.shape[-1])
         if norm is None:
-            return cls(mid, rad, length, own)
+            return cls(mid, rad, length)
         norm = torch.minimum(norm, length)
-        return cls(mid, torch.minimum(rad, norm[..., None]), norm, own)
+        return cls(mid, torch.minimum(rad, norm[..., None]), norm)
 
     @classmethod
     def apart(cls, mid: Tensor, rad: Tensor) -> Enclosure:
@@ -78,25 +75,19 @@ class Enclosure:
 
     def __getitem__(self, rows: Tensor) -> Enclosure:
         """Some rows along the first axis."""
-        own = None if self.own is None else self.own[rows]
-        return Enclosure(self.mid[rows], self.rad[rows], self.norm[rows], own)
-
-    def within(self, norm: Tensor) -> Enclosure:
-        """The same enclosure, of which it is known that no error is longer than ``norm``; NaN says nothing."""
-        known = torch.where(norm.isnan(), self.norm, torch.minimum(self.norm, norm))
-        return Enclosure.of(self.mid, self.rad, known, self.own)
+        return Enclosure(self.mid[rows], self.rad[rows], self.norm[rows])
 
     def with_errors(self, errors: list[Tensor]) -> Enclosure:
         """The same enclosure with these magnitudes added to its radii."""
         rad, norm = self.rad, self.norm
         for error in errors:
             rad, norm = rad + error, norm + up(error.norm(dim=-1), error.shape[-1])
-        return Enclosure.of(self.mid, up(rad), up(norm), self.own)
+        return Enclosure.of(self.mid, up(rad), up(norm))
 
     def heads_first(self) -> Enclosure:
         """[node, head, d] as [head, node, d]."""
         mid, rad, norm = (part.transpose(0, 1).contiguous() for part in (self.mid, self.rad, self.norm))
-        return Enclosure(mid, rad, norm, None if self.own is None else self.own.transpose(0, 1).contiguous())
+        return Enclosure(mid, rad, norm)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,17 +95,15 @@ class Normed:
     """A ball, with errors that all entries of a vector share: ``ball + sum_m t_m along_m``, ``|t_m| <= reach_m``.
 
     A matrix maps each of these directions to one vector, and does not stretch it as it may stretch the worst one.
-    ``own`` is how long the errors are that the norm itself made by rounding, in the ball and along the directions.
     """
 
     ball: Enclosure
     along: tuple[tuple[Float[Tensor, "*shape d"], Float[Tensor, "*shape 1"]], ...]
-    own: Float[Tensor, "*shape"] | None = None
 
     def __getitem__(self, rows: Tensor) -> Normed:
         """Some rows along the first axis."""
         along = tuple((vector[rows], reach[rows]) for vector, reach in self.along)
-        return Normed(self.ball[rows], along, None if self.own is None else self.own[rows])
+        return Normed(self.ball[rows], along)
 
     @property
     def whole(self) -> Enclosure:

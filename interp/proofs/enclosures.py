@@ -13,7 +13,7 @@ assumed of float64, in addition to IEEE 754: ``exp``, ``tanh``, ``erf``, ``cos``
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -60,7 +60,7 @@ class Rounding:
         own = up(self.growth(roundings) * size + self.tiny)
         own = torch.where(size < LARGEST, own, torch.inf)
         length = up(own.norm(dim=-1), mid.shape[-1])
-        return Enclosure.of(mid, up(rad + own), up(norm + length), length)
+        return Enclosure.of(mid, up(rad + own), up(norm + length))
 
     # ---- arithmetic
 
@@ -112,14 +112,8 @@ class Rounding:
             bias = None if bias is None else bias.unflatten(0, (len(w.stretch), -1))
         stretched = x.norm[..., None] * w.stretch if len(w.stretch) > 1 else x.norm * w.stretch
         length = up(own.norm(dim=-1), own.shape[-1])
-        found = Enclosure.of(values, up(inherited + own), up(stretched + length), length).with_errors(errors)
-        return found if bias is None else self.shifted(found, bias)
-
-    def shifted(self, x: Enclosure, bias: Tensor) -> Enclosure:
-        """``x + bias``, as a part of the operation that gave x."""
-        found = self.add(x, Enclosure.exact(bias.expand_as(x.mid)))
-        assert x.own is not None and found.own is not None
-        return replace(found, own=up(x.own + found.own))
+        found = Enclosure.of(values, up(inherited + own), up(stretched + length)).with_errors(errors)
+        return found if bias is None else self.add(found, Enclosure.exact(bias.expand_as(found.mid)))
 
     # ---- norms
 
@@ -168,16 +162,10 @@ class Rounding:
         wide = (unit.rad * gain.abs()) * (1 + shared)
         found = self.rounded(mid, wide, unit.norm * longest * (1 + shared[..., 0]))
         if bias is not None:
-            found = self.shifted(found, bias)
+            found = self.add(found, Enclosure.exact(bias.expand_as(found.mid)))
         # These two may have enlarged the numbers whose roundings are bounded above.
         more = (mid.abs() * shared + gain.abs() * shift) * self.growth(6)
-        own = math.sqrt(n) * (shared + shift + self.growth(4))[..., 0]  # y is at most sqrt n long before the gain
-        assert found.own is not None
-        if centred:
-            assert x.own is not None
-            own = own + x.own / least[..., 0]
-        own = up(own * longest * (1 + 4 * shared[..., 0]) + found.own + more.norm(dim=-1), n)
-        return Normed(found.with_errors([more]), ((mid, shared), (gain.expand_as(mid), up(shift))), own)
+        return Normed(found.with_errors([more]), ((mid, shared), (gain.expand_as(mid), up(shift))))
 
     def scales(self, mid: Tensor, norm: Tensor, eps: float, eps_outside: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Of a norm that reads vectors within ``norm`` of ``mid``: its least scale, that at ``mid``, the largest, and a
@@ -213,7 +201,7 @@ class Rounding:
         if name == "relu":
             mid, low, high = (end.clamp_min(0.0) for end in (x.mid, x.low, x.high))
             rad = torch.where(high > 0, up(torch.maximum(high - mid, mid - low)), high)  # a zero is exact; NaN stays
-            return Enclosure.of(mid, rad, x.norm, torch.zeros_like(x.norm))
+            return Enclosure.of(mid, rad, x.norm)
         ends = x.low, x.high
         values = [activation(name, end) for end in (x.mid, *ends)]
         slack = [16 * LIBRARY_ULPS * DOUBLE * end.abs() + LEAST for end in (x.mid, *ends)]
@@ -225,7 +213,7 @@ class Rounding:
         own = torch.where(x.size < LARGEST, up(own + slack[0]), torch.inf)
         rad = torch.maximum(high - values[0], values[0] - low)
         length = up(own.norm(dim=-1), own.shape[-1])
-        return Enclosure.of(values[0], up(rad + own), up(steepest * x.norm + length), length)
+        return Enclosure.of(values[0], up(rad + own), up(steepest * x.norm + length))
 
     def softmax(self, scores: Enclosure, chosen: Chosen | None = None) -> Enclosure:
         """The softmax over the last axis, or over ``chosen`` keys only.

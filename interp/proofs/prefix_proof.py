@@ -13,8 +13,7 @@ Where queries attend to their best keys and rounding may change which these are,
 
 How far it reaches with rounding: the lengths of errors are multiplied by spectral norms from one operation to the next,
 and the product grows with depth. Two layers are proved so, without norms and with; only the last norm and a last MLP of
-ReLUs are followed along each lead's own direction. Deeper models are proved by the derivatives of their half blocks
-(:mod:`interp.proofs.steepness`).
+ReLUs are followed along each lead's own direction. Deeper models are proved over the reals.
 """
 
 from __future__ import annotations

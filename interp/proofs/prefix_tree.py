@@ -16,13 +16,22 @@ from torch import Tensor
 from interp.proofs.balls import LARGEST
 from interp.proofs.enclosed import Enclosure, Keys, Normed
 from interp.proofs.enclosed_weights import EnclosedWeights
-from interp.proofs.enclosures import Rounding, norm_roundings
-from interp.proofs.head_errors import Heads
+from interp.proofs.enclosures import norm_roundings
 from interp.proofs.prefix_nodes import Tree
-from interp.proofs.steepness import MLP, HalfBlock, Steepness, applies
 from interp.proofs.top_keys import Chosen, cases
-from models.transformer.config import TransformerConfig
 from models.transformer.part_names import in_block
+
+
+@dataclass(frozen=True, eq=False)
+class MLP:
+    """An MLP's way through a block: the stream that it is added to, what it reads, and its pre-activations."""
+
+    x: Enclosure
+    read: Normed
+    pre: Enclosure
+
+    def __getitem__(self, rows: Tensor) -> MLP:
+        return MLP(self.x[rows], self.read[rows], self.pre[rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,10 +48,6 @@ class Stream:
 class EnclosedForward(EnclosedWeights):
     """The hooked forward pass of :mod:`models.transformer.arithmetic_transformer` in balls, over the nodes of a
     tree."""
-
-    def __init__(self, config: TransformerConfig, weights: dict[str, Tensor], rounding: Rounding):
-        super().__init__(config, weights, rounding)
-        self.steepness = Steepness(self) if rounding.unit32 and applies(config) else None
 
     def _linear(self, x: Enclosure | Normed, matrix: str, bias: str | None = None) -> Enclosure:
         found = None if bias is None else self.weights.get(bias)
@@ -83,30 +88,20 @@ class EnclosedForward(EnclosedWeights):
         """The residual stream after a block, at the nodes of the queries' positions or at all nodes; and the tree."""
         cfg, add = self.config, self.rounding.add
         normed = self._normed(x, f"{name}.ln1") if cfg.has_pre_norm else Normed(x, ())
-        z, tree, nodes, heads = self._attention(f"{name}.attn", normed, tree, queries)
-        before, out = x[nodes], self._linear(z, f"{name}.attn.W_O", f"{name}.attn.b_O")
-        x = add(before, out)
-        half = None if heads is None else HalfBlock.of(heads, before, out, x)
-        if half is not None:
-            x = x.within(half.norm)
+        z, tree, nodes = self._attention(f"{name}.attn", normed, tree, queries)
+        x = add(x[nodes], self._linear(z, f"{name}.attn.W_O", f"{name}.attn.b_O"))
         if cfg.has_post_norm:
             x = self._norm(x, f"{name}.ln1_post")
         if not cfg.d_mlp:
             return Stream(x), tree
         normed = self._normed(x, f"{name}.ln2") if cfg.has_pre_norm else Normed(x, ())
-        # With derivatives, the radii here are of second order, and one ball is as good as one with directions.
-        read = normed if self.steepness is None else normed.whole
-        pre = self._linear(read, f"{name}.mlp.W_gate" if cfg.gated_mlp else f"{name}.mlp.W_in", self._b_in(name))
-        hidden, mlp = self._hidden(f"{name}.mlp", pre, normed), MLP(x, normed, pre, half)
+        pre = self._linear(normed, f"{name}.mlp.W_gate" if cfg.gated_mlp else f"{name}.mlp.W_in", self._b_in(name))
+        hidden, mlp = self._hidden(f"{name}.mlp", pre, normed), MLP(x, normed, pre)
         out = self._linear(hidden, f"{name}.mlp.W_out", f"{name}.mlp.b_out")
         x = add(x, out)
         if cfg.has_post_norm:
             return Stream(self._norm(x, f"{name}.ln2_post")), tree
-        if self.steepness is not None and queries is None:
-            assert x.own is not None
-            x = x.within(self.steepness.after_mlp(name, mlp, hidden, out) + x.own)
-        followed = half is not None or (cfg.act_fn == "relu" and not cfg.gated_mlp)
-        return Stream(x, mlp if followed else None), tree
+        return Stream(x, mlp if cfg.act_fn == "relu" and not cfg.gated_mlp else None), tree
 
     def _b_in(self, name: str) -> str | None:
         return None if self.config.gated_mlp else f"{name}.mlp.b_in"
@@ -121,9 +116,8 @@ class EnclosedForward(EnclosedWeights):
 
     def _attention(
         self, name: str, x: Normed, tree: Tree, queries: tuple[int, ...] | None
-    ) -> tuple[Enclosure, Tree, Int[Tensor, " node"], Heads | None]:
-        """z [node, head x d_head] at the queries or at all nodes, the tree as it is now, the nodes' old numbers, and in
-        deep models the heads."""
+    ) -> tuple[Enclosure, Tree, Int[Tensor, " node"]]:
+        """z [node, head x d_head] at the queries or at all nodes, the tree as it is now, and the nodes' old numbers."""
         cfg, rounding = self.config, self.rounding
         q, k, v = self._queries_keys_values(name, x)
         if cfg.positional_embedding_type == "rotary":
@@ -131,7 +125,6 @@ class EnclosedForward(EnclosedWeights):
             cos, sin = (angle[tree.position] for angle in angles)
             q, k = (rounding.rotated(y, cos, sin, cfg.rotary_adjacent_pairs) for y in (q, k))
         q, k, v = (y.heads_first() for y in (q, k, v))
-        heads = None if self.steepness is None else self.steepness.heads(name, q, k, v, x)
         keys, values, written = rounding.keys(k), rounding.values(v, len(tree.above)), []
         above = {p: prefixes for p, prefixes in enumerate(tree.above) if queries is None or p in queries}
         scores = {p: self._scores(q, keys, prefixes) for p, prefixes in above.items()}
@@ -142,18 +135,17 @@ class EnclosedForward(EnclosedWeights):
             scores = {p: here.heads_first()[rows].heads_first() for p, here in scores.items()}
             tree = tree.split(rows)
         for p, prefixes in above.items():
-            pattern = rounding.softmax(scores[p], chosen[p]) if heads is None else heads.attend(scores[p], prefixes)
-            written.append(rounding.mixed(pattern, values.at(prefixes)))
+            written.append(rounding.mixed(rounding.softmax(scores[p], chosen[p]), values.at(prefixes)))
         mid, rad, norm = (torch.cat([getattr(z, name) for z in written], 1) for name in ("mid", "rad", "norm"))
         z = self._side_by_side(Enclosure(mid, rad, norm))
         nodes = torch.cat([prefixes[:, -1] for prefixes in above.values()])
-        return z, tree, nodes, heads
+        return z, tree, nodes
 
     def _queries_keys_values(self, name: str, x: Normed) -> list[Enclosure]:
         """Queries, keys and values, each [node, head, d_head]."""
         found = [self._linear(x, f"{name}.W_{c}", f"{name}.b_{c}") for c in "QKV"]
         if self.config.n_heads == 1:
-            return [Enclosure(y.mid[:, None], y.rad[:, None], y.norm[:, None], _column(y.own)) for y in found]
+            return [Enclosure(y.mid[:, None], y.rad[:, None], y.norm[:, None]) for y in found]
         return found
 
     @staticmethod
@@ -180,8 +172,6 @@ class EnclosedForward(EnclosedWeights):
         block, mlp = in_block(self.config.n_layers - 1), stream.mlp
         if mlp is None:
             return math.inf
-        if self.steepness is not None:
-            return self.steepness.lead_errors(block, mlp, vectors)
         name, grown = f"{block}.mlp", self.rounding.growth
         before, read, pre = mlp.x, mlp.read, mlp.pre
         w_in, w_out = self.matrices[f"{name}.W_in"], self.matrices[f"{name}.W_out"]
@@ -262,7 +252,3 @@ class EnclosedForward(EnclosedWeights):
             )
             low[rows], high[rows] = (below + fixed - off).amin(1), (above + fixed + off).amin(1)
         return low.nan_to_num(nan=-torch.inf), high.nan_to_num(nan=torch.inf)
-
-
-def _column(x: Tensor | None) -> Tensor | None:
-    return None if x is None else x[:, None]
