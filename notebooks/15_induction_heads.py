@@ -197,3 +197,12 @@ for name, each in {"induction-6": model, "a sibling": sibling}.items():
     worst = task.problem_text(every[int(margins.argmin())].tolist())
     wrong = int((margins <= 0).sum())
     print(f"{name}: {wrong} of {len(every):,} wrong; least margin {float(margins.min()):.2f} logits, for {worst}")
+
+# %% [markdown]
+# No proof of this project reaches two layers of which the second looks at what the first has found. For such models
+# `interp.certify` looks for a wrong answer along gradients, and then runs every problem if that is done in the time that
+# it has. It finds what the loop above found.
+
+# %%
+for each in (model, sibling):
+    print(interp.certify(each).sentence())
