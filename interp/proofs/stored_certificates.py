@@ -20,7 +20,7 @@ from interp.core.stored_data import DATA
 from interp.proofs.attacks.gradient_attack import Attack, task_text
 from interp.proofs.by_operator import OperatorEvidence
 from interp.proofs.certificate import PairEvidence, answered
-from interp.proofs.certify import certified_at_best, certify, parse_certificate
+from interp.proofs.certify import certified_at_best, certify, method_for, parse_certificate
 from interp.proofs.column_adders import certify_one_layer, check_one_layer
 from interp.proofs.exhaustive import LARGEST_SPACE, ExhaustiveEvidence, size_text
 from interp.proofs.small_domain import ProvedEvidence, SmallDomainEvidence
@@ -236,6 +236,7 @@ class Certifier:
     def verdict(self, model: ArithmeticTransformer) -> Verdict:
         """The verdict on a candidate. Raises UserError if no method judges it."""
         if model.task.pairs_below != LIMIT:
+            method_for(model, model.task)  # a search for wrong answers accepts nobody
             return certify(model, arithmetic=self.arithmetic, tolerance=None)
         certificate = certify_one_layer(model, "float", tolerance=None)
         if certificate.status == "refuted" or self.arithmetic == "float":
