@@ -13,7 +13,7 @@ import interp
 import models
 from interp.proofs import check_certificate, exhaustive, load_certificate
 from interp.proofs.search_verdict import searched
-from interp.proofs.verdict import METHODS
+from interp.proofs.verdict import METHODS, verdict_of
 from models import ArithmeticTransformer, UserError
 from models.tasks import FormattedTask, formatted
 from models.transformer.config import TransformerConfig
@@ -58,6 +58,21 @@ def test_a_refutation_that_the_model_does_not_bear_out_is_no_certificate():
         check_certificate(changed, model)
 
 
+@pytest.mark.parametrize("status", ["certified", "sampled", "conditional"])
+def test_a_search_that_claims_more_than_a_wrong_answer_is_not_read(status: str):
+    value = searched(random_model(), SUMS, "a reason", runs=200).to_dict()
+    with pytest.raises(UserError):
+        verdict_of(value | {"status": status, "counterexample": None}, "this")
+
+
+def test_a_check_says_what_it_met_itself():
+    model = random_model()
+    found = searched(model, SUMS, "a reason", runs=200)
+    again = check_certificate(found.replace(tried=10**12, failures=1), model)
+    assert again.finding() == found.finding() and again.to_dataframe().equals(found.to_dataframe())
+    assert check_certificate(found.replace(runs=0), model).status == "refuted"
+
+
 def test_what_a_search_does_not_find_is_undecided_with_the_reason_and_what_was_tried():
     model = random_model(formatted("{a:4}+{b:4}={s:1}", "0 * (a + b)"), bias=100.0)  # it always answers 0
     found = searched(model, model.task, "it has three layers", runs=400)
@@ -92,6 +107,7 @@ def test_many_problems_are_all_run_where_the_time_suffices():
     right = random_model(BITS, bias=100.0)
     found = interp.certify(right, minutes=1.0)
     assert (found.method, found.status, found.size, found.score.correct) == ("exhaustive", "certified", 2**8, 2**8)
+    assert check_certificate(found, right).score.correct == 2**8
     assert interp.certify(right, minutes=1e-6).method == "search"
     assert interp.certify(right, arithmetic="interval").method == "search"
     wrong = interp.certify(random_model(BITS, bias=-100.0), minutes=1.0)
