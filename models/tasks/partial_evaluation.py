@@ -147,7 +147,7 @@ def ends(form: Form) -> tuple[float, float]:
             # in Python an infinite number divided by a whole one is not a number
             corners = [x if math.isinf(x) else x // y for x in parts[0] for y in parts[1]]
             return min(corners), max(corners)
-        case "^" | "&" | "|" if all(0 <= low and high < math.inf for low, high in parts):
+        case "^" | "&" | "|" if all(low >= 0 and high < math.inf for low, high in parts):
             return 0, 2 ** max(int(high) for _, high in parts).bit_length() - 1
     return -math.inf, math.inf
 

@@ -161,9 +161,12 @@ def test_multiplication_and_max_are_families():
         ("{a:2}+{b:2}={s:3},{r:2}", "a, a"),  # no number is a function of b
         ("{a:2}={s:2},{r:2}", "a, a, a"),
         ("{a:2}+{b:2}={s:10}{r:10}", "a, b"),
+        ("{a:2}={s:+2},{r:2}", "a, a"),  # the digits of several numbers have no sign in front
+        ("{a:2}={s:2},{r:2}", []),
+        ("{a:2}={s:2},{r:2}", {"+": []}),
     ],
 )
-def test_what_cannot_be_written_is_refused(format: str, answer: str):
+def test_what_cannot_be_written_is_refused(format: str, answer):
     with pytest.raises(UserError):
         formatted(format, answer)
 
