@@ -55,7 +55,7 @@ def solve(model: Model, problems: Any, task: Task | None = None) -> Solutions:
     if (own := task or getattr(model, "task", None)) is None:
         raise UserError("This model does not carry a task; give one as task=.")
     rows = problems.tolist() if isinstance(problems, (torch.Tensor, np.ndarray)) else problems
-    listed = [rows] if isinstance(rows, (str, tuple)) else list(rows)
+    listed = [rows] if isinstance(rows, (str, tuple, int)) else list(rows)
     if not listed:
         raise UserError("There is no problem to solve: the list is empty.")
     return Solutions(_solved(model, own, listed))
