@@ -171,6 +171,14 @@ def test_what_cannot_be_written_is_refused(format: str, answer):
         formatted(format, answer)
 
 
+def test_an_operator_may_have_no_answer_where_another_one_has():
+    task = formatted("{a:1}{op}{b:1}={s:+2}", {"+": "a + b", "/": "a // b"}, where={"/": "b > 0"})
+    assert task.answers(["7/2", "7+0"]).tolist() == [3, 7] and task.domain.size == 190
+    assert len(task.answers(task.domain.every())) == 190
+    with pytest.raises(UserError):
+        formatted("{a:1}{op}{b:1}={s:+2}", {"+": "a + b", "/": "a // b"})
+
+
 def test_the_command_line_takes_an_answer_of_several_numbers():
     task = task_of_text("{a:2}/{b:1}={q:2}r{r:1}; a // b, a % b; where=b > 0")
     assert torch.equal(task.encode(["57/8"]), made("quotient and rest").encode(["57/8"]))
