@@ -39,7 +39,7 @@ def random_model(task: FormattedTask = SUMS, bias: float = 0.0) -> ArithmeticTra
 
 def test_a_model_of_three_layers_that_is_wrong_is_refuted_by_a_problem_that_it_gets_wrong(tmp_path):
     model = random_model()
-    found = interp.certify(model, minutes=0.2)
+    found = interp.certify(model, minutes=0.02)
     assert found.status == "refuted" and found.exit_status == 1
     problem = SUMS.as_problems([found.counterexample.problem])
     said = models.evaluation.predict(model, problem, "greedy", 1, SUMS)
@@ -87,6 +87,11 @@ def test_what_a_search_does_not_find_is_undecided_with_the_reason_and_what_was_t
 def test_only_the_whole_answer_is_searched():
     with pytest.raises(UserError):
         interp.certify(random_model(), targets="digits")
+
+
+def test_an_arithmetic_that_does_not_exist_is_refused():
+    with pytest.raises(UserError, match="arithmetic"):
+        interp.certify(random_model(), arithmetic="float16", minutes=0.01)
 
 
 BITS = formatted("{a}{b}{c}{d}{e}{f}{g}{h}=", "0 * (a + b + c + d + e + f + g + h)", base=2)
