@@ -91,7 +91,7 @@ def test_only_the_whole_answer_is_searched():
 
 def test_an_arithmetic_that_does_not_exist_is_refused():
     with pytest.raises(UserError, match="arithmetic"):
-        interp.certify(random_model(), arithmetic="float16", minutes=0.01)
+        interp.certify(random_model(), arithmetic="float16", minutes=0.01)  # pyright: ignore[reportArgumentType]
 
 
 BITS = formatted("{a}{b}{c}{d}{e}{f}{g}{h}=", "0 * (a + b + c + d + e + f + g + h)", base=2)
