@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 
 from models.calls.checked_calls import checked
@@ -53,7 +54,8 @@ def solve(model: Model, problems: Any, task: Task | None = None) -> Solutions:
     """
     if (own := task or getattr(model, "task", None)) is None:
         raise UserError("This model does not carry a task; give one as task=.")
-    listed = [problems] if isinstance(problems, (str, tuple)) else list(problems)
+    rows = problems.tolist() if isinstance(problems, (torch.Tensor, np.ndarray)) else problems
+    listed = [rows] if isinstance(rows, (str, tuple, int)) else list(rows)
     if not listed:
         raise UserError("There is no problem to solve: the list is empty.")
     return Solutions(_solved(model, own, listed))

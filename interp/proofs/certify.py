@@ -41,6 +41,7 @@ from interp.proofs.hand_built import is_hand_built
 from interp.proofs.one_layer import Targets, require_exact_products
 from interp.proofs.small_domain import require_all_targets
 from interp.proofs.verdict import (
+    ARITHMETICS,
     LARGEST_FILE,
     METHODS,
     ArithmeticName,
@@ -55,7 +56,7 @@ from interp.proofs.verdict import (
 )
 from interp.proofs.watch import MINUTES, TimeUp, time_limit
 from models.calls.checked_calls import checked
-from models.errors import UserError
+from models.errors import UserError, known_name
 from models.evaluation import predict
 from models.files.checkpoint import read_bytes
 from models.tasks.base import Task
@@ -139,6 +140,8 @@ def certify(
         UserError: a model or a domain that no method judges and no search can look through, in one sentence; too little
             time for any verdict.
     """
+    if arithmetic is not None:
+        known_name("arithmetic", arithmetic, ARITHMETICS)
     _require_short(model, getattr(model, "task", None) if task is None else task)
     require_exact_products(model)
     task = resolve_task(model, task)

@@ -294,9 +294,9 @@ class _Run:
         )
 
 
-def _obstacle(model: HookedModel, task: Task) -> str | None:
+def _obstacle(model: HookedModel, task: Task, most: int | None = None) -> str | None:
     try:
-        problem_space(task)
+        problem_space(task, LARGEST_SPACE if most is None else most)
     except UserError as error:
         return str(error).rstrip(".")
     return None
@@ -349,5 +349,6 @@ METHOD = Method(
     check=judged_again(
         lambda verdict, model, task: certify_exhaustively(model, task, CHECK_BATCH, verdict.score.n, LARGEST_RUN),
         _falls_short,
+        lambda model, task: _obstacle(model, task, LARGEST_RUN),  # it was begun as there was time
     ),
 )

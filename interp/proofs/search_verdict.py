@@ -138,13 +138,16 @@ def finding(verdict: Verdict) -> str:
     tried = f"{own.tried:,} problems that a search along gradients tried"
     if (one := verdict.counterexample) is not None:
         return (
-            f"refuted: {one.problem} -> {one.predicted} (run through the model); {own.failures:,} of {tried} are wrong"
+            f"refuted: {one.problem} -> {one.predicted} (run through the model); {own.failures:,} of {tried} have a "
+            "margin of zero or less"
         )
     least = f"the least margin {own.smallest_margin:.3g} at {own.worst} (random search: {own.random_margin:.3g})"
     return f"undecided: {own.reason}; no failure among {tried}, {least}. That proves nothing"
 
 
 def _read(value: dict[str, Any]) -> SearchEvidence:
+    if value["status"] not in ("refuted", "undecided"):
+        raise ValueError("a search proves nothing")
     table = value["margins"]
     columns = [table[name] for name in ("target", *SEARCHES)]
     numbers = [x for name in SEARCHES for x in table[name]] + [value["smallest_margin"], value["random_margin"]]
@@ -167,12 +170,13 @@ def _read(value: dict[str, Any]) -> SearchEvidence:
 
 
 def _check(verdict: Verdict, model: HookedModel, task: Task) -> Verdict:
-    """Ask the model again for the wrong answer. What else was met is not counted again."""
+    """Ask the model again for the wrong answer, and search again as long."""
     task = require_model(verdict, model, task)
     one: WrongAnswer = verdict.counterexample
     if wrong_answer(model, task, task.as_problems([one.problem])) != one:
         raise UserError("This certificate does not hold: the model answers its counterexample otherwise.")
-    return verdict
+    found = searched(model, task, verdict.reason, SECONDS, max(1, min(verdict.runs, RUNS)))
+    return verdict.replace(evidence=found.evidence)
 
 
 def _asked(model: HookedModel, task: Task, asked: CertifyOptions) -> Verdict:

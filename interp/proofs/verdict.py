@@ -247,17 +247,21 @@ def method_named(name: Any) -> Method:
 
 
 def judged_again(
-    again: Callable[[Verdict, Any, Task], Verdict], falls_short: Callable[[Verdict, Verdict], str | None]
+    again: Callable[[Verdict, Any, Task], Verdict],
+    falls_short: Callable[[Verdict, Verdict], str | None],
+    obstacle: Callable[[Any, Task], str | None] | None = None,
 ) -> Callable[[Verdict, Any, Task], Verdict]:
     """A check that judges the model once more, where there is no search that a certificate could spare.
 
     The model must answer the counterexample as the verdict says, get the same status from ``again``, and give all that
     the verdict claims: ``falls_short`` says in words what of it the verdict found again does not have, or None.
+    ``obstacle`` is by default the method's, as it is when the method is chosen.
     """
 
     def check(verdict: Verdict, model: HookedModel, task: Task) -> Verdict:
         task = require_model(verdict, model, task)
-        if (reason := method_named(verdict.method).obstacle(model, task)) is not None:
+        in_the_way = obstacle or method_named(verdict.method).obstacle
+        if (reason := in_the_way(model, task)) is not None:
             raise UserError(f"This certificate does not hold: {reason}.")
         if (one := verdict.counterexample) is not None:
             own = task.at(*one.shape) if one.shape else task

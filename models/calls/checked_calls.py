@@ -108,7 +108,8 @@ def _require_enough(name: str, arguments: Mapping[str, Any], least: int) -> None
         raise UserError(f"{name} compares problems and needs n of at least {least}, not {n}.")
     for given in ("problems", "pairs"):
         value: Any = arguments.get(given)
-        if hasattr(value, "__len__") and not isinstance(value, str) and len(value) < least:
+        sized = hasattr(value, "__len__") and getattr(value, "ndim", 1) and not isinstance(value, str)
+        if sized and len(value) < least:
             raise UserError(f"{name} compares {given} and needs at least {least} of them, not {len(value)}.")
 
 

@@ -35,7 +35,7 @@ class FormatDefinition(Task):
         fields = whole_numbers_of(parts)
         self.operators: tuple[str, ...] = tuple(answer) if isinstance(answer, Mapping) else ()
         given = [answers_of(each) for each in (answer.values() if isinstance(answer, Mapping) else (answer,))]
-        if not given:
+        if not given or not all(given):
             raise UserError("answer needs a function, or one for each operator.")
         op = next((field for field in fields if field.name == "op"), None) if self.operators else None
         if self.operators and (op is None or not op.one_token):
@@ -55,8 +55,9 @@ class FormatDefinition(Task):
         first = self.parts.index(self.answer_pieces[0])
         if any(isinstance(part, NumberField) and part.name not in names for part in self.parts[first:]):
             raise UserError(f"The answer {self.answer_field.name!r} must be the last field of {self.format!r}.")
-        if any(field.signed for field in (*self.numbers_fields, *self.answer_numbers[1:])):
-            raise UserError(f"Only the answer of {self.format!r} can have a sign.")
+        alone = len(self.answer_numbers) == 1
+        if any(field.signed for field in (*self.numbers_fields, *self.answer_numbers[alone:])):
+            raise UserError(f"Only an answer of one number can have a sign, and {self.format!r} has another sign.")
         for field in (*self.numbers_fields, *self.answer_numbers):
             if self.base**field.width > EXACT:
                 raise UserError(f"The field {field.name!r} of {field.width} digits in base {self.base} passes 2^53.")

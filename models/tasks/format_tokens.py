@@ -149,11 +149,7 @@ class FormatTokens(FormatDefinition):
 
     def _answers(self, found: Int[Tensor, "n field"]) -> Int[Tensor, " n"]:
         """The numbers that are the answers. Raises UserError for one that does not fit its field."""
-        by_operator = [function.of_columns(self._operands(found)) for function in self.functions]
-        if self.operators:
-            answers = torch.stack(by_operator, 1).gather(1, found[:, self._operator, None])[:, 0]
-        else:
-            answers = by_operator[0]
+        answers = self._by_operator(found) if self.operators else self.functions[0].of_columns(self._operands(found))
         field = self.answer_field
         limit = self.base**field.width
         outside = (answers.abs() if field.signed else answers.where(answers >= 0, limit)) >= limit
@@ -166,6 +162,18 @@ class FormatTokens(FormatDefinition):
                 f"The answer of {wrong!r} is {answers[outside][0].item()}, and the field {field.name!r} takes {fits}."
             )
         return answers
+
+    def _by_operator(self, found: Int[Tensor, "n field"]) -> Int[Tensor, " n"]:
+        """The number that each problem's operator gives."""
+        operands, chosen = self._operands(found), found[:, self._operator]
+        try:
+            every = [function.of_columns(operands) for function in self.functions]
+        except UserError:  # one cannot be computed of another's problems, such as a quotient by zero
+            answers = torch.zeros_like(chosen)
+            for i, function in enumerate(self.functions):
+                answers[chosen == i] = function.of_columns(operands[chosen == i])
+            return answers
+        return torch.stack(every, 1).gather(1, chosen[:, None])[:, 0]
 
     def answers(self, problems: Any) -> Int[Tensor, " n"]:
         """The numbers that the task's function gives."""

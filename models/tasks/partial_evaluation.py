@@ -53,6 +53,13 @@ _OTHER: Mapping[str, Callable[..., Any]] = {
 _MOST_TERMS = 64  # of a product of sums that is multiplied out
 
 
+class DividesByZero(UserError):
+    """Raised where the numbers that are known make an expression divide by zero."""
+
+    def __init__(self) -> None:
+        super().__init__("The expression divides by zero.")
+
+
 def normal(tree: ast.expr, limits: Mapping[str, int]) -> Form:
     """The normal form of an expression whose names are numbers from 0 to below their limits."""
     part = lambda node: normal(node, limits)  # noqa: E731
@@ -137,9 +144,10 @@ def ends(form: Form) -> tuple[float, float]:
         case "**" if parts[0][0] >= 0:
             return parts[0][0] ** parts[1][0], parts[0][1] ** parts[1][1]
         case "//" if parts[1][0] > 0:
-            corners = [x // y for x in parts[0] for y in parts[1]]
+            # in Python an infinite number divided by a whole one is not a number
+            corners = [x if math.isinf(x) else x // y for x in parts[0] for y in parts[1]]
             return min(corners), max(corners)
-        case "^" | "&" | "|" if all(low >= 0 for low, _ in parts):
+        case "^" | "&" | "|" if all(low >= 0 and high < math.inf for low, high in parts):
             return 0, 2 ** max(int(high) for _, high in parts).bit_length() - 1
     return -math.inf, math.inf
 
@@ -225,7 +233,7 @@ def _number(name: str, parts: list[Form]) -> int:
     try:
         return _OTHER[name](*parts)
     except ZeroDivisionError:
-        raise UserError("The expression divides by zero.") from None
+        raise DividesByZero from None
 
 
 def _gathered(name: str, parts: list[Form]) -> Form:

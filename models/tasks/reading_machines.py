@@ -22,7 +22,7 @@ from models.tasks.expressions import Expression
 from models.tasks.format_machines import FormatLayout
 from models.tasks.formatted_task import FormattedTask
 from models.tasks.machine import Layer, Machine, NoPath, smallest
-from models.tasks.partial_evaluation import Form, known, normal
+from models.tasks.partial_evaluation import DividesByZero, Form, known, normal
 
 MOST_KEPT = 2**12  # beginnings that are told apart at one place
 MOST_READ = 2**17  # and how many are looked at there
@@ -56,7 +56,7 @@ def machine_by_reading(task: FormattedTask) -> Machine:
         after = np.empty(len(states) * n, dtype=np.int64)
         for i, forms in enumerate(states):
             for value in range(n):
-                rest = tuple(known(form, _digit(cell), value) for form in forms)
+                rest = _rest(forms, _digit(cell), value)
                 after[i * n + value] = number.setdefault(rest, len(number))
         if len(number) > MOST_KEPT:
             raise NotDecided(f"it has to remember too much: {len(number):,} beginnings that may be different")
@@ -82,6 +82,18 @@ def machine_by_reading(task: FormattedTask) -> Machine:
     word = _WORDS.get(answer[0][0], "state") if len(answer) == 1 and isinstance(answer[0], tuple) else "state"
     sizes = task.input_length, len(task.query_positions)
     return Machine(steps, numbers, dict(layout.fixed), word, *sizes, torch.zeros(n_parts, dtype=torch.int64))
+
+
+def _rest(forms: Sequence[Form], name: str, value: int) -> tuple[Form, ...]:
+    """What is left of an answer and of its rule, which is last, once a digit is known: nothing but 0 where the rule
+    leaves out what has been read, and the answer need not be there."""
+    rule = known(forms[-1], name, value)
+    if rule == 0:
+        return (0,) * len(forms)
+    try:
+        return (*(known(form, name, value) for form in forms[:-1]), rule)
+    except DividesByZero:
+        raise NotDecided("it divides by zero, unless its rule leaves out such problems") from None
 
 
 def _digit(cell: Cell) -> str:

@@ -31,7 +31,7 @@ def task_of_text(text: str) -> Task:
     if names_an_object(text):
         found = object_in(text)
         if not isinstance(found, Task):
-            raise UserError(f"{text} is a {type(found).__name__}, not a task of models.tasks.")
+            raise UserError(f"{text} is of type {type(found).__name__}, and not a task of models.tasks.")
         return found
     format, *rest = [part.strip() for part in text.split(";")]
     answers: dict[str, str] = {}

@@ -38,6 +38,8 @@ def _specified(model: Any, task: Task | None, name: str) -> tuple[ModelSpec, dic
         model, task = model.weight_map, task or model.task
     if task is None:
         raise UserError("train needs a task, such as models.tasks.formatted('{a}{b}=', '(a + b) % 113', base=113).")
+    if not isinstance(task, Task):
+        raise UserError(f"task is one of models.tasks, a line of text or 'FILE.py:NAME', not {shown(task)}.")
     definition: dict[str, Any] = {"task": getattr(task, "definition", None)}
     if isinstance(model, TransformerConfig):
         config, definition = model, definition | {"config": model.to_dict()}

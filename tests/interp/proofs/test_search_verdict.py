@@ -13,7 +13,7 @@ import interp
 import models
 from interp.proofs import check_certificate, exhaustive, load_certificate
 from interp.proofs.search_verdict import searched
-from interp.proofs.verdict import METHODS
+from interp.proofs.verdict import METHODS, verdict_of
 from models import ArithmeticTransformer, UserError
 from models.tasks import FormattedTask, formatted
 from models.transformer.config import TransformerConfig
@@ -39,7 +39,7 @@ def random_model(task: FormattedTask = SUMS, bias: float = 0.0) -> ArithmeticTra
 
 def test_a_model_of_three_layers_that_is_wrong_is_refuted_by_a_problem_that_it_gets_wrong(tmp_path):
     model = random_model()
-    found = interp.certify(model, minutes=0.2)
+    found = interp.certify(model, minutes=0.02)
     assert found.status == "refuted" and found.exit_status == 1
     problem = SUMS.as_problems([found.counterexample.problem])
     said = models.evaluation.predict(model, problem, "greedy", 1, SUMS)
@@ -58,6 +58,21 @@ def test_a_refutation_that_the_model_does_not_bear_out_is_no_certificate():
         check_certificate(changed, model)
 
 
+@pytest.mark.parametrize("status", ["certified", "sampled", "conditional"])
+def test_a_search_that_claims_more_than_a_wrong_answer_is_not_read(status: str):
+    value = searched(random_model(), SUMS, "a reason", runs=200).to_dict()
+    with pytest.raises(UserError):
+        verdict_of(value | {"status": status, "counterexample": None}, "this")
+
+
+def test_a_check_says_what_it_met_itself():
+    model = random_model()
+    found = searched(model, SUMS, "a reason", runs=200)
+    again = check_certificate(found.replace(tried=10**12, failures=1), model)
+    assert again.finding() == found.finding() and again.to_dataframe().equals(found.to_dataframe())
+    assert check_certificate(found.replace(runs=0), model).status == "refuted"
+
+
 def test_what_a_search_does_not_find_is_undecided_with_the_reason_and_what_was_tried():
     model = random_model(formatted("{a:4}+{b:4}={s:1}", "0 * (a + b)"), bias=100.0)  # it always answers 0
     found = searched(model, model.task, "it has three layers", runs=400)
@@ -72,6 +87,11 @@ def test_what_a_search_does_not_find_is_undecided_with_the_reason_and_what_was_t
 def test_only_the_whole_answer_is_searched():
     with pytest.raises(UserError):
         interp.certify(random_model(), targets="digits")
+
+
+def test_an_arithmetic_that_does_not_exist_is_refused():
+    with pytest.raises(UserError, match="arithmetic"):
+        interp.certify(random_model(), arithmetic="float16", minutes=0.01)  # pyright: ignore[reportArgumentType]
 
 
 BITS = formatted("{a}{b}{c}{d}{e}{f}{g}{h}=", "0 * (a + b + c + d + e + f + g + h)", base=2)
@@ -92,6 +112,7 @@ def test_many_problems_are_all_run_where_the_time_suffices():
     right = random_model(BITS, bias=100.0)
     found = interp.certify(right, minutes=1.0)
     assert (found.method, found.status, found.size, found.score.correct) == ("exhaustive", "certified", 2**8, 2**8)
+    assert check_certificate(found, right).score.correct == 2**8
     assert interp.certify(right, minutes=1e-6).method == "search"
     assert interp.certify(right, arithmetic="interval").method == "search"
     wrong = interp.certify(random_model(BITS, bias=-100.0), minutes=1.0)

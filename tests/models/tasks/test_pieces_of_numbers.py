@@ -161,11 +161,22 @@ def test_multiplication_and_max_are_families():
         ("{a:2}+{b:2}={s:3},{r:2}", "a, a"),  # no number is a function of b
         ("{a:2}={s:2},{r:2}", "a, a, a"),
         ("{a:2}+{b:2}={s:10}{r:10}", "a, b"),
+        ("{a:2}={s:+2},{r:2}", "a, a"),  # the digits of several numbers have no sign in front
+        ("{a:2}={s:2},{r:2}", []),
+        ("{a:2}={s:2},{r:2}", {"+": []}),
     ],
 )
-def test_what_cannot_be_written_is_refused(format: str, answer: str):
+def test_what_cannot_be_written_is_refused(format: str, answer):
     with pytest.raises(UserError):
         formatted(format, answer)
+
+
+def test_an_operator_may_have_no_answer_where_another_one_has():
+    task = formatted("{a:1}{op}{b:1}={s:+2}", {"+": "a + b", "/": "a // b"}, where={"/": "b > 0"})
+    assert task.answers(["7/2", "7+0"]).tolist() == [3, 7] and task.domain.size == 190
+    assert len(task.answers(task.domain.every())) == 190
+    with pytest.raises(UserError):
+        formatted("{a:1}{op}{b:1}={s:+2}", {"+": "a + b", "/": "a // b"})
 
 
 def test_the_command_line_takes_an_answer_of_several_numbers():

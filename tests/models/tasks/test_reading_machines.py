@@ -94,6 +94,30 @@ def test_folds_of_many_tokens_have_small_machines(task, size: int, states: int):
     assert machine.tried is None and machine.count() == size and max(machine.states) == states
 
 
+@pytest.mark.parametrize(
+    ("answer", "rule"),
+    [
+        ("abs(a % (b + 1)) // 2 >= 1 + 0 * c", None),  # a quotient of what has no known bound
+        ("(max(0, a % (b + 1)) ^ c) >= 1", None),
+        ("a // b + 0 * c", "b > 0"),
+        ("a % b + c", "(b ^ a) > a - (b > 0)"),
+    ],
+)
+def test_quotients_whose_bounds_are_not_known_at_first_are_read_rightly(answer: str, rule: str | None):
+    task = formatted("{a}{b}{c}={s:2}", answer, where=rule)
+    every, machine = task.domain.every(), machine_of(task)
+    assert machine.tried is None and machine.count() == len(every)
+    paths = machine.run(sequences(task, every))
+    assert torch.equal(machine.problems(paths), every)
+
+
+def test_a_quotient_by_what_may_be_zero_is_left_to_runs_of_all_problems():
+    task = formatted("{a}/{b}/{c}={s}", "a // b + 0 * c", where="gcd(b, c) < c")  # so b is not 0
+    with pytest.raises(NotDecided):
+        machine_by_reading(task)
+    assert machine_of(task).count() == len(task.domain.every())
+
+
 def test_what_has_to_be_remembered_whole_is_not_decided():
     with pytest.raises(NotDecided):
         machine_by_reading(formatted("{a:5}*{b:5}={s:10}", "a * b"))

@@ -168,6 +168,7 @@ def test_a_function_of_tokens_is_learnt(tmp_path: Path):
         {"model": CONFIG.replace(n_ctx=2)},
         {"model": torch.nn.Linear(2, 2)},
         {"task": None},
+        {"task": 3},
         {"steps": None},
         {"learning_rate": 0.1},
         {"lr": -1.0},
