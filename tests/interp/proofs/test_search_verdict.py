@@ -89,6 +89,15 @@ def test_only_the_whole_answer_is_searched():
         interp.certify(random_model(), targets="digits")
 
 
+def test_whether_all_problems_can_be_run_is_found_out_with_few_near_ties(monkeypatch):
+    decoded = []
+    again = exhaustive.predict
+    monkeypatch.setattr(exhaustive, "predict", lambda *args: decoded.append(len(args[1])) or again(*args))
+    model = random_model()
+    assert not exhaustive.can_run_all(model, SUMS, 0.02)
+    assert sum(decoded) <= exhaustive.RUN_ALONE
+
+
 def test_an_arithmetic_that_does_not_exist_is_refused():
     with pytest.raises(UserError, match="arithmetic"):
         interp.certify(random_model(), arithmetic="float16", minutes=0.01)  # pyright: ignore[reportArgumentType]

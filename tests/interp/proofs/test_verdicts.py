@@ -600,7 +600,8 @@ def test_a_method_of_ones_own_judges_what_no_other_can(monkeypatch: pytest.Monke
     verdict, module = certified(), sys.modules["interp.proofs.certify"]  # not the function
     own = replace(METHODS["exhaustive"], name="own", obstacle=lambda model, task: None, certify=lambda *_: verdict)
     monkeypatch.setattr(module, "METHODS", {})
+    model = models.load("toygpt-learned-pre")
     with pytest.raises(UserError, match="cannot judge"):
-        interp.certify(models.load("toygpt-learned-pre"))
+        module.method_for(model, model.task)
     monkeypatch.setattr(module, "METHODS", {own.name: own})
     assert interp.certify(models.load("toygpt-learned-pre")) is verdict
