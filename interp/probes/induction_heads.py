@@ -58,6 +58,12 @@ _SAYS = {
     "matching": "looks most at what followed the same token",
     "copying": "copies most",
 }
+#: Where the largest score is not above that of uniform attention, or copying not above 0.
+_SAYS_NO = {
+    "previous": "no head looks more at the previous token than uniform attention does: at most {head}",
+    "matching": "no head looks more at what followed the same token than uniform attention does: at most {head}",
+    "copying": "no head copies: at most {head}",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,13 +101,12 @@ class InductionHeads(Result):
                 if np.isnan(fresh)
                 else "untrained " + (number(fresh) if score == "copying" else in_percent(fresh))
             )
+            chance = 0.0 if score == "copying" else row[f"{score}_uniform"]
+            head = f"{row['head']} {_SAYS[score]}" if value > chance else _SAYS_NO[score].format(head=row["head"])
             if score == "copying":
-                said.append(f"{row['head']} {_SAYS[score]} ({number(value)} on a scale from -1 to 1; {control})")
+                said.append(f"{head} ({number(value)} on a scale from -1 to 1; {control})")
             else:
-                uniform = in_percent(row[f"{score}_uniform"])
-                said.append(
-                    f"{row['head']} {_SAYS[score]} ({in_percent(value)}; uniform attention {uniform}, {control})"
-                )
+                said.append(f"{head} ({in_percent(value)}; uniform attention {in_percent(chance)}, {control})")
         return "; ".join(said) + "."
 
     def to_dataframe(self) -> pd.DataFrame:

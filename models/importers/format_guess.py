@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from models.calls.argument_kinds import Seconds
 from models.calls.arguments import typed
 from models.errors import NotSaid, UserError
 from models.files.stored_names import is_path
@@ -102,7 +103,8 @@ _Setting = tuple[Mapping[str, Any], Callable[..., Any], int, int, int]
 
 
 @typed
-def guess(model: Any, config: Any = None, seconds: float = 12.0) -> FormatGuess:
+@typed
+def guess(model: Any, config: Any = None, seconds: Seconds = 12.0) -> FormatGuess:
     """What the tokens of a model mean, found by trying: formats, orders of digits and tokens, separators, signs, the
     operations + - * max min and sums, differences and products modulo a number, in base 10, 2 or one token a number.
 
