@@ -36,6 +36,8 @@ def sampled_margin(model: models.ArithmeticTransformer) -> float:
 def proved(verdict: Verdict) -> dict[str, Any]:
     """The least proved margin, in logits, and the share of the proof's classes (or problems) that are proved."""
     evidence = verdict.evidence
+    if verdict.method == "search":
+        return {}  # it proves nothing
     classes: Any = getattr(evidence, "classes", None)
     if verdict.method == "finite machine":
         bounds = classes["bound"].to_numpy()  # NaN where a class is open

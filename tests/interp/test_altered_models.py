@@ -316,6 +316,7 @@ def _explored(model: Any) -> Any:
 
 
 ADDER: dict[str, Callable[[Any], Any]] = {
+    "induction_heads": lambda model: interp.induction_heads(model, n=20),
     "models.score": lambda m: models.score(m, _few(m)),
     "models.score, greedy": lambda m: models.score(m, _few(m), method="greedy"),
     "accuracy_by_chain": lambda m: interp.accuracy_by_chain(m, n_per_length=5),
@@ -395,6 +396,7 @@ LATE = ("key_attention", "circle_fit", "smallest_circuit", "carry_unit_ranges")
 RUN_NO_MODEL = {
     "align",
     "chained_claims",
+    "composition_scores",
     "learning_curves",
     "training_dynamics",
 }

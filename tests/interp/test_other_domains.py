@@ -45,6 +45,7 @@ QUESTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "swap_components": lambda a, b: interp.swap_components(a, b, n=8, n_fit=8, untrained=1),
     "sameness": lambda a, b: interp.sameness(a, b, n=8, untrained=1),
     "certify": lambda a, b: interp.certify(a),
+    "induction_heads": lambda a, b: interp.induction_heads(a, n=20),
     "certified_circuits": lambda a, b: interp.certified_circuits(a, n=16, most=16),
     "accuracy_bounds": lambda a, b: interp.accuracy_bounds(a),
     "carry_unit_ranges": lambda a, b: interp.carry_unit_ranges(a),
@@ -88,7 +89,7 @@ QUESTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "written_number": lambda a, b: interp.written_number(a, n=N),
 }
 #: Names that ask nothing of a model, or of another one's folder.
-NO_QUESTION = {"patch_sweep", "learning_curves", "training_dynamics"}
+NO_QUESTION = {"patch_sweep", "learning_curves", "training_dynamics", "composition_scores"}  # the last: two layers
 
 
 def test_every_public_question_is_asked_here():

@@ -41,6 +41,7 @@ def pairs(model: Any) -> Any:
 ASK: dict[str, Callable[[Any], Any]] = {
     "attention_by_role": lambda m: interp.attention_by_role(m, n=N),
     "carry_units": lambda m: interp.carry_units(m, n=N),
+    "induction_heads": lambda m: interp.induction_heads(m, n=N),
     "circle_fit": lambda m: interp.circle_fit(m, resamples=99),
     "fourier_spectrum": lambda m: interp.fourier_spectrum(m, resamples=99),
     "logit_attribution": lambda m: interp.logit_attribution(m, n=N),
@@ -69,7 +70,8 @@ ASK: dict[str, Callable[[Any], Any]] = {
 }  # fmt: skip
 #: Questions of other tasks, and of runs and files; and a search some of whose moves need digits as tokens 0 to 9.
 OTHERS = {
-    "accuracy_bounds", "accuracy_by_chain", "attack", "carry_unit_ranges", "certified_circuits", "decompile",
+    "accuracy_bounds", "accuracy_by_chain", "attack", "carry_unit_ranges", "certified_circuits", "composition_scores",
+    "decompile",
     "exact_match_grid", "first_errors",
     "group_program", "group_symmetry", "key_attention", "learning_curves", "named_stream", "restricted_loss",
     "patch_sweep", "pattern_substitution", "sameness",

@@ -126,3 +126,31 @@ def test_many_problems_are_all_run_where_the_time_suffices():
     assert interp.certify(right, arithmetic="interval").method == "search"
     wrong = interp.certify(random_model(BITS, bias=-100.0), minutes=1.0)
     assert (wrong.method, wrong.status) == ("search", "refuted")
+
+
+def test_few_problems_of_which_classes_stay_open_are_all_run(monkeypatch):
+    task = formatted("{a:3}+{b:2}={s:1}", "0 * (a + b)")
+    config = TransformerConfig(
+        n_layers=1,
+        d_model=8,
+        n_heads=2,
+        d_head=4,
+        d_mlp=16,
+        d_vocab=task.d_vocab,
+        n_ctx=task.input_length,
+        normalization_type=None,
+    )
+    model = ArithmeticTransformer(DenseWeights(config), task, name="constant")
+    with torch.no_grad():
+        for name, parameter in model.weight_map.named_parameters():  # pyright: ignore
+            parameter.fill_(0.0)
+            if name.endswith("b_U"):
+                parameter.copy_(torch.arange(task.d_vocab) == 0)
+    proved = interp.certify(model)
+    assert (proved.method, proved.status) == ("finite machine", "certified")
+    method = METHODS["finite machine"]
+    left_open = replace(method, certify=lambda *_: proved.replace(status="undecided"))
+    monkeypatch.setitem(METHODS, method.name, left_open)
+    found = interp.certify(model)
+    assert (found.method, found.status, found.score.correct) == ("exhaustive", "certified", 10**5)
+    assert interp.certify(model, arithmetic="float32").status == "undecided"
