@@ -200,8 +200,8 @@ for name, each in {"induction-6": model, "a sibling": sibling}.items():
 
 # %% [markdown]
 # No proof of this project reaches two layers of which the second looks at what the first has found. For such models
-# `interp.certify` looks for a wrong answer along gradients, and then runs every problem if that is done in the time that
-# it has. It finds what the loop above found.
+# `interp.certify` looks for a wrong answer along gradients, and then runs every problem if that is done in the time it
+# has. It finds what the loop above found.
 
 # %%
 for each in (model, sibling):
