@@ -56,6 +56,11 @@ def proved(verdict: Verdict) -> dict[str, Any]:
     return {"proved_margin": getattr(evidence, "smallest_margin", None)}
 
 
+def _without_path(name: str, said: str) -> str:
+    """A sentence about a model without the folder that it lies in."""
+    return said.replace(f", run at {MODELS / name}", "")
+
+
 def judged(name: str, minutes: float) -> dict[str, Any]:
     """What ``interp.certify`` says of a model of this folder, and what it cost; a refusal has the status "refused"."""
     torch.set_num_threads(1)
@@ -64,10 +69,11 @@ def judged(name: str, minutes: float) -> dict[str, Any]:
     start, wall = time.process_time(), time.monotonic()
     try:
         verdict = interp.certify(model, minutes=minutes)
-        found |= {"status": verdict.status, "method": verdict.method, "said": verdict.finding()} | proved(verdict)
+        found |= {"status": verdict.status, "method": verdict.method, "said": _without_path(name, verdict.finding())}
+        found |= proved(verdict)
         found["strength"] = verdict.provenance.rung
     except UserError as error:
-        found |= {"status": "refused", "said": str(error).replace(f", run at {MODELS / name}", "")}
+        found |= {"status": "refused", "said": _without_path(name, str(error))}
     found["cpu_seconds"] = round(time.process_time() - start, 2)
     found["seconds"] = round(time.monotonic() - wall, 2)
     return found
