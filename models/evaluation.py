@@ -12,7 +12,6 @@ later tokens, and so on per-target accuracy.
 from __future__ import annotations
 
 import html
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -105,7 +104,7 @@ class Score(Rate):
         per_target: counts of right tokens per target ("s0", ..., "EOS"), given the method's input to that target.
         failures: the first few wrong problems.
         rung: the strength of evidence: "exhaustive" if these were all the problems that there are.
-        base_rate: of problems with two different answers, the share that always giving the commoner one gets right.
+        base_rate: of problems with two different answers, the share in which the more common one is right.
         doubt: that the task may not be the model's, where it answers less than half
         (:func:`models.tasks.task_doubts.doubt`).
     """
@@ -156,7 +155,7 @@ class Score(Rate):
         return cls(**{name: item for name, item in value.items() if name not in derived} | read)
 
     def __str__(self) -> str:
-        rate = "" if self.base_rate is None else f"; always giving the commoner answer gets {_short(self.base_rate)}"
+        rate = "" if self.base_rate is None else f"; the more common answer is right in {_short(self.base_rate)}"
         return " ".join(filter(None, (self.doubt, self._counts() + rate)))
 
     def _counts(self) -> str:
@@ -235,7 +234,7 @@ class Tally:
         self.right = torch.zeros(len(self.labels), dtype=torch.int64)
         self.chain: dict[int, tuple[int, int]] = {}
         self.failures: list[Failure] = []
-        self.answers: Counter[int] = Counter()  # of an answer of one token
+        self.answers = torch.zeros(task.d_vocab, dtype=torch.int64)  # how often each is right, of one token
 
     def add(self, problems: Int[Tensor, "n *operands"], predicted: Int[Tensor, "n target"]) -> None:
         """Count these problems. A predicted token of -1 is never right."""
@@ -243,7 +242,7 @@ class Tally:
         right = predicted == expected
         exact = right.all(1)
         if expected.shape[1] == 1:
-            self.answers.update(expected[:, 0].tolist())
+            self.answers = self.answers + torch.bincount(expected[:, 0], minlength=self.task.d_vocab)
         chain = self.task.chain_length(problems).cpu()
         self.n, self.correct = self.n + len(exact), self.correct + int(exact.sum())
         self.right = self.right + right.sum(0)
@@ -282,7 +281,7 @@ class Tally:
             per_target={label: Rate(self.n, int(n)) for label, n in zip(self.labels, self.right, strict=True)},
             failures=tuple(self.failures),
             rung=rung,
-            base_rate=max(self.answers.values()) / self.n if len(self.answers) == 2 else None,
+            base_rate=int(self.answers.max()) / self.n if int((self.answers > 0).sum()) == 2 else None,
         )
 
 

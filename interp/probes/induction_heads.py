@@ -58,11 +58,11 @@ _SAYS = {
     "matching": "looks most at what followed the same token",
     "copying": "copies most",
 }
-#: Where the largest score is not above that of uniform attention, or copying not above 0.
+#: Where the best score is not above chance.
 _SAYS_NO = {
-    "previous": "no head looks more at the previous token than uniform attention does: at most {head}",
-    "matching": "no head looks more at what followed the same token than uniform attention does: at most {head}",
-    "copying": "no head copies: at most {head}",
+    "previous": "no head looks more at the previous token than uniform attention does; the most is",
+    "matching": "no head looks more at what followed the same token than uniform attention does; the most is",
+    "copying": "no head copies; the most is",
 }
 
 
@@ -88,6 +88,12 @@ class InductionHeads(Result):
             raise UserError(f"No head has a score of {score}: no token stands twice in these problems.")
         return self.table.loc[known.idxmax()]
 
+    def above_chance(self, score: str) -> bool:
+        """Whether the best head's score is above that of uniform attention, with all of its interval; for copying,
+        which is exact and has no such control, whether it is above 0."""
+        row = self.best(score)
+        return bool(row[score] > 0 if score == "copying" else row[f"{score}_low"] > row[f"{score}_uniform"])
+
     def sentence(self) -> str:
         said = []
         for score in SCORES:
@@ -101,12 +107,12 @@ class InductionHeads(Result):
                 if np.isnan(fresh)
                 else "untrained " + (number(fresh) if score == "copying" else in_percent(fresh))
             )
-            chance = 0.0 if score == "copying" else row[f"{score}_uniform"]
-            head = f"{row['head']} {_SAYS[score]}" if value > chance else _SAYS_NO[score].format(head=row["head"])
+            head = f"{row['head']} {_SAYS[score]}" if self.above_chance(score) else f"{_SAYS_NO[score]} {row['head']}"
             if score == "copying":
                 said.append(f"{head} ({number(value)} on a scale from -1 to 1; {control})")
             else:
-                said.append(f"{head} ({in_percent(value)}; uniform attention {in_percent(chance)}, {control})")
+                uniform = in_percent(row[f"{score}_uniform"])
+                said.append(f"{head} ({in_percent(value)}; uniform attention {uniform}, {control})")
         return "; ".join(said) + "."
 
     def to_dataframe(self) -> pd.DataFrame:

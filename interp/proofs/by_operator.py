@@ -25,9 +25,9 @@ from interp.proofs.verdict import (
     Verdict,
     about,
     method_named,
-    require_model,
     verdict_of,
 )
+from interp.proofs.verdict_checks import require_model
 from interp.proofs.watch import ENDED
 from interp.proofs.wrong_answers import WrongAnswer, identify, wrong_answer
 from models.errors import UserError

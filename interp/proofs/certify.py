@@ -13,11 +13,13 @@
     search                         what none of these can prove: a wrong answer is looked for along gradients
 
 The first method without an ``obstacle`` judges the model, and raises if it cannot judge something else about it; those
-of plug-ins (:mod:`models.plugins`) are asked before these. All return a :class:`~interp.proofs.verdict.Verdict`.
+of plug-ins (:mod:`models.plugins`) are asked before these. One that finds on the way that it cannot judge the model
+leaves it to the general method of one layer, or to the search. All return a :class:`~interp.proofs.verdict.Verdict`.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +41,6 @@ from interp.proofs.bounds_on_accuracy import WIDTH
 from interp.proofs.column_adders import METHOD as ONE_LAYER
 from interp.proofs.hand_built import is_hand_built
 from interp.proofs.one_layer import Targets, require_exact_products
-from interp.proofs.small_domain import require_all_targets
 from interp.proofs.verdict import (
     ARITHMETICS,
     LARGEST_FILE,
@@ -118,7 +119,8 @@ def certify(
     """Certify that a model is right on every input of a domain, refute it by an input that it gets wrong, or neither.
 
     Where no method has a proof, a wrong answer is looked for along gradients for up to a minute, or a quarter of the
-    time. The verdict is "refuted" then, or "undecided" with the reason and what was tried.
+    time. If none is found and all problems can be run in the time that is left, they are. Else the verdict is
+    "undecided", with the reason and what was tried.
 
     Args:
         model: one of this project's models or, with ``task`` and where the method allows it, a stock TransformerLens
@@ -146,15 +148,15 @@ def certify(
     require_exact_products(model)
     task = resolve_task(model, task)
     method, reason = _method_or_reason(model, task)
+    asked = CertifyOptions(arithmetic, tolerance, targets)
     with time_limit(minutes):
         try:
-            asked = CertifyOptions(arithmetic, tolerance, targets)
             try:
-                found = None if method is None else _by_method(method, model, task, asked, minutes)
+                found = None if method is None else method.certify(model, task, asked)
             except CannotJudge as error:
                 found, reason = None, error.reason
             if found is None:
-                found = _unproved(model, task, reason, asked, minutes)
+                found = _unproved(model, task, replace(asked, reason=reason))
         except TimeUp:
             raise UserError(
                 f"{minutes:g} minutes are not enough for a verdict on {model_name(model)}; give more (minutes=),"
@@ -163,42 +165,15 @@ def certify(
     return found.replace(doubt=doubt(model, task, predict)) if found.status == "refuted" else found
 
 
-def _by_method(method: Method, model: HookedModel, task: Task, asked: CertifyOptions, minutes: float | None) -> Verdict:
-    """The verdict of a method. Where classes stay open and the problems are few enough to run all of them, half of the
-    time is kept for that, as for other small domains."""
-    few = method.name == machine_proof.METHOD.name and asked.arithmetic is None
-    if not few or exhaustive.METHOD.obstacle(model, task) is not None:
-        return method.certify(model, task, asked)
-    with time_limit(None if minutes is None else minutes / 2):
-        found = method.certify(model, task, asked)
-    if found.status != "undecided":
-        return found
-    try:
-        return exhaustive.certify_exhaustively(model, task)
-    except TimeUp:
-        return found
-
-
-def _unproved(model: HookedModel, task: Task, reason: str, asked: CertifyOptions, minutes: float | None) -> Verdict:
-    """What can be said without a proof, for that ``reason``: a search for wrong answers, and a run of all problems
-    where the time suffices. Raises UserError as :func:`method_for` does, for what can be neither searched nor run."""
+def _unproved(model: HookedModel, task: Task, asked: CertifyOptions) -> Verdict:
+    """What can be said where no method has a proof, for the reason in ``asked``. Raises UserError with that reason, if
+    nothing can be said either."""
     if machine_proof.can_judge(model, task):  # though another method was to be quicker
         return machine_proof.METHOD.certify(model, task, asked)
-    require_all_targets(task, asked)
-    all_of_them = asked.arithmetic != "interval" and exhaustive.can_run_all(model, task, minutes)
-    seconds = search_verdict.SECONDS if minutes is None else min(search_verdict.SECONDS, 15 * minutes)
-    runs = search_verdict.RUNS // 10 if all_of_them else search_verdict.RUNS
-    try:
-        found = search_verdict.searched(model, task, reason, seconds, runs)
-    except UserError:
-        if not all_of_them:
-            method_for(model, task)
-            raise
-        found = None
-    if all_of_them and (found is None or found.status != "refuted"):
-        return exhaustive.certify_exhaustively(model, task, most=exhaustive.LARGEST_RUN)
-    assert found is not None  # it was searched, or all is run
-    return found
+    for method in METHODS.values():
+        if not method.proves and method.obstacle(model, task) is None:
+            return method.certify(model, task, asked)
+    raise CannotJudge(model, asked.reason)
 
 
 def _require_short(model: HookedModel, task: Any) -> None:
@@ -214,22 +189,22 @@ def method_for(model: HookedModel, task: Task) -> Method:
     """The method that judges such a model. Raises UserError if there is none."""
     method, reason = _method_or_reason(model, task)
     if method is None:
-        raise UserError(f"The certifier cannot judge {model_name(model)}: {reason}.")
+        raise CannotJudge(model, reason)
     return method
 
 
 def _method_or_reason(model: HookedModel, task: Task) -> tuple[Method | None, str]:
-    """The first method that judges a model, or None and why none does."""
+    """The first method that can prove a model right, or None and why there is none."""
     load("methods")
     reason, reasons = "there is no method", []
     for method in METHODS.values():
-        if method.name == search_verdict.METHOD.name:
+        if not method.proves:
             continue
         if (reason := method.obstacle(model, task)) is None:
             return method, ""
         if method.meant_for(task):
             reasons.append(reason)
-    # The last method takes any model and task of few problems.
+    # The last of them takes any model and task of few problems.
     return None, f"{'; '.join(reasons)}. Nor can all problems be run: {reason}" if reasons else str(reason)
 
 

@@ -28,9 +28,9 @@ from interp.proofs.verdict import (
     Status,
     Verdict,
     about,
-    require_claim,
     versions,
 )
+from interp.proofs.verdict_checks import require_claim
 from interp.proofs.watch import TIME_UP, TimeUp, time_limit, watched
 from models.errors import UserError
 from models.tasks.base import Task

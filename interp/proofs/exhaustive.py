@@ -32,7 +32,8 @@ from interp.proofs.small_domain import (
     status_of,
     stored_domain,
 )
-from interp.proofs.verdict import CertifyOptions, Method, Verdict, about, is_count, is_number, judged_again
+from interp.proofs.verdict import CertifyOptions, Method, Verdict, about, is_count, is_number
+from interp.proofs.verdict_checks import judged_again
 from interp.proofs.watch import ENDED, watched
 from interp.proofs.wrong_answers import WrongAnswer, identify, wrong_answer
 from models.errors import UserError

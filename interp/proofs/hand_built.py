@@ -43,9 +43,9 @@ from interp.proofs.verdict import (
     Verdict,
     about,
     is_number,
-    judged_again,
     stored_shape,
 )
+from interp.proofs.verdict_checks import judged_again
 from interp.proofs.watch import ENDED, INTERRUPTED, TIME_UP, why_ended
 from interp.proofs.wrong_answers import WrongAnswer, identify, wrong_answer
 from models.errors import UserError

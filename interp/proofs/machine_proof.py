@@ -21,7 +21,7 @@ from torch import Tensor
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance
 from interp.core.sites import model_name
-from interp.proofs import by_operator, column_adders
+from interp.proofs import by_operator, column_adders, exhaustive
 from interp.proofs.after_attention import AfterAttention
 from interp.proofs.machine_evidence import COUNTED, MEASURED, MachineEvidence, falls_short, finding, read
 from interp.proofs.path_search import PathClass, PathSearch, classes_of, grouped, problems_of
@@ -30,15 +30,9 @@ from interp.proofs.query_paths import query_paths
 from interp.proofs.search_verdict import first_wrong
 from interp.proofs.small_domain import SLACK, require_all_targets, rung_of, status_of
 from interp.proofs.token_reading import TokenReading
-from interp.proofs.verdict import (
-    ArithmeticName,
-    CertifyOptions,
-    Method,
-    Verdict,
-    about,
-    judged_again,
-)
-from interp.proofs.watch import ENDED, TimeUp, why_ended
+from interp.proofs.verdict import ArithmeticName, CertifyOptions, Method, Verdict, about
+from interp.proofs.verdict_checks import judged_again
+from interp.proofs.watch import ENDED, INTERRUPTED, TIME_UP, minutes_left, time_limit, why_ended
 from interp.proofs.wrong_answers import WrongAnswer, identify, wrong_answer
 from models.errors import UserError
 from models.importers.stock import from_transformer_lens
@@ -57,6 +51,7 @@ ROUNDED = 1e-3  # how far float32 may move a lead of a problem that is run, agai
 #: What the bounds are stated for; what a config switches on beyond it is named in a refusal.
 SWITCHES = ("d_vocab_out", "rotary_dim", "parallel_attn_mlp", "use_qk_norm", "attn_bias", "attn_softmax", "final_gain")
 LEAST_EPS = 2.0**-40
+LEAST_MINUTES = 1e-9  # of a proof, whose time may be over before it begins
 
 # ---- what can be judged
 
@@ -156,6 +151,9 @@ def certify_by_machine(model: HookedModel, arithmetic: ArithmeticName = "float32
     with torch.inference_mode():
         proof = _Proof(own, task, machine, arithmetic)
         ended = proof.run()
+    if ended == TIME_UP and proof.refuted is None and not all(one.proved for one in proof.classes):
+        proof.refuted = first_wrong(own, task, SEARCHED)  # outside of inference mode, as it follows gradients
+    with torch.inference_mode():
         proof.replay()
         evidence = proof.evidence(ended)
     proved = not evidence.unproved and evidence.proved == len(evidence.classes)
@@ -211,16 +209,9 @@ class _Proof:
                     if self.refuted is not None:
                         search.limit = AFTER_WRONG
         except ENDED as error:
-            if self.refuted is None and isinstance(error, TimeUp):
-                self._search()
             return why_ended(error)
         ties = sum(len(one.failed) for one in self.classes if not one.wrong)
         return f"rounding may turn what is answered where {ties:,} of what a query can see is seen" if ties else None
-
-    def _search(self) -> None:
-        """Look along gradients for a wrong answer, where the time did not suffice for a proof."""
-        if (problem := first_wrong(self.model, self.task, SEARCHED)) is not None:
-            self.refuted = wrong_answer(self.model, self.task, problem)
 
     def replay(self) -> None:
         """Run the lowest problems of some classes through the model itself.
@@ -305,7 +296,18 @@ def _judge(model: HookedModel, task: Task, asked: CertifyOptions) -> Verdict:
     if (asked.arithmetic == "float" or asked.targets != "all") and (other := _of_few_directions(model, task)):
         return other.certify(model, task, asked)
     require_all_targets(task, asked)
-    return certify_by_machine(model, asked.arithmetic or "float32", task)
+    if asked.arithmetic is not None or exhaustive.METHOD.obstacle(model, task) is not None:
+        return certify_by_machine(model, asked.arithmetic or "float32", task)
+    # As of other small domains, what is not proved is run, for which half of the time is kept.
+    left = minutes_left()
+    with time_limit(None if left is None else max(left / 2, LEAST_MINUTES)):
+        found = certify_by_machine(model, "float32", task)
+    if found.status != "undecided" or found.obstacle == INTERRUPTED:
+        return found
+    try:
+        return exhaustive.certify_exhaustively(model, task)
+    except ENDED:
+        return found
 
 
 METHOD = Method(

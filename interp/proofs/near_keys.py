@@ -39,7 +39,8 @@ from interp.proofs.small_domain import (
     status_of,
     stored_proof,
 )
-from interp.proofs.verdict import IN_WORDS, ArithmeticName, CertifyOptions, Method, Verdict, about, judged_again
+from interp.proofs.verdict import IN_WORDS, ArithmeticName, CertifyOptions, Method, Verdict, about
+from interp.proofs.verdict_checks import judged_again
 from interp.proofs.watch import ENDED, watched, why_ended
 from interp.proofs.wrong_answers import WrongAnswer, identify, wrong_answer
 from models.errors import UserError

@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp.proofs.machine_paths import count_within, first_paths, pruned
 from models.tasks.machine import Machine
 
 #: More states than these are not kept for all right tokens at once; each right token then has paths of its own.
@@ -195,7 +196,7 @@ class QueryPaths:
         for step, mask in zip(self.steps, masks, strict=True):
             k, number = step.source
             kept[k] &= (number >= 0) & mask.numpy()[:, number]
-        return self.machine.problems(_first_paths(self.machine, kept))
+        return self.machine.problems(first_paths(self.machine, kept))
 
 
 def _any(mask: Tensor, state: Int[np.ndarray, " option"], n: int) -> Bool[Tensor, "node state"]:
@@ -361,60 +362,6 @@ def _apart(step: VisibleStep, labelled: bool) -> list[VisibleStep]:
     return found
 
 
-# ---- the machine's own paths within a choice of options
-
-
 def _where(machine: Machine, slot: int) -> tuple[int, int]:
     """The step that says a slot, and the slot's column there."""
     return next((k, step.slots.index(slot)) for k, step in enumerate(machine.steps) if slot in step.slots)
-
-
-def pruned(machine: Machine, kept: Sequence[Bool[np.ndarray, " option"]]) -> list[Bool[np.ndarray, " option"]]:
-    """The options that lie on a path of options that are kept."""
-    found, reached = list(kept), np.ones(machine.states[0], bool)
-    for k, step in enumerate(machine.steps):
-        found[k] = found[k] & reached[step.before]
-        reached = np.bincount(step.after[found[k]], minlength=machine.states[k + 1]) > 0
-    for k in range(len(found) - 1, -1, -1):
-        step = machine.steps[k]
-        found[k] = found[k] & reached[step.after]
-        reached = np.bincount(step.before[found[k]], minlength=machine.states[k]) > 0
-    return found
-
-
-def _onward(machine: Machine, kept: Sequence[Bool[np.ndarray, " option"]]) -> list[list[int]]:
-    """For every state before each step, and after the last, how many paths lead on (Python integers)."""
-    counts = [[1] * machine.states[-1]]
-    for k in range(len(kept) - 1, -1, -1):
-        step = machine.steps[k]
-        pairs = step.before[kept[k]] * machine.states[k + 1] + step.after[kept[k]]
-        here = [0] * machine.states[k]
-        for pair, times in zip(*(x.tolist() for x in np.unique(pairs, return_counts=True)), strict=True):
-            before, after = divmod(pair, machine.states[k + 1])
-            here[before] += times * counts[0][after]
-        counts.insert(0, here)
-    return counts
-
-
-def count_within(machine: Machine, kept: Sequence[Bool[np.ndarray, " option"]]) -> int:
-    """How many paths have only options that are kept, exactly."""
-    return sum(_onward(machine, kept)[0])
-
-
-def _first_paths(machine: Machine, kept: Sequence[Bool[np.ndarray, "node option"]]) -> Int[np.ndarray, "node step"]:
-    """The first path of each node whose options are all kept. Precondition: there is one."""
-    n = len(kept[0])
-    onward = [np.ones((n, machine.states[-1]), bool)]
-    for k in range(len(kept) - 1, -1, -1):
-        step = machine.steps[k]
-        leads = kept[k] & onward[0][:, step.after]
-        node, option = leads.nonzero()
-        here = np.zeros((n, machine.states[k]), bool)
-        here[node, step.before[option]] = True
-        onward.insert(0, here)
-    open_, chosen = onward[0], []
-    for k, step in enumerate(machine.steps):
-        option = (kept[k] & open_[:, step.before] & onward[k + 1][:, step.after]).argmax(1)
-        chosen.append(option)
-        open_ = np.arange(machine.states[k + 1]) == step.after[option][:, None]
-    return np.stack(chosen, 1)

@@ -1,7 +1,8 @@
 """What ``interp.certify`` says of a model that no method can prove: a wrong answer, or what was tried.
 
-A search along gradients (:func:`interp.proofs.attacks.attack`) looks for a problem that the model gets wrong. One that
-it finds is a verdict. Finding none proves nothing, and the verdict says so, with the reason why there is no proof.
+A search along gradients (:func:`interp.proofs.attacks.attack`) looks for a problem that the model gets wrong. If it
+finds one, the model is refuted. If it finds none, the model is undecided: the verdict gives the reason for which no
+method has a proof, and what was tried. All problems are run instead where the time is enough.
 """
 
 from __future__ import annotations
@@ -12,26 +13,22 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
-from torch import Tensor
 
 from interp.core.results import Provenance
+from interp.core.sites import require_hook
 from interp.core.views import Line, Picture, Points, Series
+from interp.proofs import exhaustive
+from interp.proofs.attacks.counted_runs import EMBED
 from interp.proofs.attacks.gradient_attack import RUNS, SEARCHES, Attack, attack
-from interp.proofs.verdict import (
-    CertifyOptions,
-    Evidence,
-    Method,
-    Verdict,
-    about,
-    is_count,
-    is_number,
-    require_model,
-    stored_shape,
-)
+from interp.proofs.attacks.problem_digits import problem_space
+from interp.proofs.small_domain import require_all_targets
+from interp.proofs.verdict import CertifyOptions, Evidence, Method, Verdict, about, is_count, is_number, stored_shape
+from interp.proofs.verdict_checks import require_model
+from interp.proofs.watch import minutes_left
 from interp.proofs.wrong_answers import WrongAnswer, identify, wrong_answer
 from models.errors import UserError
 from models.tasks.base import Task
-from models.transformer.hooked import HookedModel
+from models.transformer.hooked import HookedModel, model_name, own_name
 
 #: The most seconds of a search; the random search that it is compared with takes about as long again.
 SECONDS = 60.0
@@ -43,7 +40,7 @@ class SearchEvidence(Evidence):
 
     Attributes:
         shape: of the problems, where the task has several.
-        reason: why there is no proof.
+        reason: for which no method has a proof.
         runs: sequences that each search ran. seed: of both. tried: problems of the search along gradients.
         failures: how many of them had a margin of zero or less, teacher-forced.
         worst: the problem with the least margin. smallest_margin: that margin, and the random search's, in logits (-inf
@@ -104,7 +101,7 @@ def searched(model: HookedModel, task: Task, reason: str, seconds: float | None 
         counterexample=wrong,
         evidence=SearchEvidence(
             shape=task.shape,
-            reason=reason.rstrip("."),
+            reason=reason.rstrip(".").replace(model_name(model), own_name(model)),  # without where its file lies
             runs=found.runs,
             seed=0,
             tried=found.provenance.n or 0,
@@ -123,14 +120,11 @@ def _wrong(model: HookedModel, task: Task, found: Attack) -> WrongAnswer | None:
     return next((one for problem in problems if (one := wrong_answer(model, task, problem)) is not None), None)
 
 
-def first_wrong(model: HookedModel, task: Task, runs: int) -> Tensor | None:
-    """A problem that a short search finds the model to get wrong, if there is one; None for what cannot be searched."""
-    try:
-        found = attack(model, task=task, runs=runs, seconds=SECONDS)
-    except UserError:
+def first_wrong(model: HookedModel, task: Task, runs: int) -> WrongAnswer | None:
+    """A wrong answer that a short search finds, if it finds one; None for what cannot be searched."""
+    if _obstacle(model, task) is not None:
         return None
-    wrong = min(found.wrong, key=lambda one: one.margin, default=None)
-    return None if wrong is None else task.as_problems([wrong.problem])
+    return _wrong(model, task, attack(model, task=task, runs=runs, seconds=SECONDS))
 
 
 def finding(verdict: Verdict) -> str:
@@ -179,16 +173,35 @@ def _check(verdict: Verdict, model: HookedModel, task: Task) -> Verdict:
     return verdict.replace(evidence=found.evidence)
 
 
-def _asked(model: HookedModel, task: Task, asked: CertifyOptions) -> Verdict:
-    return searched(model, task, "no proof was asked for", SECONDS)
+def _obstacle(model: HookedModel, task: Task) -> str | None:
+    """Why a model and a task cannot be searched."""
+    try:
+        require_hook(model, EMBED)
+        problem_space(task)
+    except UserError as error:
+        return str(error).rstrip(".")
+    return None
+
+
+def _judge(model: HookedModel, task: Task, asked: CertifyOptions) -> Verdict:
+    """A search, and a run of all problems if it finds nothing and the time is enough."""
+    require_all_targets(task, asked)
+    left = minutes_left()
+    seconds = SECONDS if left is None else min(SECONDS, 15 * left)
+    all_of_them = asked.arithmetic != "interval" and exhaustive.can_run_all(model, task, left)
+    found = searched(model, task, asked.reason, max(seconds, 1e-3), RUNS // 10 if all_of_them else RUNS)
+    if found.status == "refuted" or not all_of_them:
+        return found
+    return exhaustive.certify_exhaustively(model, task, most=exhaustive.LARGEST_RUN)
 
 
 METHOD = Method(
     "search",
-    obstacle=lambda model, task: "a search for wrong answers proves nothing",
-    certify=_asked,
+    obstacle=_obstacle,
+    certify=_judge,
     finding=finding,
     provenance=lambda verdict: Provenance(verdict.tried, verdict.seed, "problems along gradients"),
     read=_read,
     check=_check,
+    proves=False,
 )

@@ -24,7 +24,8 @@ from interp.proofs.certify import certified_at_best, certify, method_for, parse_
 from interp.proofs.column_adders import certify_one_layer, check_one_layer
 from interp.proofs.exhaustive import LARGEST_SPACE, ExhaustiveEvidence, size_text
 from interp.proofs.small_domain import ProvedEvidence, SmallDomainEvidence
-from interp.proofs.verdict import IN_WORDS, ArithmeticName, Verdict, require_model
+from interp.proofs.verdict import IN_WORDS, ArithmeticName, Verdict
+from interp.proofs.verdict_checks import require_model
 from interp.proofs.watch import MINUTES
 from interp.proofs.wrong_answers import wrong_answer
 from models import zoo

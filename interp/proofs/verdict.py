@@ -30,12 +30,11 @@ from interp.core.loading import load
 from interp.core.results import Provenance, Result, Strength
 from interp.core.views import Grid, Picture
 from interp.proofs.one_layer import Targets
-from interp.proofs.wrong_answers import WrongAnswer, identify, wrong_answer
+from interp.proofs.wrong_answers import WrongAnswer, identify
 from models.errors import UserError
 from models.files.checkpoint import parse_json, write_bytes_atomic, write_json_atomic
 from models.tasks.base import Task
 from models.tasks.column_rule import ColumnRule
-from models.tasks.problem_space import ProblemSpace
 from models.transformer.hooked import HookedModel, model_name, own_name
 
 FORMAT = 1
@@ -183,11 +182,13 @@ class CertifyOptions:
     """What ``interp.certify`` was asked for, apart from the model and the task.
 
     ``tolerance`` and ``targets`` are for ten-digit adders: see :func:`interp.proofs.column_adders.certify_one_layer`.
+    ``reason`` is for methods that prove nothing: why none that does could judge the model.
     """
 
     arithmetic: ArithmeticName | None = None
     tolerance: float | None = None
     targets: Targets = "all"
+    reason: str = ""
 
 
 class CannotJudge(UserError):
@@ -212,8 +213,9 @@ class Method:
         read: a file's fields -> the evidence; raises KeyError, TypeError or ValueError if they do not make one.
         meant_for: task -> whether the method is made for such tasks, so that its obstacle is what a user should know.
         check: (verdict, model, task) -> the verdict as derived again; raises UserError unless it holds. That of most
-            methods is :func:`judged_again`.
+            methods is :func:`interp.proofs.verdict_checks.judged_again`.
         counterexample: a counterexample in a file -> the one in a verdict; raises as ``read`` does.
+        proves: whether it can prove a model right. The others are asked where no method that does judges the model.
     """
 
     name: str
@@ -225,6 +227,7 @@ class Method:
     check: Callable[[Verdict, Any, Task], Verdict]
     counterexample: Callable[[Any], Any] = lambda value: WrongAnswer.from_dict(value)
     meant_for: Callable[[Task], bool] = lambda task: False
+    proves: bool = True
 
 
 #: The methods by name, in the order in which they are tried: the first without an obstacle judges a model.
@@ -244,37 +247,6 @@ def method_named(name: Any) -> Method:
     """The method of that name; for an unknown one, that for ten-digit adders."""
     load("methods")
     return METHODS.get(name, METHODS[TEN_DIGIT_ADDERS])
-
-
-def judged_again(
-    again: Callable[[Verdict, Any, Task], Verdict],
-    falls_short: Callable[[Verdict, Verdict], str | None],
-    obstacle: Callable[[Any, Task], str | None] | None = None,
-) -> Callable[[Verdict, Any, Task], Verdict]:
-    """A check that judges the model once more, where there is no search that a certificate could spare.
-
-    The model must answer the counterexample as the verdict says, get the same status from ``again``, and give all that
-    the verdict claims: ``falls_short`` says in words what of it the verdict found again does not have, or None.
-    ``obstacle`` is by default the method's, as it is when the method is chosen.
-    """
-
-    def check(verdict: Verdict, model: HookedModel, task: Task) -> Verdict:
-        task = require_model(verdict, model, task)
-        in_the_way = obstacle or method_named(verdict.method).obstacle
-        if (reason := in_the_way(model, task)) is not None:
-            raise UserError(f"This certificate does not hold: {reason}.")
-        if (one := verdict.counterexample) is not None:
-            own = task.at(*one.shape) if one.shape else task
-            if wrong_answer(model, own, ProblemSpace.of(own).find(one.problem)) != one:
-                raise UserError("This certificate does not hold: the model answers its counterexample otherwise.")
-        found = again(verdict, model, task)
-        if found.status != verdict.status:
-            raise UserError(f"This certificate does not hold: judged again, {found.sentence()}.")
-        if (reason := verdict.evidence.misnamed(task) or falls_short(verdict, found)) is not None:
-            raise UserError(f"This certificate does not hold: {reason}.")
-        return found.replace(counterexample=verdict.counterexample)
-
-    return check
 
 
 # ---- verdicts and their files
@@ -368,34 +340,6 @@ def is_number(value: Any) -> bool:
 def is_count(value: Any, limit: int | None = None) -> bool:
     """Whether a JSON value is a whole number that is at least 0 and below ``limit``."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0 and (limit is None or value < limit)
-
-
-def require_claim(verdict: Verdict, identity: str, model: HookedModel, task: Task) -> None:
-    """Check that a verdict is about this task of this model, by its own name or that of the registered model that it
-    is, whose fingerprint is ``identity``, and claims something.
-
-    Raises:
-        UserError: a verdict on another model, or one that is undecided.
-    """
-    if identity != verdict.fingerprint:
-        raise UserError(
-            f"This certificate is about other weights (SHA-256 {verdict.fingerprint[:12]}...) than "
-            f"{own_name(model)}'s ({identity[:12]}...)."
-        )
-    if verdict.model not in (named := own_name(model), getattr(model, "registered", named)):
-        raise UserError(f"This certificate does not hold: it names {verdict.model!r}, and this model is {named!r}.")
-    if verdict.task != task.name:
-        raise UserError(f"This certificate does not hold: it is about {verdict.task!r}, and the task is {task.name!r}.")
-    if verdict.status == "undecided":
-        raise UserError("This certificate claims nothing: it is undecided.")
-
-
-def require_model(verdict: Verdict, model: HookedModel, task: Task) -> Task:
-    """The task in the verdict's shape. Raises UserError as :func:`require_claim` does."""
-    shape = getattr(verdict, "shape", ())
-    task = task.at(*shape) if shape else task
-    require_claim(verdict, identify(model, task), model, task)
-    return task
 
 
 def versions() -> dict[str, str]:

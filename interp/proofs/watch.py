@@ -57,6 +57,12 @@ def time_limit(minutes: float | None) -> Iterator[None]:
         _deadline.reset(token)
 
 
+def minutes_left() -> float | None:
+    """How much of the time limit is left, 0 if it is over; None without one."""
+    deadline = _deadline.get()
+    return None if deadline is None else max(0.0, deadline - time.monotonic()) / 60
+
+
 def check_time() -> None:
     """Raise TimeUp if the time is up."""
     deadline = _deadline.get()

@@ -103,7 +103,6 @@ _Setting = tuple[Mapping[str, Any], Callable[..., Any], int, int, int]
 
 
 @typed
-@typed
 def guess(model: Any, config: Any = None, seconds: Seconds = 12.0) -> FormatGuess:
     """What the tokens of a model mean, found by trying: formats, orders of digits and tokens, separators, signs, the
     operations + - * max min and sums, differences and products modulo a number, in base 10, 2 or one token a number.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -38,9 +38,28 @@ FORMATS = {
 }
 
 
-def nearest(content: Mapping[str, Any]) -> str:
-    """In words for the end of a sentence: the format with which most names agree, and the first tensor that differs,
-    with the name that it may stand for; empty where no name is like any format's."""
+class Nearest(NamedTuple):
+    """The format with which most names agree, the first ``tensor`` that differs, with its shape, and the name that it
+    may stand for; of a file that only lacks tensors, ``tensor`` is None and ``like`` the first that is missing."""
+
+    format: str
+    same: int
+    names: int
+    tensor: str | None
+    shape: tuple[int, ...]
+    like: str
+
+    def __str__(self) -> str:
+        if self.tensor is None:
+            return f"nearest is {self.format}, of which {self.like} is missing"
+        return (
+            f"nearest is {self.format}, with {self.same} of {self.names} names; the first tensor that differs is "
+            f"{self.tensor} of shape {list(self.shape)}, perhaps {self.like}"
+        )
+
+
+def nearest(content: Mapping[str, Any]) -> Nearest | None:
+    """The format that a file's tensors are nearest to; None where no name is like any format's."""
     state = {name: value for name, value in state_of(content).items() if isinstance(value, Tensor)}
     state = {name: value for name, value in state.items() if not name.endswith(_BUFFERS)}
     plain = {name: re.sub(r"(?<=\.)\d+(?=\.)", "0", name) for name in state}
@@ -50,17 +69,14 @@ def nearest(content: Mapping[str, Any]) -> str:
     }
     kind = max(likeness, key=lambda name: likeness[name])
     if not state or likeness[kind] < 0.5 * len(state):
-        return ""
+        return None
     same = sum(own in FORMATS[kind] for own in plain.values())
     first = next((name for name, own in plain.items() if own not in FORMATS[kind]), None)
     if first is None:
-        wanted = next(name for name in FORMATS[kind] if name not in plain.values())
-        return f" (nearest is {kind}, of which {wanted} is missing)"
+        missing = next(name for name in FORMATS[kind] if name not in plain.values())
+        return Nearest(kind, same, len(state), None, (), missing)
     like = max(FORMATS[kind], key=lambda name: _alike(plain[first], name))
-    return (
-        f" (nearest is {kind}, with {same} of {len(state)} names; the first tensor that differs is {first} of shape "
-        f"{list(state[first].shape)}, perhaps {like})"
-    )
+    return Nearest(kind, same, len(state), first, tuple(state[first].shape), like)
 
 
 def _alike(one: str, other: str) -> float:

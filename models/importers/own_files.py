@@ -180,10 +180,11 @@ def _named(file: File, task: Task | None, asked: Asked, notes: list[str]) -> tup
     """Tensors by the caller's names (ours -> the file's), which have our shapes; needs a whole config."""
     names, config, content = asked.names, asked.config, file.content
     if names is None:
+        like = nearest(content)
+        some, which = ", ".join(list(map(str, content))[:3]), "" if like is None else f" ({like})"
         raise UserError(
-            f"{file.path} has tensors such as {', '.join(list(map(str, content))[:3])}, which are named as in no "
-            f"format that can be read{nearest(content)}; give names= (our names -> the file's) and config=, or use "
-            "models.adopt on the live module."
+            f"{file.path} has tensors such as {some}, which are named as in no format that can be read{which}; give "
+            "names= (our names -> the file's) and config=, or use models.adopt on the live module."
         )
     if config is None:
         raise UserError("names= needs config=, a TransformerConfig.")

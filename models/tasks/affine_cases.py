@@ -32,6 +32,10 @@ class NotDecided(Exception):
     """An expression that is not affine by cases, has too many of them, or values beyond 2^60. The text says which."""
 
 
+class TooMuch(NotDecided):
+    """A machine that has to remember too much."""
+
+
 @dataclass(frozen=True)
 class Affine:
     """``sum of factors[v] v + constant``, of variables whose factor is not 0, in the order of their text."""

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Int
 
-from models.tasks.affine_cases import BITWISE, Affine, Case, Cases, Condition, NotDecided, Variable
+from models.tasks.affine_cases import BITWISE, Affine, Case, Cases, Condition, NotDecided, TooMuch, Variable
 from models.tasks.machine import Layer, Machine, NoPath, smallest
 
 MOST_COMBINATIONS = 4_096  # of a step's digits; a column with more has a step for each digit
@@ -160,7 +160,7 @@ class ColumnGraph:
         """A column, or one digit of it; with the digit that ``ends`` it the answer's digits are written."""
         size = len(self.states) * prod(map(len, cells))
         if size > MOST_EDGES or size * self.states.shape[1] > MOST_NUMBERS:
-            raise NotDecided("it has to remember too much")
+            raise TooMuch("it has to remember too much")
         digits = _combinations(cells)
         of_name = {cell.name: digits[:, k] for k, cell in enumerate(cells)}
         values = [_digit(variable, of_name) for variable in self.variables]
@@ -252,7 +252,7 @@ class ColumnGraph:
         labels, label_of = _distinct(np.concatenate(label))
         self.states, after_of = _distinct(np.concatenate(after).astype(np.int64))
         if len(self.states) > MOST_STATES:
-            raise NotDecided("it has to remember too much")
+            raise TooMuch("it has to remember too much")
         combination, code = labels.T
         slots = [cell.slot for cell in cells]
         tokens = [np.array(c.tokens)[digits[:, k] - c.lowest][combination] for k, c in enumerate(cells)]

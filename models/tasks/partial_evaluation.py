@@ -14,7 +14,7 @@ import ast
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
+from functools import lru_cache
 from itertools import product
 from typing import Any
 
@@ -50,6 +50,7 @@ _OTHER: Mapping[str, Callable[..., Any]] = {
     "==0": lambda x: int(x == 0),
     "!=0": lambda x: int(x != 0),
 }
+_KEPT = 2**16  # forms whose names and bounds are not found again
 _MOST_TERMS = 64  # of a product of sums that is multiplied out
 
 
@@ -99,7 +100,7 @@ def known(form: Form, name: str, value: int) -> Form:
     return _product(parts) if form[0] == "*" else _applied(form[0], parts)
 
 
-@cache
+@lru_cache(_KEPT)
 def names(form: Form) -> frozenset[str]:
     """The names that a form depends on."""
     if isinstance(form, int) or form is None:
@@ -110,7 +111,7 @@ def names(form: Form) -> frozenset[str]:
     return frozenset().union(*map(names, parts))
 
 
-@cache
+@lru_cache(_KEPT)
 def ends(form: Form) -> tuple[float, float]:
     """Bounds of a form's values."""
     if isinstance(form, int):

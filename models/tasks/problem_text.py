@@ -122,7 +122,7 @@ class ProblemText:
         return list(numbers.values())
 
     def answer(self, text: str) -> str:
-        """What stands behind a problem and the text before its answer; empty for a problem alone."""
+        """The answer in a text that is a problem followed by its answer; empty if the text is a problem alone."""
         found = self._match(text)
         return (found.groupdict().get("answer") or "").strip() if found is not None else ""
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from models.errors import UserError
-from models.tasks.affine_cases import NotDecided
+from models.tasks.affine_cases import NotDecided, TooMuch
 from models.tasks.answer_functions import AnswerFunction
 from models.tasks.column_machines import Cell, Written
 from models.tasks.expressions import Expression
@@ -35,7 +35,7 @@ def machine_by_reading(task: FormattedTask) -> Machine:
     Postcondition: derived, so that its paths are the task's problems with their answers.
 
     Raises:
-        NotDecided: an answer or a rule in Python, several operators, or too much to remember; the text says which.
+        NotDecided: an answer or a rule in Python, or several operators. TooMuch: too much to remember.
     """
     layout = FormatLayout.of(task)
     if len(task.functions) != 1 or any(cell.name is None for cell in layout.cells):
@@ -51,7 +51,7 @@ def machine_by_reading(task: FormattedTask) -> Machine:
     for cell in layout.cells:
         n, values = len(cell), np.arange(len(cell))
         if len(states) * n > MOST_READ:
-            raise NotDecided(f"it has to remember too much: {len(states):,} beginnings before one token")
+            raise TooMuch(f"it has to remember too much: {len(states):,} beginnings before one token")
         number: dict[tuple[Form, ...], int] = {}
         after = np.empty(len(states) * n, dtype=np.int64)
         for i, forms in enumerate(states):
@@ -59,7 +59,7 @@ def machine_by_reading(task: FormattedTask) -> Machine:
                 rest = _rest(forms, _digit(cell), value)
                 after[i * n + value] = number.setdefault(rest, len(number))
         if len(number) > MOST_KEPT:
-            raise NotDecided(f"it has to remember too much: {len(number):,} beginnings that may be different")
+            raise TooMuch(f"it has to remember too much: {len(number):,} beginnings that may be different")
         before, label = np.repeat(np.arange(len(states)), n), np.tile(values, len(states))
         parts = np.zeros((n, n_parts), dtype=np.int64)
         parts[:, cell.part] = cell.worth * values
@@ -133,7 +133,10 @@ def _spelled(
     answers: Sequence[Form], accepted: np.ndarray, written: Written
 ) -> list[tuple[tuple[int, ...], np.ndarray]]:
     """(slots, the token for each answer) of everything that is written."""
-    values = [form if isinstance(form, int) and fine else 0 for form, fine in zip(answers, accepted, strict=True)]
+    values = []
+    for form, fine in zip(answers, accepted, strict=True):
+        assert isinstance(form, int)  # as all numbers are known
+        values.append(form if fine else 0)
     base, width = len(written.tokens), len(written.digits)
     if any(abs(value) >= base**width or (value < 0 and not written.sign) for value in values):
         raise UserError("An answer does not fit its field.")

@@ -10,7 +10,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from models.errors import UserError
-from models.tasks.affine_cases import Affine, NotDecided
+from models.tasks.affine_cases import Affine, NotDecided, TooMuch
 from models.tasks.automata import AUTOMATA, Automaton
 from models.tasks.base import Task, domain_of
 from models.tasks.column_families import hard_digits
@@ -66,11 +66,6 @@ def machine_of(task: Task) -> Machine:
         return _compared(task, _derived(task), _LOOKED_AT)
     except NotDecided as why:
         reason = str(why)
-        if own is None and isinstance(task, FormattedTask):
-            try:
-                return _compared(task, machine_by_reading(task), _LOOKED_AT)
-            except NotDecided as error:
-                reason = str(error) if "remember" in str(error) else reason
     listed = _is_listed(task)
     if isinstance(task, TokenFunction) and task.automaton is not None and task.where is None:
         return _settled(task, _compared(task, _of_strings(task, task.automaton), _LOOKED_AT), listed)
@@ -113,7 +108,7 @@ def _settled(task: Task, machine: Machine, listed: bool) -> Machine:
 def _derived(task: Task) -> Machine:
     match task:
         case FormattedTask():
-            return machine_of_format(task)
+            return _of_format(task)
         case TokenFunction() if task.where is not None:
             raise NotDecided("the rule of its problems is a function in Python")
         case TokenFunction(answer=Automaton() as automaton):
@@ -125,6 +120,20 @@ def _derived(task: Task) -> Machine:
         case Parity():
             return _of_parity(task)
     raise NotDecided("no machine of its class is known")
+
+
+def _of_format(task: FormattedTask) -> Machine:
+    """By its columns, or else as it is read. Raises NotDecided with what stands in the way of the columns, or TooMuch
+    where that is what stands in the way of reading."""
+    try:
+        return machine_of_format(task)
+    except NotDecided as why:
+        try:
+            return machine_by_reading(task)
+        except TooMuch:
+            raise
+        except NotDecided:
+            raise why from None
 
 
 def _candidates(task: Task) -> Iterator[Callable[[], Machine]]:

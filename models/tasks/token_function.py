@@ -280,7 +280,7 @@ def function(
         held_out, seed: as :func:`models.tasks.formatted_task.formatted` takes them.
         variables: intermediate values: functions of the tokens to whole numbers [n, column], by name.
         balance: of a task with two answers, such as a rare "yes": train and validate on both equally often. The test
-            problems are as they come, and a score says what always giving the commoner answer would get.
+            problems are as they come, and a score says in what share of them the more common answer is right.
 
     Raises:
         UserError: a function that fails, or gives something else.

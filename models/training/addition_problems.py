@@ -7,6 +7,7 @@ takes its sums apart again; :class:`VariedLengthProblems`, of the 456-parameter 
 from __future__ import annotations
 
 import ctypes
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -78,7 +79,7 @@ class MetricCarryMix:
 
 
 @dataclass(frozen=True)
-class DigitCurriculum:
+class DigitCurriculum(ABC):
     """Problems that depend on a row's key and the step alone, and the most digits that operands have, by step, which is
     the same in both papers of ten-digit adders."""
 
@@ -109,9 +110,9 @@ class DigitCurriculum:
         """The problems of all seeds in one draw, those of the first seed first."""
         return self._of_keys(row_keys(seeds, step, rows, seeds.device), step)
 
+    @abstractmethod
     def _of_keys(self, keys: Int[Tensor, " n"], step: int) -> Int[Tensor, "n 2"]:
         """One problem for each key."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)

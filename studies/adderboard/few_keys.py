@@ -30,17 +30,8 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.core.results import Provenance
-from interp.proofs.verdict import (
-    CertifyOptions,
-    Evidence,
-    Method,
-    Status,
-    Verdict,
-    about,
-    is_count,
-    is_number,
-    judged_again,
-)
+from interp.proofs.verdict import CertifyOptions, Evidence, Method, Status, Verdict, about, is_count, is_number
+from interp.proofs.verdict_checks import judged_again
 from interp.proofs.watch import ENDED, watched
 from interp.proofs.wrong_answers import identify, wrong_answer
 from models.errors import UserError

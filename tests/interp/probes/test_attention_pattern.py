@@ -30,7 +30,7 @@ def test_its_figure_has_a_heat_map_for_every_head_and_it_survives_json():
     assert len(found.figure().data) >= model.cfg.n_layers * model.cfg.n_heads
     assert len(found.figure(layer=0, head=0).data) < len(found.figure().data)
     again = type(found).from_dict(found.to_dict())
-    assert again.sentence() == found.sentence() and again.pattern.equals(found.pattern)
+    assert again.problem == found.problem and again.pattern.equals(found.pattern)
     with pytest.raises(UserError):
         found.figure(layer=99)
 

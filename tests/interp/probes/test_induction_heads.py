@@ -70,10 +70,46 @@ def test_a_head_that_forbids_what_it_sees_has_negative_copying(trained):
     np.testing.assert_allclose(other, one * [[1], [-1]], atol=1e-6)
 
 
+def test_attention_that_sees_all_keys_alike_is_not_above_chance(trained):
+    even = trained.dense_copy()
+    with torch.no_grad():
+        for block in even.blocks:
+            block.attn.W_Q.zero_()
+            block.attn.b_Q.zero_()
+    found = interp.induction_heads(even, n=64)
+    for score in ("previous", "matching"):
+        assert found.best(score)[score] == pytest.approx(found.best(score)[f"{score}_uniform"], abs=1e-5)
+        assert not found.above_chance(score)
+    whole = interp.induction_heads(trained, n=64)
+    assert whole.above_chance("previous") and whole.above_chance("matching") and whole.above_chance("copying")
+    with torch.no_grad():
+        for block in even.blocks:
+            block.attn.W_O.neg_()
+    assert not interp.induction_heads(even, n=64).above_chance("copying")
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_few_problems_have_wide_intervals_and_none_is_refused(trained, n: int):
+    found = interp.induction_heads(trained, n=n)
+    best = found.best("matching")
+    assert best["matching_low"] <= best["matching"] <= best["matching_high"] and best["matching_low"] < 0.9
+    with pytest.raises(models.UserError):
+        interp.induction_heads(trained, n=1)
+
+
+def test_weights_that_are_not_finite_are_refused(trained):
+    broken = trained.dense_copy()
+    with torch.no_grad():
+        broken.blocks[1].attn.W_K[0, 0, 0] = float("nan")
+    for ask in (interp.induction_heads, interp.composition_scores):
+        with pytest.raises(models.UserError):
+            ask(broken)
+
+
 def test_without_a_repeated_token_nothing_matches(trained):
     adder = models.build("modular-addition-59")
     found = interp.induction_heads(adder, problems=[(3, 4), (5, 6)])
-    assert found.table["matching"].isna().all() and "twice" in found.sentence()
+    assert found.table["matching"].isna().all() and found.sentence()
     with pytest.raises(models.UserError):
         found.best("matching")
 

@@ -11,10 +11,11 @@ import pytest
 import torch
 
 import interp
-from interp.proofs import path_search
+from interp.proofs import machine_proof, path_search
 from interp.proofs.machine_proof import certify_by_machine
 from interp.proofs.query_paths import query_paths
 from interp.proofs.watch import TimeUp
+from interp.proofs.wrong_answers import wrong_answer
 from models import ArithmeticTransformer
 from models.errors import UserError
 from models.tasks import Machine, formatted
@@ -45,6 +46,7 @@ def until(n: int, function: Callable[..., Any], ends: type[BaseException]) -> Ca
 def test_a_search_that_is_ended_anywhere_proves_only_what_it_bounded(ends, right, monkeypatch) -> None:
     """Ended in the middle of the n-th batch, for every n: nothing is lost that was open, and what was proved stays so.
     Once all is proved, an end takes nothing away but the larger bounds that were still looked for."""
+    monkeypatch.setattr(machine_proof, "first_wrong", lambda *_: None)  # which would find nothing, at length
     bound, calls = path_search.margin_bounds, []
     monkeypatch.setattr(path_search, "margin_bounds", lambda *all: (calls.append(1), bound(*all))[1])
     whole = certify_by_machine(right, "interval")
@@ -62,6 +64,15 @@ def test_a_search_that_is_ended_anywhere_proves_only_what_it_bounded(ends, right
     assert seen[0].proved == 0 and seen[0].share == 0
     proved = [found.proved for found in seen]
     assert proved == sorted(proved)
+
+
+def test_where_the_time_is_over_a_wrong_answer_is_searched(monkeypatch) -> None:
+    task = formatted(**TASKS[0])
+    model = random_model(task, 0, 0.5)
+    monkeypatch.setattr(path_search, "margin_bounds", until(1, path_search.margin_bounds, TimeUp))
+    found = certify_by_machine(model, "interval")
+    assert found.status == "refuted" and found.proved == 0
+    assert wrong_answer(model, task, task.as_problems([found.counterexample.problem])) == found.counterexample
 
 
 def test_a_query_that_sees_the_same_in_all_problems_has_one_path() -> None:

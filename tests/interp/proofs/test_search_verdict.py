@@ -11,7 +11,7 @@ import torch
 
 import interp
 import models
-from interp.proofs import check_certificate, exhaustive, load_certificate
+from interp.proofs import check_certificate, exhaustive, load_certificate, machine_proof, watch
 from interp.proofs.search_verdict import searched
 from interp.proofs.verdict import METHODS, verdict_of
 from models import ArithmeticTransformer, UserError
@@ -108,7 +108,7 @@ BITS = formatted("{a}{b}{c}{d}{e}{f}{g}{h}=", "0 * (a + b + c + d + e + f + g + 
 
 @pytest.fixture
 def more_than_are_always_run(monkeypatch):
-    """2^8 problems are many, and there is no proof."""
+    """No method has a proof, and 2^8 problems are more than are always run."""
     monkeypatch.setattr(exhaustive, "LARGEST_SPACE", 2**7)
     certify = sys.modules["interp.proofs.certify"]
     monkeypatch.setattr(certify, "METHODS", {name: METHODS[name] for name in ("exhaustive", "search")})
@@ -148,9 +148,11 @@ def test_few_problems_of_which_classes_stay_open_are_all_run(monkeypatch):
                 parameter.copy_(torch.arange(task.d_vocab) == 0)
     proved = interp.certify(model)
     assert (proved.method, proved.status) == ("finite machine", "certified")
-    method = METHODS["finite machine"]
-    left_open = replace(method, certify=lambda *_: proved.replace(status="undecided"))
-    monkeypatch.setitem(METHODS, method.name, left_open)
+    left_open = proved.replace(status="undecided")
+    monkeypatch.setattr(machine_proof, "certify_by_machine", lambda *_: left_open)
     found = interp.certify(model)
     assert (found.method, found.status, found.score.correct) == ("exhaustive", "certified", 10**5)
     assert interp.certify(model, arithmetic="float32").status == "undecided"
+    interrupted = left_open.replace(obstacle=watch.INTERRUPTED)
+    monkeypatch.setattr(machine_proof, "certify_by_machine", lambda *_: interrupted)
+    assert interp.certify(model) is interrupted  # whoever ends it does not want more to begin

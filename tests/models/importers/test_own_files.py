@@ -19,6 +19,7 @@ from models.errors import UserError
 from models.importers.adopt import adopt
 from models.importers.hugging_face import gpt2_weights
 from models.importers.named_tensors import NamedTensors
+from models.importers.nearest_format import nearest
 from models.importers.own_files import fitted_task
 from models.tasks.formatted_task import formatted
 from tests.conformance.table import ROWS
@@ -364,16 +365,20 @@ def test_a_file_that_no_reader_takes_is_refused_with_the_nearest_format_and_the_
     state = lens_state()
     state["embedding.W_E"] = state.pop("embed.W_E")
     torch.save(state, tmp_path / "a.pt")
-    with pytest.raises(UserError, match=r"TransformerLens.*embedding.W_E of shape \[20, 16\], perhaps embed.W_E"):
-        models.load(tmp_path / "a.pt", task=TASK)
+    found = nearest(state)
+    assert found is not None and found.format == "a TransformerLens state dict"
+    assert (found.tensor, found.shape, found.like) == ("embedding.W_E", (20, 16), "embed.W_E")
     gpt = {name.replace("transformer.", "trunk."): value for name, value in NanoGPT().state_dict().items()}
     torch.save(gpt, tmp_path / "b.pt")
-    with pytest.raises(UserError, match="nanoGPT.*trunk.wte.weight"):
-        models.load(tmp_path / "b.pt", task=TASK)
+    found = nearest(gpt)
+    assert found is not None and (found.format, found.tensor) == ("a nanoGPT or minGPT checkpoint", "trunk.wte.weight")
+    for file in ("a.pt", "b.pt"):
+        with pytest.raises(UserError):
+            models.load(tmp_path / file, task=TASK)
     torch.save({"x": torch.ones(2)}, tmp_path / "c.pt")
-    with pytest.raises(UserError) as refused:
+    assert nearest({"x": torch.ones(2)}) is None
+    with pytest.raises(UserError):
         models.load(tmp_path / "c.pt", task=TASK)
-    assert "nearest" not in str(refused.value)
 
 
 def test_a_config_is_not_ignored_silently():

@@ -38,7 +38,7 @@ def test_what_has_no_two_answers_cannot_be_balanced():
         task.training_problems(row_keys(0, 0, 4, torch.device("cpu")))
 
 
-def test_a_score_says_what_the_commoner_answer_gets():
+def test_a_score_says_how_often_the_more_common_answer_is_right():
     task = function("()", 8, "balanced", held_out=100)
     no = task.vocabulary.index("0")
 
