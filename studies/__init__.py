@@ -38,6 +38,7 @@ MODULES = {
         "addlm.claims_page",
         "comparison.adders",
         "comparison.circuits",
+        "comparison.counterexamples",
         "comparison.curvature",
         "comparison.variables",
     ),

@@ -139,6 +139,12 @@ class PairEvidence(Evidence):
         """A proved lower bound of all margins; NaN if some class is not proved."""
         return float(self.classes.proved.min(skipna=False))
 
+    def unproved(self) -> list[tuple[int, int]]:
+        data = self.classes
+        order = data.margin.values.argsort(kind="stable")
+        order = order[~((data.margin.values > 0) & (data.proved.values > 0))[order]]
+        return [(int(data.a[row]), int(data.b[row])) for row in order]
+
     def picture(self) -> Picture:
         """The smallest margin among hunted pairs, right token by position, and the problems where it is lowest."""
         grid, lowest = self.margins()

@@ -85,6 +85,9 @@ class ExhaustiveEvidence(SmallDomainEvidence):
             table[name] = [getattr(row["rate"], name) for row in rows]
         return table
 
+    def unproved(self) -> list[tuple[int, ...]]:
+        return [one.problem for one in self.score.failures]
+
     def to_dict(self) -> dict[str, Any]:
         return super().to_dict() | {"score": self.score.to_dict()}
 

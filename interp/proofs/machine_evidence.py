@@ -78,6 +78,10 @@ class MachineEvidence(Evidence):
         """One row per class."""
         return self.classes.copy()
 
+    def unproved(self) -> list[str]:
+        rows = self.classes[(self.classes["open"] > 0) | (self.classes["sampled"] <= 0)]
+        return rows.sort_values("sampled", kind="stable")["problem"].tolist()
+
     def picture(self) -> Picture:
         """The least proved margin of each right token at each target, with the problem of the least lead."""
         rows = self.classes.rename(columns={"bound": "margin"})

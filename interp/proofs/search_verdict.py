@@ -62,6 +62,9 @@ class SearchEvidence(Evidence):
     def to_dataframe(self) -> pd.DataFrame:
         return self.margins.copy()
 
+    def unproved(self) -> list[str]:
+        return [self.worst]
+
     def to_dict(self) -> dict[str, Any]:
         finite = lambda x: float(x) if math.isfinite(x) else None  # noqa: E731
         table = {"target": self.margins["target"].tolist()}

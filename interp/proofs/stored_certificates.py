@@ -3,15 +3,13 @@
 A wrong answer that ``interp attack`` found is a verdict too: it refutes, and anybody can ask the model again.
 
 Constructed models have no entry; their verdicts are stored in one file, which ``python -m
-interp.proofs.stored_certificates`` recomputes in some minutes. ``interp train NAME --certify`` gives the training loop
-a :class:`Certifier` as its judge.
+interp.proofs.stored_certificates`` recomputes in some minutes.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,22 +18,21 @@ from interp.core.stored_data import DATA
 from interp.proofs.attacks.gradient_attack import Attack, task_text
 from interp.proofs.by_operator import OperatorEvidence
 from interp.proofs.certificate import PairEvidence, answered
-from interp.proofs.certify import certified_at_best, certify, method_for, parse_certificate
-from interp.proofs.column_adders import certify_one_layer, check_one_layer
+from interp.proofs.certify import certified_at_best, certify, parse_certificate
+from interp.proofs.column_adders import check_one_layer
 from interp.proofs.exhaustive import LARGEST_SPACE, ExhaustiveEvidence, size_text
 from interp.proofs.small_domain import ProvedEvidence, SmallDomainEvidence
-from interp.proofs.verdict import IN_WORDS, ArithmeticName, Verdict
+from interp.proofs.verdict import IN_WORDS, Verdict
 from interp.proofs.verdict_checks import require_model
 from interp.proofs.watch import MINUTES
 from interp.proofs.wrong_answers import wrong_answer
 from models import zoo
 from models.errors import UserError
-from models.registry import build, constructed
+from models.registry import constructed
 from models.tasks.column_rule import SUMS
 from models.tasks.multi_addition import MultiOperandAddition
 from models.tasks.problem_space import ProblemSpace
 from models.tasks.ten_digits import LIMIT
-from models.training import acceptance
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 FILE = "certificate.json.gz"
@@ -206,62 +203,6 @@ def judge_constructed(name: str) -> dict[str, Any]:
         "domain": domain.removeprefix("parts of a proof for "),
         "smallest_margin": float(found.smallest_margin),
     }
-
-
-# ---- while a model trains
-
-
-@dataclass(frozen=True)
-class Certifier:
-    """Accepts models that are certified in ``arithmetic``. A model that is refuted in floats is not tried further.
-
-    Cost per candidate: that of :func:`certify` in floats and, for the few that pass, once more in ``arithmetic``.
-    """
-
-    arithmetic: ArithmeticName
-
-    @property
-    def option(self) -> str:
-        return f"--certify {self.arithmetic}"
-
-    def __call__(self, model: ArithmeticTransformer, step: int, seed: int) -> acceptance.Verdict:
-        try:
-            certificate = self.verdict(model)
-        except UserError as error:  # these weights are beyond every method; later ones may not be
-            return acceptance.Verdict(False, f"validated at 100%, and no verdict on all pairs: {error}")
-        if certificate.status not in ("certified", "sampled"):  # sampled: in floats, where nothing is proved
-            return acceptance.Verdict(False, _turned_down(certificate))
-        files = {FILE: certificate.to_bytes()}
-        return acceptance.Verdict(True, certificate.finding(), facts(certificate), files)
-
-    def verdict(self, model: ArithmeticTransformer) -> Verdict:
-        """The verdict on a candidate. Raises UserError if no method judges it."""
-        if model.task.pairs_below != LIMIT:
-            method_for(model, model.task)  # a search for wrong answers accepts nobody
-            return certify(model, arithmetic=self.arithmetic, tolerance=None)
-        certificate = certify_one_layer(model, "float", tolerance=None)
-        if certificate.status == "refuted" or self.arithmetic == "float":
-            return certificate
-        return certify_one_layer(model, self.arithmetic, tolerance=None)
-
-
-def certifier_for(name: str, arithmetic: ArithmeticName) -> Certifier:
-    """The judge for runs of a registered model. It is tried on untrained weights, to refuse what cannot be certified.
-
-    Raises:
-        UserError: no method judges models of that name.
-    """
-    Certifier("float").verdict(build(name))
-    return Certifier(arithmetic)
-
-
-def _turned_down(certificate: Verdict) -> str:
-    if not isinstance(certificate.evidence, PairEvidence):
-        return f"validated at 100% and {certificate.finding()}"
-    if certificate.counterexample is not None:
-        return f"validated at 100% and yet wrong: {answered(certificate.rule, certificate.counterexample)}"
-    why = certificate.obstacle or f"{certificate.open:,} of {len(certificate.cuts):,} classes could not be proved"
-    return f"validated at 100% and undecided {IN_WORDS[certificate.arithmetic]}: {why}"
 
 
 def main() -> None:

@@ -89,6 +89,7 @@ def train(
     minutes: float | None = None,
     watch: Any = None,
     log: Any = None,
+    until: Any = None,
     **recipe: Any,
 ) -> TrainResult:
     """Train seeds of a model of one's own on a task, or continue the run in ``out``.
@@ -107,12 +108,20 @@ def train(
         minutes: stop and save after this time; the same call resumes.
         log: a function that gets the numbers of every evaluation by name, such as ``wandb.log``; how often these are is
             ``eval_every=``. A resumed run evaluates again what was done since its last checkpoint.
+        until: "certified": a seed that answers all validation problems is judged on all problems, for up to half a
+            minute (:func:`interp.certify`). One that is certified ends there, and its certificate is kept in the folder
+            under ``accepted``. Else the wrong problems, and problems of what could not be proved, become an eighth of
+            its batches. Also a judge of one's own (:class:`models.training.acceptance.AcceptanceTest`). A seed's
+            ``last_verdict`` says how far it came. A resumed run may train on other problems where a verdict ended by
+            time.
         recipe: fields of :class:`models.training.Recipe`, such as ``lr=3e-4, weight_decay=1.0``. Problems are drawn by
             the task from what it does not hold out; ``problems=TaskProblems(hard=0.3)`` adds long carries.
 
     Raises:
-        UserError: a model too small for the task, a recipe field that does not exist, a folder with another run.
+        UserError: a model too small for the task, a recipe field that does not exist, a folder with another run, a
+            model that cannot be judged.
     """
+    from models.training.acceptance import judge_of
     from models.training.loop import train as train_seeds
 
     if log is not None and not callable(log):
@@ -134,6 +143,7 @@ def train(
             minutes=minutes,
             watch=watch,
             log=log,
+            judge=judge_of(until, model),
         )
     if steps is None:
         raise UserError("train needs steps=, the number of training steps.")
@@ -146,7 +156,7 @@ def train(
     try:
         return train_seeds(
             name, out, seeds, first_seed, own_recipe(spec.task(), steps, **recipe), device, compile, progress=progress,
-            minutes=minutes, watch=watch, log=log, definition=definition,
+            minutes=minutes, watch=watch, log=log, definition=definition, judge=judge_of(until, name),
         )  # fmt: skip
     finally:  # after a run that was stopped, too
         if source is not None and (Path(out) / "config.json").is_file():

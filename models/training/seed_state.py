@@ -8,10 +8,13 @@ step ("finished").
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from models.training.recipes import AdaptiveDecay, Recipe
+
+MOST_RETURNED = 1024  # problems of a seed that a judge gave back and that are kept
 
 Status = Literal["training", "perfect", "accepted", "finished", "failed", "hopeless"]
 
@@ -40,6 +43,9 @@ class SeedState:
     # for runs with a judge (models.training.acceptance)
     accepted: dict[str, Any] | None = None  # what the judge proved
     turned_down: int = 0  # candidates that were not accepted
+    last_verdict: str = ""  # what the judge said last
+    #: Problems that the judge gave back, the newest first (:mod:`models.training.returned_problems`).
+    returned: list[list[int]] = field(default_factory=list)
 
     @property
     def active(self) -> bool:
@@ -54,6 +60,11 @@ class SeedState:
 
     def end(self, status: Status, step: int) -> None:
         self.status, self.stopped_at = status, step
+
+    def take_back(self, problems: Iterable[Sequence[int]]) -> None:
+        """Keep problems that the judge gave back, in front of those that it gave back before."""
+        kept = {tuple(one): None for one in (*problems, *self.returned)}
+        self.returned = [list(one) for one in list(kept)[:MOST_RETURNED]]
 
     def accept(self, certificate: dict[str, Any], step: int) -> None:
         """End with the parameters after ``step`` steps as the best ones, whatever came before."""

@@ -27,6 +27,7 @@ from models.training.objectives import even_group_size, make_objective
 from models.training.parallel import Share
 from models.training.polish import polished
 from models.training.recipes import Recipe
+from models.training.returned_problems import WithReturned
 from models.training.run_folder import RunFolder, log_spaced_steps
 from models.training.seed_state import SeedState
 from models.training.sequence_objective import SequenceStream, SequenceValidator
@@ -116,7 +117,11 @@ class Trainer:
         task, source, rows = self.model.task, self.recipe.problems, rows or self.recipe.batch_size
         if isinstance(source, SequenceSource):
             return SequenceStream(task, source, rows, seeds, self.device, self.share)
-        return TrainingStream(task, source, rows, seeds, self.device)
+        stream = TrainingStream(task, source, rows, seeds, self.device)
+        if self.candidates is None:
+            return stream
+        first = self.states[0].seed
+        return WithReturned(stream, lambda: [self.states[seed - first].returned for seed in seeds])
 
     def _worth_compiling(self) -> bool:
         """Whether a minute of compilation pays: in a long run, unless a native kernel serves a stack of seeds."""
@@ -189,7 +194,8 @@ class Trainer:
             state.end("failed", self.step_number)
         elif state.judge(report, self.step_number, self.stopping_recipe):
             self.best_theta[row] = self.theta[row]
-        if self.candidates is not None and state.active and state.exact == 1.0:
+        at_end = self.step_number >= self.recipe.steps
+        if self.candidates is not None and state.active and state.exact == 1.0 and self.candidates.due(state, at_end):
             self.verdicts.append(self.candidates.examine(state, self.theta[row], self.step_number))
             if state.accepted is not None:
                 self.best_theta[row] = self.theta[row]
@@ -323,7 +329,7 @@ class SeedGroup:
         self.weight_decay = torch.tensor(
             [trainer.states[r].weight_decay(trainer.recipe) for r in rows], device=trainer.device
         )
-        if isinstance(self.stream, TrainingStream):
+        if isinstance(self.stream, TrainingStream | WithReturned):
             self.stream.observe([trainer.states[r].token_uniform for r in rows])
 
     def step(self, number: int) -> None:

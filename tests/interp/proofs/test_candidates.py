@@ -14,11 +14,11 @@ import models
 from interp.cli import main
 from interp.cli.parsing import with_bare
 from interp.proofs import check_certificate, load_certificate
+from interp.proofs.certified_training import Certifier
 from interp.proofs.certify import parse_certificate
 from interp.proofs.one_layer import read_adder
 from interp.proofs.stored_certificates import (
     FILE,
-    Certifier,
     all_pairs,
     facts,
     on_all_inputs,
