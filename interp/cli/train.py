@@ -82,6 +82,7 @@ def train(
     cluster: ClusterAddress = None,
     parts_of: int | None = None,
     certify: Annotated[Literal["float", "interval", "float32"] | None, Bare("float32", before=_registered)] = None,
+    until: Annotated[str, tyro.conf.arg(metavar="JUDGE")] = "",
     json: Json = None,
     recipe: Annotated[Any, Parts(recipe_of_words)] = None,
 ) -> int | None:
@@ -103,6 +104,8 @@ def train(
         parts_of: Seeds in a part, with --cluster; as many as are stepped together unless given.
         certify: Judge each seed that answers all validation problems on all 10^20 pairs, first in floats and then in
             this arithmetic (float32 if none is named); a seed ends when it is certified, and that checkpoint is kept.
+        until: certified, to judge such seeds on all problems of any task, for half a minute each time, and to train
+            those that are not certified on what is wrong or not proved as well.
     """
     model = registered_spec(name) if names_an_object(name) else name
     folder = out or Path("runs") / model
@@ -114,6 +117,12 @@ def train(
             from interp.proofs.certified_training import certifier_for
 
             judge = certifier_for(model, certify)
+        if until:
+            from models.training.acceptance import judge_of
+
+            if judge is not None:
+                raise UserError("--certify and --until are two judges; choose one of them.")
+            judge = judge_of(until, model)
         if cluster is not None:
             if data_parallel:
                 raise UserError("--cluster spreads seeds and --data-parallel spreads batches; choose one of them.")
@@ -168,10 +177,10 @@ def _told(result: TrainResult, judged: bool, out: Path) -> tuple[str, list[str]]
         best = f"best exact match {state.best_exact:.4f} at step {state.best_step}"
         line = f"seed {state.seed}: {status}, {best if state.best_step >= 0 else 'not validated yet'}"
         if state.turned_down:
-            line += f", {state.turned_down} times perfect on validation but not certified"
+            line += f", {state.turned_down} times perfect on validation but not certified; last {state.last_verdict}"
         lines.append(line)
     if judged:
-        lines.append(f"{len(result.accepted)} of {len(result.seeds)} seeds are certified on all pairs")
+        lines.append(f"{len(result.accepted)} of {len(result.seeds)} seeds are certified on all problems")
     return f"{len(result.perfect)} of {len(result.seeds)} seeds answer every validation problem ({took})", lines
 
 

@@ -139,7 +139,7 @@ class PairEvidence(Evidence):
         """A proved lower bound of all margins; NaN if some class is not proved."""
         return float(self.classes.proved.min(skipna=False))
 
-    def unproved(self) -> list[tuple[int, int]]:
+    def problems_left(self) -> list[tuple[int, int]]:
         data = self.classes
         order = data.margin.values.argsort(kind="stable")
         order = order[~((data.margin.values > 0) & (data.proved.values > 0))[order]]

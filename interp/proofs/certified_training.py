@@ -79,7 +79,7 @@ def unproved_problems(found: Verdict, task: Task, most: int = MOST) -> tuple[tup
 
     Of a task whose problems are more than a row of numbers there are none.
     """
-    texts = list(dict.fromkeys(found.evidence.unproved()))[:most]
+    texts = list(dict.fromkeys(found.evidence.problems_left()))[:most]
     if (wrong := found.counterexample) is not None:
         texts.insert(0, wrong[:2] if isinstance(wrong, tuple) else wrong.problem)
     rows = [task.as_problems([text]) for text in texts]

@@ -85,7 +85,7 @@ class ExhaustiveEvidence(SmallDomainEvidence):
             table[name] = [getattr(row["rate"], name) for row in rows]
         return table
 
-    def unproved(self) -> list[tuple[int, ...]]:
+    def problems_left(self) -> list[tuple[int, ...]]:
         return [one.problem for one in self.score.failures]
 
     def to_dict(self) -> dict[str, Any]:

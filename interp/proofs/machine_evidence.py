@@ -78,7 +78,7 @@ class MachineEvidence(Evidence):
         """One row per class."""
         return self.classes.copy()
 
-    def unproved(self) -> list[str]:
+    def problems_left(self) -> list[str]:
         rows = self.classes[(self.classes["open"] > 0) | (self.classes["sampled"] <= 0)]
         return rows.sort_values("sampled", kind="stable")["problem"].tolist()
 

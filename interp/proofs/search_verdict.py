@@ -62,7 +62,7 @@ class SearchEvidence(Evidence):
     def to_dataframe(self) -> pd.DataFrame:
         return self.margins.copy()
 
-    def unproved(self) -> list[str]:
+    def problems_left(self) -> list[str]:
         return [self.worst]
 
     def to_dict(self) -> dict[str, Any]:

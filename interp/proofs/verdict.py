@@ -71,7 +71,7 @@ class Evidence(ABC):
         """What the evidence names that is not so of the task's problems, in words; None if there is nothing."""
         return None
 
-    def unproved(self) -> list[Any]:
+    def problems_left(self) -> list[Any]:
         """Problems, as the task's ``as_problems`` takes them, that are wrong or stand for what could not be proved, the
         least margins first. A method that names none has none."""
         return []

@@ -59,6 +59,8 @@ class Expression:
             self._body = ast.parse(self.text, mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             raise UserError(f"{self._named} is not an expression of whole numbers, such as '(a + b) % 113'.") from None
+        if _depth(self._body) <= _DEEPEST:
+            self._body = _ByTwos().visit(self._body)
         if _depth(self._body) > _DEEPEST:
             raise UserError(f"An expression has at most {_DEEPEST} parts inside each other; {self._named} has more.")
         called = [node.func for node in ast.walk(self._body) if isinstance(node, ast.Call)]
@@ -130,6 +132,17 @@ class Expression:
             if "ZeroDivisionError" not in f"{type(error).__name__} {error}":  # torch's is a RuntimeError that says so
                 raise
             raise UserError(f"{self._named} divides by zero.") from None
+
+
+class _ByTwos(ast.NodeTransformer):
+    """Turns ``max(a, b, c)`` into ``max(max(a, b), c)``, and ``min`` and ``gcd`` likewise."""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        while isinstance(node.func, ast.Name) and node.func.id in _CALLED and len(node.args) > 2 and not node.keywords:
+            first = ast.Call(node.func, node.args[:2], [])
+            node = ast.Call(node.func, [first, *node.args[2:]], [])
+        return node
 
 
 class _Unsure(Exception):

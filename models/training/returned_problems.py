@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
+from jaxtyping import Integer
+from torch import Tensor
 
 from models.tasks.base import Task
 from models.tasks.counter_rng import row_keys, uniform
@@ -16,6 +18,7 @@ from models.training.data import Batch, TrainingStream
 
 #: The share of a batch that problems given back take.
 SHARE = 1 / 8
+Rows = tuple[Integer[Tensor, "pos problem"], Integer[Tensor, "target problem"]]
 _DRAW = 2**22  # the number of the draw that chooses among them; tasks use lower ones
 
 
@@ -28,7 +31,7 @@ class WithReturned:
 
     def __init__(self, stream: TrainingStream, returned: Callable[[], Sequence[list[list[int]]]]):
         self.stream, self.returned = stream, returned
-        self._encoded: dict[int, tuple[list[list[int]], Batch]] = {}
+        self._encoded: dict[int, tuple[list[list[int]], Rows]] = {}
 
     def observe(self, token_accuracies: list[float]) -> None:
         self.stream.observe(token_accuracies)
@@ -50,8 +53,8 @@ class WithReturned:
         last = [torch.stack(part) for part in zip(*ends, strict=True)]
         return torch.cat((tokens[..., :-rows], last[0]), -1), torch.cat((targets[..., :-rows], last[1]), -1)
 
-    def _rows(self, i: int, problems: list[list[int]]) -> Batch:
-        """[pos, problem] tokens and [target, problem] targets of what was given back to a seed, encoded once."""
+    def _rows(self, i: int, problems: list[list[int]]) -> Rows:
+        """What was given back to a seed, encoded once."""
         known, encoded = self._encoded.get(i, (None, None))
         if encoded is None or known is not problems:
             rows = torch.tensor(problems, device=self.stream.device)

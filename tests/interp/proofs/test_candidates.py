@@ -191,7 +191,7 @@ def test_certify_alone_means_with_rounding():
 def test_the_command_line_trains_with_a_certifier(tmp_path, capsys):
     tiny = ["--batch-size", "32", "--eval-every", "10", "--validation-size", "64", "--device", "cpu", "--steps", "10"]
     assert main(["train", NAME, "--certify", "--out", str(tmp_path / "run"), *tiny]) == 0
-    assert "0 of 1 seeds are certified on all pairs" in capsys.readouterr().out
+    assert "0 of 1 seeds are certified on all problems" in capsys.readouterr().out
     assert main(["train", NAME, "--out", str(tmp_path / "run"), *tiny]) == 2
     assert "judge is '--certify float32' there and None now" in capsys.readouterr().err
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch import Tensor
 import models
 from models.errors import UserError
 from models.training import train
-from models.training.acceptance import Verdict
+from models.training.acceptance import Verdict, judge_of
 from models.training.objective import ParameterLayout
 from models.training.publish import publish
 from models.training.recipes import Recipe
@@ -184,3 +184,71 @@ def test_an_accepted_seed_is_published_with_its_evidence_before_all_others(tmp_p
     assert [row.get("turned_down") for row in rows] == [None, 5, 2]
     model = models.load(entry)
     assert torch.equal(ParameterLayout(model).flatten(model), saved(tmp_path / "run")[2])
+
+
+# ---- what a judge gives back
+
+
+@dataclass
+class GivesBack(FakeJudge):
+    """Accepts nobody, and gives back the same problems to one seed."""
+
+    seed: int = 1
+    problems: tuple[tuple[int, ...], ...] = ((9_999_999_990, 17), (5, 5))
+
+    def __call__(self, model: Any, step: int, seed: int) -> Verdict:
+        found = super().__call__(model, step, seed)
+        return replace(found, problems=self.problems if seed == self.seed else ())
+
+
+def test_a_seed_trains_on_what_its_judge_gives_back_and_others_do_not(tmp_path: Path):
+    run(tmp_path / "fed", GivesBack({2: 40}))
+    run(tmp_path / "plain", FakeJudge({2: 40}))
+    fed, plain = saved(tmp_path / "fed", "theta"), saved(tmp_path / "plain", "theta")
+    assert not torch.equal(fed[1], plain[1])  # the seed that got problems
+    assert torch.equal(fed[0], plain[0]) and torch.equal(fed[2], plain[2])
+    state = RunFolder(tmp_path / "fed").load_checkpoint().state["seeds"][1]  # pyright: ignore[reportOptionalMemberAccess]
+    assert state["returned"] == [[9_999_999_990, 17], [5, 5]] and state["last_verdict"]
+
+
+def test_problems_given_back_are_an_eighth_of_a_batch_and_the_rest_stays(tmp_path: Path):
+    trainer = Trainer(NAME, SLOW, [4, 5], RunFolder(tmp_path), torch.device("cpu"), False, judge=FakeJudge())
+    own = trainer.make_stream([4, 5]).batch(7)
+    trainer.states[1].take_back([(12, 34)])
+    tokens, targets = trainer.make_stream([4, 5]).batch(7)
+    task = trainer.model.task
+    problem = torch.tensor([[12, 34]])
+    last = torch.full((4,), 0)  # an eighth of 32
+    assert torch.equal(tokens[0], own[0][0]) and torch.equal(tokens[1, :, :-4], own[0][1, :, :-4])
+    assert torch.equal(tokens[1, :, -4:].T.long(), task.encode(problem)[last])
+    assert torch.equal(targets[1, :, -4:].T.long(), task.targets(problem)[last])
+    assert tokens.dtype == own[0].dtype and targets.dtype == own[1].dtype
+
+
+def test_problems_of_the_test_set_are_not_given_back(tmp_path: Path):
+    held = tuple(models.load(NAME).task.test_set()[1][3].tolist())
+    run(tmp_path / "run", GivesBack(problems=(held, (5, 5))))
+    loaded = RunFolder(tmp_path / "run").load_checkpoint()
+    assert loaded is not None and loaded.state["seeds"][1]["returned"] == [[5, 5]]
+
+
+@pytest.mark.parametrize("stop", [20, 35])
+def test_a_run_that_trains_on_what_came_back_resumes_with_the_same_bits(stop: int, tmp_path: Path):
+    run(tmp_path / "whole", GivesBack())
+    run(tmp_path / "cut", GivesBack(), stop_at_step=stop)
+    run(tmp_path / "cut", GivesBack())
+    assert torch.equal(saved(tmp_path / "whole", "theta"), saved(tmp_path / "cut", "theta"))
+
+
+def test_a_judge_that_takes_long_is_asked_rarely_and_at_the_end(tmp_path: Path):
+    judge = FakeJudge()
+    judge.rarely = True  # pyright: ignore[reportAttributeAccessIssue]
+    run(tmp_path / "run", judge, recipe=SLOW.replace(steps=70))
+    assert [step for seed, step in judge.asked if seed == 1] == [10, 20, 40, 70]
+
+
+def test_until_is_the_name_of_a_judge_or_a_judge():
+    assert judge_of(None, NAME) is None and judge_of(judge := FakeJudge(), NAME) is judge
+    for wrong in ("certifed", 3):
+        with pytest.raises(UserError):
+            judge_of(wrong, NAME)
