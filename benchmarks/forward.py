@@ -3,8 +3,8 @@ bridge (4.x).
 
 Rounds are interleaved and change their order; times are the medians of all rounds, in CPU time on one thread. With
 gradients both build the graph that a loss needs; the weight map's part of ours is made in the backward pass. A
-HookedTransformer runs the norm before attention three times, as ours does (a hook on it may treat queries, keys and
-values apart); a native bridge runs it once, and adds biases inside its products.
+HookedTransformer runs the norm before attention three times (a hook on it may treat queries, keys and values apart), a
+native bridge once; ours does what a hook asks for. A bridge and ours add biases inside their products.
 """
 
 from __future__ import annotations

@@ -54,8 +54,10 @@ class Attention(HeadCircuits, WeightView):
         return torch.ones(n, n, dtype=torch.bool, device=self._root[0].device).tril()
 
     def _project(self, x: Tensor, weights: Weights, letter: str) -> Float[Tensor, "batch pos head d_head"]:
-        pattern = "bphd,hde->bphe" if x.ndim == 4 else "bpd,hde->bphe"
-        return self.add_bias(torch.einsum(pattern, x, self.get(weights, f"W_{letter}")), weights, f"b_{letter}")
+        matrix, bias = self.get(weights, f"W_{letter}"), f"b_{letter}"
+        if x.ndim == 4:
+            return self.add_bias(torch.einsum("bphd,hde->bphe", x, matrix), weights, bias)
+        return self.affine(x, weights, matrix.transpose(0, 1).flatten(1), bias).unflatten(-1, matrix.shape[::2])
 
     def raw_scores(self, q: PerQuery, k: PerKey) -> Scores:
         """Scores divided by the scale, in the dtype of the queries."""
@@ -107,10 +109,8 @@ class Attention(HeadCircuits, WeightView):
         z = self.mix(q, k, v, position_bias, query_positions, weights)
         w_o = self.get(weights, "W_O")
         if self._runtime[0].use_attn_result:
-            out = self.hook_result(torch.einsum("bphe,hed->bphd", z, w_o)).sum(2)
-        else:
-            out = torch.einsum("bphe,hed->bpd", z, w_o)
-        return self.add_bias(out, weights, "b_O")
+            return self.add_bias(self.hook_result(torch.einsum("bphe,hed->bphd", z, w_o)).sum(2), weights, "b_O")
+        return self.affine(z.flatten(2), weights, w_o.flatten(0, 1), "b_O")
 
     def mix(
         self,

@@ -67,8 +67,11 @@ class Block(WeightView):
         if runtime.use_split_qkv_input:
             hooks = (self.hook_q_input, self.hook_k_input, self.hook_v_input)
             inputs = [hook(per_head(resid_pre)) for hook in hooks]
-        # The norm runs once for each of q, k and v, as in HookedTransformer: a hook on it may treat them apart.
-        inputs = [self.ln1(x, weights) if cfg.has_pre_norm else x for x in inputs]
+        if cfg.has_pre_norm and inputs[0] is inputs[2] and not self.ln1.watched:
+            inputs = [self.ln1(attn_in, weights)] * 3
+        elif cfg.has_pre_norm:
+            # Once for each of q, k and v, as in HookedTransformer: a hook on the norm may treat them apart.
+            inputs = [self.ln1(x, weights) for x in inputs]
         attn_out = self.hook_attn_out(self._dropout(self.attn(*inputs, weights, position_bias)))
         resid_mid = resid_pre + attn_out
         if cfg.has_post_norm:

@@ -29,4 +29,4 @@ class Unembed(WeightView):
 
     def forward(self, x: Stream, weights: Weights | None = None) -> Float[Tensor, "batch pos d_vocab"]:
         weights = self.weights_or_own(weights)
-        return self.hook_out(self.add_bias(self.hook_in(x) @ self.get(weights, "W_U"), weights, "b_U"))
+        return self.hook_out(self.affine(self.hook_in(x), weights, self.get(weights, "W_U"), "b_U"))

@@ -47,12 +47,13 @@ class MLP(WeightView):
     def hidden(self, x: Float[Tensor, "*batch d_model"], weights: Weights) -> Float[Tensor, "*batch d_mlp"]:
         """The neurons' activations, which ``hook_post`` sees."""
         act = ACTIVATIONS[self.config.act_fn]
-        linear = x @ self.get(weights, "W_in")
+        w_in = self.get(weights, "W_in")
         if self.config.gated_mlp:
+            linear = x @ w_in
             gate = self.hook_pre(x @ self.get(weights, "W_gate"))
             return self.add_bias(act(gate) * self.hook_pre_linear(linear), weights, "b_in")
-        return act(self.hook_pre(self.add_bias(linear, weights, "b_in")))
+        return act(self.hook_pre(self.affine(x, weights, w_in, "b_in")))
 
     def write(self, post: Float[Tensor, "*batch d_mlp"], weights: Weights) -> Float[Tensor, "*batch d_model"]:
         """What neurons with these activations add to the residual stream."""
-        return self.add_bias(post @ self.get(weights, "W_out"), weights, "b_out")
+        return self.affine(post, weights, self.get(weights, "W_out"), "b_out")

@@ -35,6 +35,12 @@ class Norm(WeightView):
         self.hook_scale = HookPoint()  # [batch, pos, 1]; with groups [batch, pos, d_model]
         self.hook_normalized = HookPoint()  # [batch, pos, d_model]
 
+    @property
+    def watched(self) -> bool:
+        """Whether a hook would see or change what this norm computes."""
+        parts = (self, self.hook_scale, self.hook_normalized)
+        return any(part._forward_hooks or part._forward_pre_hooks or part._backward_hooks for part in parts)
+
     def forward(
         self, x: Float[Tensor, "*batch d_model"], weights: Weights | None = None
     ) -> Float[Tensor, "*batch d_model"]:
@@ -48,7 +54,9 @@ class Norm(WeightView):
         square = self._mean(x.pow(2))
         outside = self.config.norm_eps_outside
         scale = self.hook_scale(square.sqrt() + self.eps if outside else (square + self.eps).sqrt())
-        return self.add_bias(self.hook_normalized(x / scale).to(dtype) * self.get(weights, "w"), weights, "b")
+        x, gain = self.hook_normalized(x / scale).to(dtype), self.get(weights, "w")
+        bias = weights.get(f"{self.name}.b")
+        return x * gain if bias is None else torch.addcmul(bias, x, gain)
 
     def _mean(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch one_or_d_model"]:
         """The mean over the last axis; with groups every entry's over its group."""

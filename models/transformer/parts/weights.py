@@ -141,6 +141,13 @@ class WeightView(nn.Module):
     def get(self, weights: Weights, key: str) -> Tensor:
         return weights[f"{self.name}.{key}"]
 
+    def affine(self, x: Tensor, weights: Weights, matrix: Tensor, bias: str) -> Tensor:
+        """``x @ matrix + bias`` in one product, [*batch, in] to [*batch, out]; a bias that is not there is zero."""
+        b = weights.get(f"{self.name}.{bias}")
+        if b is None:
+            return x @ matrix
+        return torch.addmm(b.flatten(), x.flatten(0, -2), matrix).unflatten(0, x.shape[:-1])
+
     def add_bias(self, x: Tensor, weights: Weights, key: str) -> Tensor:
         bias = weights.get(f"{self.name}.{key}")
         return x if bias is None else x + bias

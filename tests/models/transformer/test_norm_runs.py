@@ -1,0 +1,52 @@
+"""The norm before attention runs once where nothing looks at it, and once for each of q, k and v where a hook does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+
+import models
+from models.transformer.parts.norms import Norm
+
+NAMES = ("adder-763", "toygpt-learned-pre")  # LN with biases
+
+
+@contextmanager
+def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The names of the norms that run."""
+    ran, forward = [], Norm.forward
+    with monkeypatch.context() as patch:
+        patch.setattr(Norm, "forward", lambda self, *args: ran.append(self.name) or forward(self, *args))
+        yield ran
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_hook_on_the_norm_sees_it_three_times_and_changes_nothing(name: str, monkeypatch: pytest.MonkeyPatch):
+    model = models.load(name)
+    tokens = model.task.encode(model.task.sample(5, torch.Generator().manual_seed(0)))
+    with counted(monkeypatch) as ran:
+        plain = model(tokens)
+        assert ran.count("blocks.0.ln1") == 1
+        seen = []
+        hooks = [("blocks.0.ln1.hook_normalized", lambda value, hook: seen.append(value))]
+        hooked = model.run_with_hooks(tokens, fwd_hooks=hooks)
+    assert len(seen) == 3 and ran.count("blocks.0.ln1") == 4
+    assert torch.equal(plain, hooked)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_hook_may_treat_queries_keys_and_values_apart(name: str):
+    model = models.load(name)
+    tokens = model.task.encode(model.task.sample(5, torch.Generator().manual_seed(0)))
+    calls = iter(range(3))
+    shift = lambda value, hook: value + 1.0 if next(calls) == 2 else value  # noqa: E731
+    _, plain = model.run_with_cache(tokens)
+    cache: dict[str, torch.Tensor] = {}
+    keep = lambda value, hook: cache.update({hook.name: value})  # noqa: E731
+    names = [f"blocks.0.attn.hook_{letter}" for letter in "qkv"]
+    model.run_with_hooks(tokens, fwd_hooks=[("blocks.0.ln1.hook_normalized", shift), *((n, keep) for n in names)])
+    assert torch.equal(cache[names[0]], plain[names[0]]) and torch.equal(cache[names[1]], plain[names[1]])
+    assert not torch.allclose(cache[names[2]], plain[names[2]])
