@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 import torch
@@ -31,7 +32,7 @@ def test_a_hook_on_the_norm_sees_it_three_times_and_changes_nothing(name: str, m
         plain = model(tokens)
         assert ran.count("blocks.0.ln1") == 1
         seen = []
-        hooks = [("blocks.0.ln1.hook_normalized", lambda value, hook: seen.append(value))]
+        hooks: list[Any] = [("blocks.0.ln1.hook_normalized", lambda value, hook: seen.append(value))]
         hooked = model.run_with_hooks(tokens, fwd_hooks=hooks)
     assert len(seen) == 3 and ran.count("blocks.0.ln1") == 4
     assert torch.equal(plain, hooked)
@@ -47,6 +48,7 @@ def test_a_hook_may_treat_queries_keys_and_values_apart(name: str):
     cache: dict[str, torch.Tensor] = {}
     keep = lambda value, hook: cache.update({hook.name: value})  # noqa: E731
     names = [f"blocks.0.attn.hook_{letter}" for letter in "qkv"]
-    model.run_with_hooks(tokens, fwd_hooks=[("blocks.0.ln1.hook_normalized", shift), *((n, keep) for n in names)])
+    hooks: list[Any] = [("blocks.0.ln1.hook_normalized", shift), *((name, keep) for name in names)]
+    model.run_with_hooks(tokens, fwd_hooks=hooks)
     assert torch.equal(cache[names[0]], plain[names[0]]) and torch.equal(cache[names[1]], plain[names[1]])
     assert not torch.allclose(cache[names[2]], plain[names[2]])
