@@ -117,7 +117,7 @@ class Downstream:
         self.centre = centring(self.d) if adder.centred else exactly(np.eye(self.d))
         self.gained_in = scaled(adder.ln2, read)
         self.read = self.centre @ self.gained_in
-        self.biased = (b_in != 0)[:, None]
+        self.b_in = np.abs(b_in)[:, None]
         self.pre_bias = (adder.ln2_b[None] @ read)[0] + b_in
         self.pre_offset = (np.abs(adder.ln2_b)[None] @ np.abs(read))[0] * UP
         self.pre_bias_error = roundings(self.d + 1) * (self.pre_offset + np.abs(b_in)) + LEAST
@@ -295,15 +295,17 @@ class Downstream:
         x_size = x.size() if self.adder.centred else size
         inverse, _, biggest = self.inverse_scale(x.rows(self.read_by_mlp), x_size[self.read_by_mlp])
         read = linear(y, self.read, size)
-        if self.unit:  # the division (2 u), the gain, the norm's bias and the product are rounded
-            extra = lost + grown(self.d + self.norm_roundings) * x_size
+        # The division (2 u), the gain, the norm's bias and the product are rounded; b_in is one more term of its sum.
+        if self.unit:
+            terms = self.d + int(self.b_in.any())
+            extra = lost + grown(terms + self.norm_roundings) * x_size
             read = read.widened(self.gained_in.size.T @ np.broadcast_to(extra, x_size.shape))
         pre = multiply(read, inverse)
-        error = self.pre_bias_error + grown(self.d + 4) * self.pre_offset
+        error = self.pre_bias_error + grown(self.d + 5) * self.pre_offset
         pre = pre.plus(self.pre_bias, error)
         if self.unit:
             pre = pre.widened(UNDERFLOW)
-            pre = pre.widened(grown(1) * self.biased * pre.size() + self.tiny)
+            pre = pre.widened(grown(self.d + 1) * self.b_in + self.tiny)
         low, high = pre.ends()
         if self.most_pre is not None:
             reach = self._reach(self.most_pre, error)[:, None]
@@ -316,8 +318,8 @@ class Downstream:
         """How far what a unit reads can be from its bias, whatever the norm's input is."""
         grown = self.growth
         if self.unit:
-            most = most * (1 + grown(self.d + 8)) + grown(self.d + 8) * self.pre_offset + 2 * UNDERFLOW
-            most = most + grown(2) * (np.abs(self.pre_bias) + most) * self.biased[:, 0]
+            most = most * (1 + grown(self.d + 9)) + grown(self.d + 9) * self.pre_offset + 2 * UNDERFLOW
+            most = most + grown(self.d + 2) * self.b_in[:, 0]
         return (most + error + roundings(4) * (np.abs(self.pre_bias) + most)) * UP
 
     def _logits(self, both: Forms, leads: _Leads, valid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -344,9 +346,9 @@ class Downstream:
         error = leads.bias_error[:, None] + roundings(2) * (np.abs(low) + np.abs(high) + np.abs(leads.bias)[:, None])
         if self.unit:
             error = error + UNDERFLOW + grown(d + 4) * leads.offset[:, None]
-            if adder.b_U.any():  # adding a bias rounds both logits
+            if adder.b_U.any():  # a bias is one more term of both logits
                 logits = 2 * (leads.unembedded.T @ x_size) * biggest + (leads.offset + leads.biases)[:, None]
-                error = error + grown(1) * 2 * logits
+                error = error + grown(1) * 2 * logits + grown(self.d + 1) * leads.biases[:, None]
         error = error * UP + LEAST
         low, high = (low + leads.bias[:, None] - error).min(0), (high + leads.bias[:, None] + error).min(0)
         valid = valid & self._moderate(x_size, biggest, lead.size(), biggest * x_size.max(0))

@@ -79,11 +79,13 @@ class Rounding:
         return self.rounded(x.mid * y.mid, rad, up(rad.norm(dim=-1), rad.shape[-1]))
 
     def linear(self, x: Enclosure | Normed, w: Matrix, bias: Tensor | None = None) -> Enclosure:
-        """``x w + bias``, the sum over the last axis of x in any order: [..., output], or [..., head, output].
+        """``x w + bias``, the sum over the last axis of x and the bias in any order: [..., output], or [..., head,
+        output].
 
-        Lemma: m products p_i are each rounded, and m - 1 partial sums, by at most u of themselves. A partial sum is at
-        most the sum of all positive terms, or of all negative ones, in magnitude, whatever the order: the larger one
-        of these is ``(sum |p_i| + |sum p_i|) / 2``. What is zero adds no rounding. Over the reals float64 alone rounds,
+        Lemma: m products p_i are each rounded, and m - 1 partial sums, or m with a bias, by at most u of themselves. A
+        partial sum is at most the sum of all positive terms, or of all negative ones, in magnitude, whatever the order:
+        the larger one of these is ``(sum |p_i| + |sum p_i|) / 2``, where the bias is one of the terms. What is zero
+        adds no rounding. Over the reals float64 alone rounds,
         by so little that lengths are enough: ``sum |p_i|`` is at most |x| times the column's length.
         """
         whole, x, along = (x.whole, x.ball, x.along) if isinstance(x, Normed) else (x, x, ())
@@ -94,8 +96,13 @@ class Rounding:
             own, largest = up(size @ w.sizes, n), size.amax(-1, keepdim=True)
             terms = torch.minimum((size != 0).sum(-1, keepdim=True, dtype=torch.float64), w.filled)
             off = up(whole.rad[..., w.used] @ w.sizes, n) if along else inherited
-            partial = (own + values.abs()).add_(off).div_(2)
-            own = own.add_(terms.sub(1).clamp_min_(0.0).mul_(partial)).mul_(self.growth(1) * (1 + 8 * n * self.unit))
+            added, size_of_sum = terms.sub(1), values
+            if bias is not None:
+                added, size_of_sum, off = added + (bias != 0), values + bias, off + bias.abs()
+            partial = (own + size_of_sum.abs()).add_(off).div_(2)
+            own = own.add_(added.clamp_min_(0.0).mul_(partial)).mul_(self.growth(1) * (1 + 8 * (n + 1) * self.unit))
+            if bias is not None:  # what follows is exact up to float64
+                values, own = values + bias, own + 2 * DOUBLE * (values.abs() + bias.abs())
         else:
             largest = whole.length[..., None]
             own = self.growth(n) * largest * w.columns
@@ -113,7 +120,9 @@ class Rounding:
         stretched = x.norm[..., None] * w.stretch if len(w.stretch) > 1 else x.norm * w.stretch
         length = up(own.norm(dim=-1), own.shape[-1])
         found = Enclosure.of(values, up(inherited + own), up(stretched + length)).with_errors(errors)
-        return found if bias is None else self.add(found, Enclosure.exact(bias.expand_as(found.mid)))
+        if bias is None or self.unit32:
+            return found
+        return self.add(found, Enclosure.exact(bias.expand_as(found.mid)))
 
     # ---- norms
 

@@ -65,12 +65,10 @@ class Stages:
     def rounding_of_sum(self, total: ErrorBall) -> Tensor:
         return self.grown(1) * total.length + self.tiny * total.mid.shape[-1]
 
-    def linear(self, x: ErrorBall, matrix: str, bias: str | None = None) -> ErrorBall:
+    def linear(self, x: ErrorBall, matrix: str) -> ErrorBall:
         w = self.enclosed.matrices[matrix]
-        found = ErrorBall(
-            x.mid[:, w.used] @ w.values, x.norm * float(w.stretch[0]) + self.rounding_of_products(x, matrix)
-        )
-        return found if bias is None else self.shifted(found, bias)
+        own = self.rounding_of_products(x, matrix)
+        return ErrorBall(x.mid[:, w.used] @ w.values, x.norm * float(w.stretch[0]) + own)
 
     def shifted(self, x: ErrorBall, bias: str) -> ErrorBall:
         """``x`` with a bias added, if the model has it."""

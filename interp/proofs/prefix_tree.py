@@ -192,8 +192,8 @@ class EnclosedForward(EnclosedWeights):
         off = off + torch.minimum(before.rad @ vectors.abs(), before.norm[:, None] * length)
         size = torch.zeros(units, d, dtype=torch.float64)
         size[w_out.used] = w_out.sizes
-        sums = pre.high.clamp_min(0.0) @ size  # bounds the MLP's products, before the bias and the stream are added
-        largest = sums + before.size + b_out
+        sums = pre.high.clamp_min(0.0) @ size + b_out  # bounds the MLP's products and the bias
+        largest = sums + before.size
         off = off + (grown(units + 4) * sums + grown(4) * largest + (units + 4) * self.rounding.tiny) @ vectors.abs()
         # The float64 rounding of products of known numbers, which may cancel.
         known = (whole.norm[:, None] * w_in.columns) @ back.abs() + (pre.rad @ size.norm(dim=1))[:, None] * length

@@ -382,8 +382,8 @@ def matrices(w: Float[np.ndarray, "head d e"]) -> list[list[list[Ball]]]:
 def project(arithmetic: Arithmetic, x: list[Ball], w: list[list[Ball]], b: Float[np.ndarray, " e"]) -> list[Ball]:
     found = []
     for e, bias in enumerate(b.tolist()):
-        y = arithmetic.dot([value * row[e] for value, row in zip(x, w, strict=True)])
-        found.append(arithmetic.rounded(y + bias) if bias else y)
+        products = [value * row[e] for value, row in zip(x, w, strict=True)]
+        found.append(arithmetic.dot([*products, arb(bias)] if bias else products))  # added anywhere among them
     return found
 
 

@@ -109,8 +109,10 @@ class Attention(HeadCircuits, WeightView):
         z = self.mix(q, k, v, position_bias, query_positions, weights)
         w_o = self.get(weights, "W_O")
         if self._runtime[0].use_attn_result:
-            return self.add_bias(self.hook_result(torch.einsum("bphe,hed->bphd", z, w_o)).sum(2), weights, "b_O")
-        return self.affine(z.flatten(2), weights, w_o.flatten(0, 1), "b_O")
+            out = self.hook_result(torch.einsum("bphe,hed->bphd", z, w_o)).sum(2)
+        else:
+            out = z.flatten(2) @ w_o.flatten(0, 1)
+        return self.add_bias(out, weights, "b_O")  # the proofs' bounds take this for a rounding of its own
 
     def mix(
         self,

@@ -54,6 +54,7 @@ def test_what_float32_computes_from_a_point_lies_in_the_ball(seed: int, n: int, 
     ball, order = around(x, seed + 3), torch.randperm(n, generator=generator(seed))
     for product in (x @ w, x[:, order] @ w[order], (x[:, :, None] * w).sum(1)):
         assert holds(FLOAT32.linear(ball, Matrix.of(w), b), product + b)
+    assert holds(FLOAT32.linear(ball, Matrix.of(w), b), torch.addmm(b, x, w))
     assert holds(FLOAT32.add(ball, Enclosure.exact(w.T[:3])), x + w.T[:3])
     for name, function in ACTIVATIONS.items():
         assert holds(FLOAT32.activation(name, ball), function(x))
@@ -68,12 +69,18 @@ def test_what_float32_computes_from_a_point_lies_in_the_ball(seed: int, n: int, 
 
 
 @pytest.mark.parametrize("n", [3, 40, 400])
-def test_no_order_of_summation_leaves_the_ball(n: int):
-    """Terms of one sign first, the largest first, the smallest first, and as they come; many of them are zero."""
+@pytest.mark.parametrize("size", [None, 1.0, 300.0])
+def test_no_order_of_summation_leaves_the_ball(n: int, size: float | None):
+    """Terms of one sign first, the largest first, the smallest first, and as they come; many of them are zero. A bias
+    is one of the terms, and may be by far the largest."""
     x, w = floats(50, n, seed=n), floats(n, 1, seed=n + 1) * (torch.arange(n) % 3 > 0)[:, None]
-    found = FLOAT32.linear(Enclosure.exact(x), Matrix.of(w))
+    bias = None if size is None else floats(1, seed=n + 2, scale=size)
+    found = FLOAT32.linear(Enclosure.exact(x), Matrix.of(w), None if bias is None else bias.double())
     products = (x * w[:, 0]).numpy()
     exact = (x.double() @ w.double())[:, 0].numpy()
+    if bias is not None:
+        products = np.concatenate((products, bias.expand(50, 1).numpy()), 1)
+        exact = exact + bias.double().numpy()
     reach = 0.0
     for order in (
         products.argsort(1),
