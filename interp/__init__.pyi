@@ -18,6 +18,7 @@ from interp.probes.score import accuracy_by_chain as accuracy_by_chain
 from interp.compare.alignment import align as align
 from interp.causal.circuits.every_circuit import all_circuits as all_circuits
 from interp.proofs.attacks.gradient_attack import attack as attack
+from interp.probes.lens.attention_attribution import attention_attribution as attention_attribution
 from interp.probes.attention_pattern import attention_pattern as attention_pattern
 from interp.proofs.carry_unit_ranges import carry_unit_ranges as carry_unit_ranges
 from interp.causal.interchange.scrubbing import causal_scrubbing as causal_scrubbing
@@ -78,6 +79,7 @@ __all__ = [
     "align",
     "all_circuits",
     "attack",
+    "attention_attribution",
     "attention_pattern",
     "carry_unit_ranges",
     "causal_scrubbing",

@@ -161,6 +161,33 @@ register_exam(
 )
 
 
+def turned_queries() -> Any:
+    """The trained adder with its queries turned by half a circle: every score has the other sign."""
+    model = trained()
+    with torch.no_grad():
+        model.weight_map.q_angle.add_(math.pi)
+    return model
+
+
+def _score_part(found: Any) -> tuple[set[str], float]:
+    """What the largest part is written by, and how large it is."""
+    part = found.largest
+    return {part.query_source.item(), part.key_source.item()}, float(part["mean"])
+
+
+register_exam(
+    Exam(
+        "attention_attribution",
+        lambda model: interp.attention_attribution(model, role="own operands", n=32, resamples=20),
+        _score_part,
+        presence=Case(trained, lambda got: got[0] == {"pos_embed"} and got[1] > 40),
+        absence=Case(lambda: without("W_qk"), lambda got: got[1] == 0),
+        inversion=Case(turned_queries, lambda got: got[0] == {"pos_embed"} and got[1] < -40),
+        untrained=Case(untrained, lambda got: abs(got[1]) < 20),
+    )
+)
+
+
 register_exam(
     Exam(
         "accuracy_by_chain",

@@ -346,6 +346,7 @@ ADDER: dict[str, Callable[[Any], Any]] = {
     "linear_probes": lambda m: interp.linear_probes(m, n=128, signals="carry_in"),
     "logit_lens": lambda m: interp.logit_lens(m, n=64, resamples=50),
     "logit_attribution": lambda m: interp.logit_attribution(m, n=64, resamples=50),
+    "attention_attribution": lambda m: interp.attention_attribution(m, n=32, resamples=50),
     "loss": lambda m: interp.loss(m, n=16),
     "compare": lambda m: interp.compare(m, _other(), n=16, untrained=[_adder_moved()]),
     "compare_models": lambda m: interp.compare_models([m, _other()], questions=["score"], n=32),

@@ -70,6 +70,7 @@ QUESTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "exact_match_grid": lambda a, b: interp.exact_match_grid(a),
     "accuracy_by_chain": lambda a, b: interp.accuracy_by_chain(a),
     "attention_by_role": lambda a, b: interp.attention_by_role(a, n=N),
+    "attention_attribution": lambda a, b: interp.attention_attribution(a, n=N, resamples=20),
     "carry_units": lambda a, b: interp.carry_units(a, n=N, max_ablated=2),
     "circle_fit": lambda a, b: interp.circle_fit(a.W_E, resamples=19),
     "fourier_spectrum": lambda a, b: interp.fourier_spectrum(a.W_E, resamples=19),

@@ -40,6 +40,7 @@ def pairs(model: Any) -> Any:
 
 ASK: dict[str, Callable[[Any], Any]] = {
     "attention_by_role": lambda m: interp.attention_by_role(m, n=N),
+    "attention_attribution": lambda m: interp.attention_attribution(m, n=N),
     "carry_units": lambda m: interp.carry_units(m, n=N),
     "induction_heads": lambda m: interp.induction_heads(m, n=N),
     "circle_fit": lambda m: interp.circle_fit(m, resamples=99),
