@@ -55,8 +55,6 @@ from models.transformer.part_names import head_name
 
 #: How far the parts' sum may be from the model's own score, as a share of the largest; float32 rounding is far below.
 TOLERANCE = 1e-3
-#: Problems that are drawn: a part of every pair of sources is kept for each of them.
-N_SCORED = 256
 OVER = {"others": "the mean of the other keys", "nothing": "nothing"}
 _CELL = ("head", "target", "query_source", "key_source")
 _SCORE = {"score": "mean", "score_low": "low", "score_high": "high"}
@@ -86,24 +84,17 @@ class AttentionAttribution(Result):
         cell = np.unravel_index(int(size.argmax()), size.shape)
         return self.parts.isel(dict(zip(_CELL, map(int, cell), strict=True)))
 
-    def headline(self) -> str:
-        """The largest part, and of which score."""
+    def sentence(self) -> str:
         part, said = self.largest, {key: self.largest[key].item() for key in _CELL}
         head = self.heads.sel(head=said["head"], target=said["target"])
-        lead = "score" if self.over == OVER["nothing"] else f"lead over {self.over}"
+        where = f"of {said['head']} at {said['target']} for {head.role.item()}"
+        given = in_percent(float(head.weight))
+        lead = "the score" if self.over == OVER["nothing"] else f"the lead over {self.over}, in score,"
         return (
-            f"{self.name}: the largest part is {said['query_source']} (query) by {said['key_source']} (key): "
-            f"{float(part['mean']):+.2f} of {said['head']}'s {lead} of {float(head.score):.2f} at {said['target']} for "
-            f"{head.role.item()}"
-        )
-
-    def sentence(self) -> str:
-        part = self.largest
-        head = self.heads.sel(head=part["head"], target=part["target"])
-        return (
-            f"{self.headline()} [{float(part.low):.2f}, {float(part.high):.2f}], to which it gives "
-            f"{in_percent(float(head.weight))} of its attention. The parts add up to each problem's score within "
-            f"{small(self.worst, 1)}."
+            f"{self.name}: {said['query_source']} (query) by {said['key_source']} (key) is the largest part, "
+            f"{float(part['mean']):+.2f} [{float(part.low):.2f}, {float(part.high):.2f}] of {lead} of "
+            f"{float(head.score):.2f} {where}, to which it gives {given} of its attention. The "
+            f"parts add up to each problem's score within {small(self.worst, 1)}."
         )
 
     def to_dataframe(self) -> pd.DataFrame:
@@ -133,7 +124,7 @@ def attention_attribution(
     head: Index | None = None,
     role: str | None = None,
     over: str = "others",
-    n: int = N_SCORED,
+    n: int = 256,
     seed: int = 0,
     resamples: Resamples = 200,
 ) -> AttentionAttribution:
@@ -142,7 +133,8 @@ def attention_attribution(
     Args:
         model: this project's, or a stock one that :func:`models.importers.stock.from_transformer_lens` can express.
         task: what its tokens mean; default ``model.task``.
-        problems: problems to look at; by default ``n`` uniform ones, drawn with ``seed``.
+        problems: problems to look at; by default ``n`` uniform ones, drawn with ``seed``. They are 256, as a number is
+            kept for each of them and every pair of sources.
         layer, head: which heads to ask about; default all.
         role: the keys to ask about, a role of the task such as "own operands"; by default those that the head attends
             to most, for every target.
@@ -278,7 +270,7 @@ def attention_attribution_view(
         low=table.low.values, high=table.high.values,
     )  # fmt: skip
     note = f"Keys: {about.role.item()}, over {result.over}; sum of the parts: {float(about.score):.2f}; norms frozen"
-    title = result.headline()
+    title = ""
     if head is not None or target is not None:
         title = f"{result.name}: what the score of {chosen['head']} at {chosen['target']} is made of"
     return Picture([grid], title=title, note=note)

@@ -75,7 +75,7 @@ def test_a_part_is_what_one_source_asks_for_in_what_another_one_offers(name: str
         wrote[f"L{before}.mlp"] = cache[f"blocks.{before}.mlp.hook_post"] @ model.W_out[before]
     names = sources_of(model, layer)
     assert names == [*wrote, "bias"]
-    block = model.blocks[layer]
+    gain = model.all_weights().get(f"blocks.{layer}.ln1.w")
     for i, asks in enumerate(wrote):
         for j, offers in enumerate(wrote):
             ends = []
@@ -83,7 +83,7 @@ def test_a_part_is_what_one_source_asks_for_in_what_another_one_offers(name: str
                 x = wrote[source][:, place]
                 if name != "no-norm":
                     x = x - x.mean(-1, keepdim=True) if name == "ln" else x
-                    x = x / cache[f"blocks.{layer}.ln1.hook_scale"][:, place] * block.ln1.w
+                    x = x / cache[f"blocks.{layer}.ln1.hook_scale"][:, place] * gain
                 ends.append(x @ matrix[layer, head])
             true = (ends[0] * ends[1]).sum(-1) / model.config.score_scale
             assert torch.allclose(parts[head, 0, i, j], true, rtol=1e-9, atol=1e-9), (asks, offers)
