@@ -225,14 +225,20 @@ def _activations(
 def _right_without(
     model: HookedModel, sample: Sample, queries: list[int], right: torch.Tensor, units: list[tuple[int, int]]
 ) -> dict[tuple[int, int], np.ndarray]:
-    """Whether each answer digit is right [n, column] with one (layer, unit) at a time set to zero."""
+    """Whether each answer digit is right [n, column] with one (layer, unit) at a time set to zero.
+
+    Problems that are there more than once are run once.
+    """
+    once, again = sample.tokens.unique(dim=0, return_inverse=True)
+    first = torch.empty(len(once), dtype=torch.long)
+    first[again] = torch.arange(len(again))
     edits = {unit: [Neuron(*unit).site.put(0.0)] for unit in units}
     hooks = list(dict.fromkeys(hook for ((hook, _),) in edits.values()))
     found: dict[tuple[int, int], list[torch.Tensor]] = {unit: [] for unit in units}
-    for rows, _, run in resumed(model, sample.tokens, hooks, min(queries)) if units else ():
+    for rows, _, run in resumed(model, once, hooks, min(queries)) if units else ():
         for unit in units:
-            found[unit].append(right_tokens(run(edits[unit])[:, queries], right[rows]))
-    return {unit: torch.cat(parts).numpy() for unit, parts in found.items()}
+            found[unit].append(right_tokens(run(edits[unit])[:, queries], right[first[rows]]))
+    return {unit: torch.cat(parts)[again].numpy() for unit, parts in found.items()}
 
 
 def _most_separating(areas: Float[np.ndarray, "layer unit rival"], count: int) -> list[tuple[int, int]]:
