@@ -63,8 +63,9 @@ def read_layout(task: Task) -> Layout:
     answer = getattr(task, "answer_field", None)
     if answer is not None and answer.width > 1 and not answer.reversed:
         raise UserError(
-            f"The certifier follows the carry from the units on, and the answer of {task.name} starts with its highest "
-            "digit; with an r after its width it starts with the units."
+            f"The carry is followed here from the units on, by what was written of it before, and the answer of "
+            f"{task.name} starts with its highest digit, for which all columns below are read at once: certify judges "
+            "it by other means; with an r after its width an answer starts with the units."
         )
     columns = column_layout(task)
     rule = column_rule(columns)
