@@ -60,13 +60,6 @@ def read_layout(task: Task) -> Layout:
         UserError: a task that does not add or subtract two numbers column by column, units first, or whose sequences
             are not laid out as its roles say; one whose answer is another on some problem.
     """
-    answer = getattr(task, "answer_field", None)
-    if answer is not None and answer.width > 1 and not answer.reversed:
-        raise UserError(
-            f"The carry is followed here from the units on, by what was written of it before, and the answer of "
-            f"{task.name} starts with its highest digit, for which all columns below are read at once: certify judges "
-            "it by other means; with an r after its width an answer starts with the units."
-        )
     columns = column_layout(task)
     rule = column_rule(columns)
     drawn = task.sample(_CHECKED, torch.Generator().manual_seed(0))
