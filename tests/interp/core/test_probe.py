@@ -207,7 +207,7 @@ def test_a_need_that_is_not_met_says_what_would_meet_it() -> None:
         (neurons, of(plain, d_mlp=0), "component_ablation", of(plain)),
         (
             columns(3),
-            of(formatted("{a:3}+{b:3}={s:4}", "a + b")),
+            of(formatted("{a:2}*{b:2}={s:4}", "a * b")),
             "{s:4r}",
             of(formatted("{a:3}+{b:3}={s:4r}", "a + b")),
         ),
