@@ -46,6 +46,7 @@ from interp.core.strata import column_variables, signal_columns
 from interp.probes.carry_result import CarryUnits
 from models.calls.argument_kinds import Index, Share
 from models.errors import UserError
+from models.fast import stands_for
 from models.tasks import Task, base_of
 from models.transformer.hooked import HookedModel
 from models.transformer.part_names import in_block
@@ -227,9 +228,10 @@ def _right_without(
 ) -> dict[tuple[int, int], np.ndarray]:
     """Whether each answer digit is right [n, column] with one (layer, unit) at a time set to zero.
 
-    Problems that are there more than once are run once.
+    Problems that are there more than once are run once, and tokens after the last query change nothing before it.
     """
-    once, again = sample.tokens.unique(dim=0, return_inverse=True)
+    read = sample.tokens[:, : max(queries) + 1] if stands_for(model) else sample.tokens
+    once, again = read.unique(dim=0, return_inverse=True)
     first = torch.empty(len(once), dtype=torch.long)
     first[again] = torch.arange(len(again))
     edits = {unit: [Neuron(*unit).site.put(0.0)] for unit in units}
