@@ -18,6 +18,7 @@ from interp.probes.score import accuracy_by_chain as accuracy_by_chain
 from interp.compare.alignment import align as align
 from interp.causal.circuits.every_circuit import all_circuits as all_circuits
 from interp.proofs.attacks.gradient_attack import attack as attack
+from interp.probes.lens.attention_attribution import attention_attribution as attention_attribution
 from interp.probes.attention_pattern import attention_pattern as attention_pattern
 from interp.proofs.carry_unit_ranges import carry_unit_ranges as carry_unit_ranges
 from interp.causal.interchange.scrubbing import causal_scrubbing as causal_scrubbing
@@ -39,6 +40,7 @@ from interp.probes.modular_measures import group_symmetry as group_symmetry
 from interp.probes.head_writes import head_writes as head_writes
 from interp.probes.induction_heads import induction_heads as induction_heads
 from interp.causal.interchange.interchange_sweeps import interchange_sweep as interchange_sweep
+from interp.probes.lens.jacobian_lens import jacobian_lens as jacobian_lens
 from interp.probes.key_attention import key_attention as key_attention
 from interp.probes.curves import learning_curves as learning_curves
 from interp.probes.lens.linear_probing import linear_probes as linear_probes
@@ -56,6 +58,7 @@ from interp.compare.sameness import sameness as sameness
 from interp.probes.sum_units import sum_units as sum_units
 from interp.compare.swaps.swaps import swap_components as swap_components
 from interp.probes.dynamics.training import training_dynamics as training_dynamics
+from interp.probes.lens.tuned_lens import tuned_lens as tuned_lens
 from interp.probes.written_number import written_number as written_number
 
 __all__ = [
@@ -78,6 +81,7 @@ __all__ = [
     "align",
     "all_circuits",
     "attack",
+    "attention_attribution",
     "attention_pattern",
     "carry_unit_ranges",
     "causal_scrubbing",
@@ -99,6 +103,7 @@ __all__ = [
     "head_writes",
     "induction_heads",
     "interchange_sweep",
+    "jacobian_lens",
     "key_attention",
     "learning_curves",
     "linear_probes",
@@ -116,5 +121,6 @@ __all__ = [
     "sum_units",
     "swap_components",
     "training_dynamics",
+    "tuned_lens",
     "written_number",
 ]

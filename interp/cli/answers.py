@@ -126,7 +126,7 @@ def patch(
     clean: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CLEAN")],
     corrupted: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="CORRUPTED")],
     site: str = "resid_pre",
-    by: Literal["position", "role", "all"] = "position",
+    by: Literal["position", "role", "all", "component"] = "position",
     direction: Literal["denoise", "noise", "both"] = "denoise",
     target: str | None = None,
     out: OptionalPage = None,
@@ -138,7 +138,7 @@ def patch(
         clean: A problem, such as 15+27.
         corrupted: Another of the same length, such as 15+22.
         site: The activation, such as resid_pre, z, v or mlp_out.
-        by: A patch covers a position, all positions of a role, or all.
+        by: A patch covers a position, all positions of a role, or all; component is a table of nodes, at all positions.
         direction: denoise patches the clean run into the corrupted one; noise does the reverse.
         target: The answer digit that is asked about, such as s1; by default the first that differs.
         out: Also write a page with the figure and the table here (HTML).

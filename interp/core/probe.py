@@ -321,16 +321,14 @@ def sums_below(limit: int) -> Need:
 
 
 def columns(least: int, adds: bool = False) -> Need:
-    """The task must add (or, without ``adds``, subtract) two numbers column by column, units first, and write at least
-    so many digits."""
+    """The task must add (or, without ``adds``, subtract) two numbers column by column, and write at least so many
+    digits."""
 
     def need(model: HookedModel, task: Any) -> str:
         try:
             layout = column_layout(task)
         except UserError:
-            return (
-                "its task does not add two numbers column by column, units first; one that does is '{a:3}+{b:3}={s:4r}'"
-            )
+            return "its task does not add two numbers column by column; one that does is '{a:3}+{b:3}={s:4r}'"
         if adds and layout.subtracts:
             return "its task subtracts, and this asks how a sum of digits is written; ask a model that adds"
         return (

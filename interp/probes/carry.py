@@ -46,6 +46,7 @@ from interp.core.strata import column_variables, signal_columns
 from interp.probes.carry_result import CarryUnits
 from models.calls.argument_kinds import Index, Share
 from models.errors import UserError
+from models.fast import stands_for
 from models.tasks import Task, base_of
 from models.transformer.hooked import HookedModel
 from models.transformer.part_names import in_block
@@ -225,14 +226,21 @@ def _activations(
 def _right_without(
     model: HookedModel, sample: Sample, queries: list[int], right: torch.Tensor, units: list[tuple[int, int]]
 ) -> dict[tuple[int, int], np.ndarray]:
-    """Whether each answer digit is right [n, column] with one (layer, unit) at a time set to zero."""
+    """Whether each answer digit is right [n, column] with one (layer, unit) at a time set to zero.
+
+    Problems that are there more than once are run once, and tokens after the last query change nothing before it.
+    """
+    read = sample.tokens[:, : max(queries) + 1] if stands_for(model) else sample.tokens
+    once, again = read.unique(dim=0, return_inverse=True)
+    first = torch.empty(len(once), dtype=torch.long)
+    first[again] = torch.arange(len(again))
     edits = {unit: [Neuron(*unit).site.put(0.0)] for unit in units}
     hooks = list(dict.fromkeys(hook for ((hook, _),) in edits.values()))
     found: dict[tuple[int, int], list[torch.Tensor]] = {unit: [] for unit in units}
-    for rows, _, run in resumed(model, sample.tokens, hooks, min(queries)) if units else ():
+    for rows, _, run in resumed(model, once, hooks, min(queries)) if units else ():
         for unit in units:
-            found[unit].append(right_tokens(run(edits[unit])[:, queries], right[rows]))
-    return {unit: torch.cat(parts).numpy() for unit, parts in found.items()}
+            found[unit].append(right_tokens(run(edits[unit])[:, queries], right[first[rows]]))
+    return {unit: torch.cat(parts)[again].numpy() for unit, parts in found.items()}
 
 
 def _most_separating(areas: Float[np.ndarray, "layer unit rival"], count: int) -> list[tuple[int, int]]:

@@ -11,8 +11,10 @@ part, in units of ``previous``,
 
     bracket = (s - own t - constant) / previous       t' + written w
 
-For exact sums t' is w or w - 1 without a carry and B more with one, so the carry can be read off the bracket with the
-digit w that the query reads from its own token, whatever attention itself writes of that digit. ``explained`` is the
+Where the answer starts with the units, t' is w or w - 1 without a carry and B more with one, so the carry can be read
+off the bracket with the digit w that the query reads from its own token, whatever attention itself writes of that
+digit. Where it starts with the highest digit, w is the digit of the column above, and a t' of B - 1 does not tell: the
+bracket can separate carries only if attention writes what lies further below, too. ``explained`` is the
 share of the variance of s that the fit explains, ``along`` the share of the variance of what attention writes that lies
 in that direction. The control is the same for an untrained copy.
 
@@ -209,7 +211,7 @@ class _Fit:
         layout = column_layout(task)
         variables = {name: value.numpy() for name, value in layout.run(RIPPLE, sample.tokens).items()}
         total = variables["digit_sum"]
-        inner = [k for k in range(1, len(layout)) if layout.operands[k] and total[:, k].max() > 0]
+        inner = [k for k in layout.after_outputs if k and layout.operands[k] and total[:, k].max() > 0]
         queries = [layout.queries[k] for k in inner]
         out = _attention_out(model, sample.tokens, queries)
         if not np.isfinite(out).all():

@@ -60,12 +60,6 @@ def read_layout(task: Task) -> Layout:
         UserError: a task that does not add or subtract two numbers column by column, units first, or whose sequences
             are not laid out as its roles say; one whose answer is another on some problem.
     """
-    answer = getattr(task, "answer_field", None)
-    if answer is not None and answer.width > 1 and not answer.reversed:
-        raise UserError(
-            f"The certifier follows the carry from the units on, and the answer of {task.name} starts with its highest "
-            "digit; with an r after its width it starts with the units."
-        )
     columns = column_layout(task)
     rule = column_rule(columns)
     drawn = task.sample(_CHECKED, torch.Generator().manual_seed(0))

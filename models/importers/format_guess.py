@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -22,6 +23,7 @@ from models.calls.arguments import typed
 from models.errors import NotSaid, UserError
 from models.files.stored_names import is_path
 from models.importers.format_search import Written, candidates
+from models.importers.lens_states import is_lens_state, says_scale
 from models.importers.readers import Asked, File, Reader, reader_of
 from models.plugins import import_plugins
 from models.tasks.formatted_task import FormattedTask, formatted
@@ -100,6 +102,8 @@ class FormatGuess:
 
 #: (config that a file does not say, tokens in, logits out, d_vocab, n_logits, n_ctx)
 _Setting = tuple[Mapping[str, Any], Callable[..., Any], int, int, int]
+#: (how well it fits, config that the file does not say, d_vocab)
+_Found = tuple["_Fit", Mapping[str, Any], int]
 
 
 @typed
@@ -108,10 +112,11 @@ def guess(model: Any, config: Any = None, seconds: Seconds = 12.0) -> FormatGues
     operations + - * max min and sums, differences and products modulo a number, in base 10, 2 or one token a number.
 
     ``d_vocab`` and ``n_ctx`` say what is possible. Where a file does not say its activation function or its number of
-    heads, each is tried. Every candidate answers a few problems, and the best ones 64; one fits if it gives at least
-    half of the answers, and nearly all if they are of one token. Of those that give as many, the first leaves the
-    fewest positions unused and then has the smallest loss. It stays a guess: the result says what else fits, and a
-    proof is about the task that you name.
+    heads, each is tried; where it does not say what attention scores are divided by, that is the root of d_head, and if
+    not all answers are right with it, 1, d_head and the root of d_model. Every candidate answers a few problems, and
+    the best ones 64; one fits if it gives at least half of the answers, and nearly all if they are of one token. Of
+    those that give as many, the first leaves the fewest positions unused and then has the smallest loss. It stays a
+    guess: the result says what else fits, and a proof is about the task that you name.
 
     Args:
         model: a path, or a live model with TransformerLens' ``cfg``.
@@ -121,18 +126,25 @@ def guess(model: Any, config: Any = None, seconds: Seconds = 12.0) -> FormatGues
     Raises:
         UserError: nothing fits, or a file that cannot be read.
     """
-    settings = _settings(model, config)
+    settings, rescaled = _settings(model, config)
     source = str(model) if isinstance(model, (str, Path)) else f"this {type(model).__name__}"
-    end, searched, complete, found = time.monotonic() + seconds, 0, True, []
+    end = time.monotonic() + seconds
+    found: list[_Found] = []
+    searched, complete = 0, True
     for full in (True, False):  # first the formats that fill the context
-        for given, forward, d_vocab, n_logits, n_ctx in settings:
-            kept, n, ended = _best(forward, candidates(d_vocab, n_ctx if full else None), n_logits, n_ctx, end)
-            searched, complete = searched + n, complete and ended
-            found += [(fit, given, d_vocab) for fit in kept]
+        for some in (settings, rescaled):
+            if found and -found[0][0].minus_correct == TRIED:
+                break
+            likely = list(dict.fromkeys(fit.written for fit, _, _ in found))
+            for given, forward, d_vocab, n_logits, n_ctx in some:
+                tried = likely or candidates(d_vocab, n_ctx if full else None)
+                kept, n, ended = _best(forward, tried, n_logits, n_ctx, end)
+                searched, complete = searched + n, complete and ended
+                found += [(fit, given, d_vocab) for fit in kept]
+            found.sort(key=lambda each: each[0][:3])
         if found:
             break
     proposals = []
-    found.sort(key=lambda each: each[0][:3])
     for fit, given, d_vocab in found[:_KEPT]:
         if -fit.minus_correct < _NEAR * -found[0][0].minus_correct:
             break
@@ -167,14 +179,14 @@ def _reader(file: File) -> Reader:
     return reader
 
 
-def _settings(model: Any, config: Any) -> list[_Setting]:
-    """The model, or those that a file may be."""
+def _settings(model: Any, config: Any) -> tuple[list[_Setting], list[_Setting]]:
+    """The model, or those that a file may be; and those with other scales of attention, if the file does not say it."""
     if not isinstance(model, (str, Path)):
         cfg = getattr(model, "cfg", None)
         if cfg is None or not callable(model):
             raise UserError(f"guess takes a path or a model with TransformerLens' cfg, not a {type(model).__name__}.")
         out = getattr(cfg, "d_vocab_out", None) or cfg.d_vocab
-        return [({}, model, cfg.d_vocab, out if out > 0 else cfg.d_vocab, cfg.n_ctx)]
+        return [({}, model, cfg.d_vocab, out if out > 0 else cfg.d_vocab, cfg.n_ctx)], []
     from models.transformer.arithmetic_transformer import ArithmeticTransformer
     from models.weight_maps.dense import DenseWeights
 
@@ -183,8 +195,10 @@ def _settings(model: Any, config: Any) -> list[_Setting]:
     if reader.weights is None:
         raise UserError(f"{file.path} is {reader.name}, which says its own task: models.load({str(model)!r}) reads it.")
     given = config.to_dict() if hasattr(config, "to_dict") else dict(config or {})
+    is_said = not is_lens_state(file.content) or says_scale(file.content, file.path, given)
     tried: list[dict[str, Any]] = [{}]
     found: list[_Setting] = []
+    rescaled: list[_Setting] = []
     while tried:
         changes = tried.pop(0)
         try:
@@ -196,9 +210,13 @@ def _settings(model: Any, config: Any) -> list[_Setting]:
         placeholder = formatted("{a}=", "a", base=min(cfg.d_vocab - 1, 2)) if cfg.d_vocab > 2 else None
         if placeholder is None:
             raise UserError(f"{file.path} has {cfg.d_vocab} tokens, too few for a task.")
-        own = ArithmeticTransformer(DenseWeights.holding(cfg, weights), placeholder, name=file.path.stem)
-        found.append((changes, own, cfg.d_vocab, cfg.n_logits, cfg.n_ctx))
-    return found
+        for scale in (None, *(() if is_said else (1.0, float(cfg.d_head), math.sqrt(cfg.d_model)))):
+            scaled = cfg if scale is None else cfg.replace(attn_scale=scale)
+            own = ArithmeticTransformer(DenseWeights.holding(scaled, weights), placeholder, name=file.path.stem)
+            said = changes if scale is None else {**changes, "attn_scale": scale}
+            into = found if scale is None else rescaled
+            into.append((said, own, cfg.d_vocab, cfg.n_logits, cfg.n_ctx))
+    return found, rescaled
 
 
 def _best(

@@ -149,6 +149,11 @@ def _grokking(said: dict[str, Any], path: Path) -> dict[str, Any]:
     return {"act_fn": kind.lower(), **said} if isinstance(kind, str) else said
 
 
+def says_scale(content: Mapping[str, Any], path: Path, config: Mapping[str, Any]) -> bool:
+    """Whether a state dict with TransformerLens' names, or the caller's config, says what scores are divided by."""
+    return "attn_scale" in _said(content, path) | dict(config)
+
+
 def _said(content: Mapping[str, Any], path: Path) -> dict[str, Any]:
     for name in ("config", "cfg"):
         if isinstance(content.get(name), Mapping):

@@ -9,7 +9,11 @@ answer digits that follow. Columns count from the units; everything is vectorise
     chained       carry_in[k] = the whole number nearest to difference / base, where
                   difference[k] = digit_sum[k-1] - previous[k], the output token z' before
 
-All three give the same answers on every uncorrupted sequence. The rest is in base ten, where the difference is
+    chained from above   for answers that start with their highest digit: where the column passes a carry on (its digits
+                         add up to base - 1), carry_in[k] = whether the output z'' written before, one column above, is
+                         x'' + y'' + 1 and not x'' + y''; elsewhere, where z'' says nothing of it, look-ahead
+
+All give the same answers on every uncorrupted sequence. The rest is in base ten, where the difference is
 10 carry_out - carry_in of the column before, so -1 or 0 without a carry and 9 or 10 with one. They differ in what they
 read (ripple and look-ahead ignore outputs, and are one function of their inputs) and in what an intervention does: a
 carry_in that is set goes on to later columns in ripple, and not in the other two.
@@ -19,12 +23,13 @@ corrupted z' the difference takes any value from -9 to 18, the carry is -1, 0, 1
 total nearest within 0..19, which is all that a column can hold. The rounding is ours: with ``threshold`` t the carry is
 ``floor((difference + 10 - t) / 10)``, so 1 from t on; every t from 1 to 9 adds correctly, and 5 (half the base) puts
 the border halfway between the differences that occur. The hand-built Position Coupling transformer has t = 6 by
-construction.
+construction. From above the difference z'' - x'' - y'' counts modulo the base, where 0 and 1 occur, and is taken as
+the nearer of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -45,11 +50,12 @@ Interventions = Mapping[tuple[str, int], Tensor | int]
 
 
 class Columns:
-    """The values of variables during a run: ``v(name, column)``; ``v.base``; and ``v.carry``, what is carried into the
-    units. Below the units column, carries and what makes them are that, and all else is zero."""
+    """The values of variables during a run: ``v(name, column)``; ``v.base``; ``v.carry``, what is carried into the
+    units; and ``v.count``, how many columns there are. Below the units column, carries and what makes them are
+    ``v.carry``, and all else is zero."""
 
-    def __init__(self, n: int, base: int, device: torch.device | None = None, carry: int = 0):
-        self.base, self.carry = base, carry
+    def __init__(self, n: int, base: int, device: torch.device | None = None, carry: int = 0, count: int = 0):
+        self.base, self.carry, self.count = base, carry, count
         self._known: dict[tuple[str, int], Tensor] = {}
         self._zeros = torch.zeros(n, dtype=torch.int64, device=device)
 
@@ -66,13 +72,15 @@ class Columns:
 class Algorithm:
     """A causal model: ``mechanisms`` are (variable, function of earlier values and the column), in causal order.
 
-    In a column, a mechanism may use the variables before it, and all variables of the columns below. The last mechanism
-    is the answer digit.
+    In a column, a mechanism may use the variables before it, all variables of the columns below, and the inputs of all
+    columns. The last mechanism is the answer digit. ``from_above``: the output that it reads is that of the column
+    above, which answers that start with their highest digit write before.
     """
 
     name: str
     mechanisms: tuple[tuple[str, Callable[[Columns, int], Tensor]], ...]
     reads_outputs: bool
+    from_above: bool = False
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -103,10 +111,11 @@ class Algorithm:
                 raise UserError(f"The algorithm {self.name!r} needs the inputs {', '.join(INPUTS)}; {name} is missing.")
         n, columns = inputs["a"].shape
         setting = self._checked(interventions or {}, n, columns, inputs["a"].device)
-        values = Columns(n, base, inputs["a"].device, carry)
-        for column in range(columns):
-            for name in INPUTS:
+        values = Columns(n, base, inputs["a"].device, carry, columns)
+        for name in INPUTS:
+            for column in range(columns):
                 values.set(name, column, setting.get((name, column), inputs[name][:, column]))
+        for column in range(columns):
             for name, compute in self.mechanisms:
                 key = (name, column)
                 values.set(name, column, setting[key] if key in setting else compute(values, column))
@@ -215,16 +224,48 @@ def chained(threshold: int | None = None, zero_or_one: bool = False) -> Algorith
 
 
 CHAINED = chained()
+
+
+def _above_difference(v: Columns, column: int) -> Tensor:
+    if column + 1 >= v.count:  # nothing was written above
+        return torch.zeros_like(v("previous", column))
+    return (v("previous", column) - v("a", column + 1) - v("b", column + 1)) % v.base
+
+
+def _carry_from_above(v: Columns, column: int) -> Tensor:
+    """What the output above says, where the carry out of the column is the carry into it; look-ahead elsewhere."""
+    below = _carried_below(v, column)
+    if column + 1 >= v.count:
+        return below
+    difference = v("difference", column)
+    said = ((difference >= 1) & (difference <= v.base // 2)).long()
+    return torch.where(v("propagate", column) > 0, said, below)
+
+
+CHAINED_FROM_ABOVE = Algorithm(
+    "chained from above",
+    (
+        *LOOK_AHEAD.mechanisms[:3],
+        ("difference", _above_difference),
+        ("carry_in", _carry_from_above),
+        _TOTAL,
+        _ANSWER,
+    ),
+    reads_outputs=True,
+    from_above=True,
+)
+#: Those of answers that start with the units; :attr:`ColumnLayout.algorithms` are those of a task.
 ALGORITHMS: Mapping[str, Algorithm] = {algorithm.name: algorithm for algorithm in (RIPPLE, LOOK_AHEAD, CHAINED)}
+_KNOWN = {**ALGORITHMS, CHAINED_FROM_ABOVE.name: CHAINED_FROM_ABOVE}
 
 
 def resolve_algorithm(algorithm: str | Algorithm) -> Algorithm:
     """The algorithm itself, or the one with that name. Raises UserError for an unknown name, with the closest one."""
     if isinstance(algorithm, Algorithm):
         return algorithm
-    if algorithm not in ALGORITHMS:
-        raise unknown_name("algorithm", algorithm, ALGORITHMS)
-    return ALGORITHMS[algorithm]
+    if algorithm not in _KNOWN:
+        raise unknown_name("algorithm", algorithm, _KNOWN)
+    return _KNOWN[algorithm]
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,7 +274,9 @@ class ColumnLayout:
 
     ``operands[k]``: positions of column k's two digits (fewer if an operand has no digit there); ``queries[k]``: the
     position that predicts its answer digit, where for k > 0 the output of column k - 1 stands; ``targets[k]``: which of
-    the task's targets it is. ``step`` is the running sum, for additions of many operands; ``base`` is the digits' base.
+    the task's targets it is. With ``highest_first`` the answer starts with its highest digit, and at ``queries[k]``
+    stands the output of column k + 1, if there is one. ``step`` is the running sum, for additions of many operands;
+    ``base`` is the digits' base.
 
     ``subtracts``: the second operand is subtracted from the first. That is an addition of its complement, with
     base - 1 - b for every digit b, and a carry into the units: a carry is then a borrow that is not needed, and the
@@ -248,11 +291,31 @@ class ColumnLayout:
     step: int | None = None
     base: int = 10
     subtracts: bool = False
+    highest_first: bool = False
+
+    def fits(self, algorithm: Algorithm) -> bool:
+        """Whether the outputs that an algorithm reads, if any, are written before."""
+        return not algorithm.reads_outputs or algorithm.from_above == self.highest_first
+
+    @property
+    def algorithms(self) -> tuple[Algorithm, ...]:
+        """The algorithms that fit: ripple, look-ahead, and the chained one of this order."""
+        return tuple(algorithm for algorithm in _KNOWN.values() if self.fits(algorithm))
 
     def run(
         self, algorithm: Algorithm, tokens: Int[Tensor, "n pos"], interventions: Interventions | None = None
     ) -> dict[str, ColumnValues]:
-        """Every variable of an algorithm on sequences, as in :meth:`Algorithm.run`."""
+        """Every variable of an algorithm on sequences, as in :meth:`Algorithm.run`.
+
+        Raises:
+            UserError: as there; an algorithm that reads outputs which are written later.
+        """
+        if not self.fits(algorithm):
+            where = "above" if algorithm.from_above else "below"
+            raise UserError(
+                f"The {algorithm.name} algorithm reads the output of the column {where}, which {self.task.name} writes "
+                f"later; ask about {' or '.join(each.name for each in self.algorithms)}."
+            )
         found = algorithm.run(self.inputs(tokens), interventions, self.base, int(self.subtracts))
         if not (self.subtracts and not all(self.operands)):
             return found
@@ -279,17 +342,23 @@ class ColumnLayout:
         return len(self.queries)
 
     def places(self, column: int) -> dict[str, list[int]]:
-        """Positions of each of :data:`models.tasks.places.PLACES`. Before the units no output was written, and the
-        query is then in no place."""
+        """Positions of each of :data:`models.tasks.places.PLACES`. Before the first digit no output was written, and
+        the query is then in no place."""
         query, roles = self.queries[column], self.task.roles
         found = {OWN: list(self.operands[column]), PREVIOUS: list(self.operands[column - 1]) if column else []}
         left = [at for at in range(query) if at not in found[OWN] and at not in found[PREVIOUS]]
-        found[OUTPUT] = [query] if column else []
+        found[OUTPUT] = [query] if column in self.after_outputs else []
         found[DELIMITERS] = [at for at in left if roles[at].kind in ("delimiter", "eos", "bos")]
         return found | {REST: [at for at in left if at not in found[DELIMITERS]]}
 
+    @property
+    def after_outputs(self) -> range:
+        """The columns at whose query an output stands: all but the one that is written first."""
+        return range(len(self) - 1) if self.highest_first else range(1, len(self))
+
     def inputs(self, tokens: Int[Tensor, "n pos"]) -> dict[str, ColumnValues]:
-        """The inputs that the algorithms read off sequences: "a", "b", "previous" (0 in the units column).
+        """The inputs that the algorithms read off sequences: "a", "b", "previous" (0 in the column that is written
+        first).
 
         Raises:
             UserError: sequences that end before the last of those positions, or a token there that is not a digit.
@@ -302,7 +371,7 @@ class ColumnLayout:
             )
         zeros, tokens = torch.zeros_like(tokens[:, 0]), self.task.digit_values(tokens)
         digits = [[tokens[:, at] for at in places] + [zeros] * (2 - len(places)) for places in self.operands]
-        previous = [zeros, *(tokens[:, at] for at in self.queries[1:])]
+        previous = [tokens[:, at] if k in self.after_outputs else zeros for k, at in enumerate(self.queries)]
         found = {
             "a": torch.stack([pair[0] for pair in digits], 1),
             "b": torch.stack([pair[1] for pair in digits], 1),
@@ -331,12 +400,12 @@ def column_layout(task: Task, step: int | None = None) -> ColumnLayout:
     checked: on a few problems, ripple carry must give the task's targets.
 
     Raises:
-        UserError: a task that does not add or subtract two numbers per step, or writes its answer from the most
-            significant digit; a step that does not exist.
+        UserError: a task that does not add or subtract two numbers per step, or writes its answer neither from the
+            units nor from the most significant digit; a step that does not exist.
     """
     refused = UserError(
-        f"The task {task.name!r} does not add or subtract two numbers column by column, units first, with a token for "
-        "every digit, so that the symbolic algorithms have nothing to read there."
+        f"The task {task.name!r} does not add or subtract two numbers column by column with a token for every digit, "
+        "so that the symbolic algorithms have nothing to read there."
     )
     roles, targets = task.roles, task.target_roles
     steps = sorted({role.index for role in targets if role.kind in ("answer", "scratchpad") and role.index is not None})
@@ -369,20 +438,25 @@ def column_layout(task: Task, step: int | None = None) -> ColumnLayout:
         base_of(task),
     )
     before = [roles[query] for query in layout.queries]
-    if any((role.kind, role.index, role.column) != (targets[asked[k]].kind, step, k - 1) for k, role in _above(before)):
+    orders = [layout, replace(layout, highest_first=True)]
+    fitting = [
+        order
+        for order, away in zip(orders, (-1, 1), strict=True)
+        if all(
+            (before[k].kind, before[k].index, before[k].column) == (targets[asked[k]].kind, step, k + away)
+            for k in order.after_outputs
+        )
+    ]
+    if not fitting:
         raise refused
+    layout = fitting[0]
     problems = task.sample(CHECKED, torch.Generator().manual_seed(0))
     tokens, targets = task.encode(problems), task.targets(problems)[:, list(layout.targets)]
-    for fitting in (layout, replace(layout, subtracts=True)):
+    for either in (layout, replace(layout, subtracts=True)):
         try:
-            answer = fitting.answer(RIPPLE, tokens)
+            answer = either.answer(RIPPLE, tokens)
         except UserError:  # tokens that are not digits
             raise refused from None
         if torch.equal(layout.answer_tokens(answer), targets):
-            return fitting
+            return either
     raise refused
-
-
-def _above(items: Sequence[Any]) -> list[tuple[int, Any]]:
-    """Items with their columns, without the units column."""
-    return list(enumerate(items))[1:]

@@ -212,10 +212,16 @@ def column_rule(layout: ColumnLayout) -> ColumnRule:
     """The rule of a task with columns.
 
     Raises:
-        UserError: running sums, numbers of different lengths, or problems that are not all pairs of a sum, all pairs of
-            a signed difference, or the pairs with ``a >= b``.
+        UserError: an answer that starts with its highest digit, running sums, numbers of different lengths, or problems
+            that are not all pairs of a sum, all pairs of a signed difference, or the pairs with ``a >= b``.
     """
     task, columns = layout.task, layout.operands
+    if layout.highest_first:
+        raise UserError(
+            f"The carry is followed here from the units on, by what was written of it before, and the answer of "
+            f"{task.name} starts with its highest digit, for which all columns below are read at once: certify judges "
+            "it by other means; with an r after its width an answer starts with the units."
+        )
     digits = sum(len(places) == 2 for places in columns)
     try:
         domain = task.domain

@@ -118,14 +118,16 @@ def task_columns(task: Task) -> TaskColumns:
 
 def causal_model(task: Task, algorithm: Any, step: int | None) -> tuple[Any, ColumnLayout]:
     """(algorithm, layout) of a hypothesis about a task. ``algorithm`` is an algorithm of column addition or its name,
-    or :class:`TaskVariables`; None means "chained" if the task adds column by column, else the task's variables.
+    or :class:`TaskVariables`; None means "chained" if the task adds column by column ("look-ahead" if its answer starts
+    with the highest digit), else the task's variables.
 
     Raises:
         UserError: an unknown name, or a task that the algorithm does not fit.
     """
     if algorithm is None:
         try:
-            return resolve_algorithm("chained"), column_layout(task, step)
+            layout = column_layout(task, step)
+            return resolve_algorithm("look-ahead" if layout.highest_first else "chained"), layout
         except UserError:
             if step is not None:
                 raise

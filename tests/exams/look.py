@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 import interp
+import models
 from interp.core.exam import REFUSED, Case, Exam
 from interp.core.measured import Measured
 from interp.core.results import Provenance
@@ -157,6 +158,65 @@ register_exam(
         absence=Case(lambda: without("W_fc1"), lambda got: abs(got["mlp"]) < 1e-4),
         inversion=Case(lambda: negated("blocks.0.hook_mlp_out"), lambda got: got == REFUSED or got["mlp"] < -10),
         untrained=Case(untrained, lambda got: abs(got["mlp"]) < 20),
+    )
+)
+
+
+TWO_DIGITS = "toygpt-learned-pre"  # four layers
+
+
+def _read_early(found: Any) -> tuple[float, float, float]:
+    """The share of right tokens after layer 0's attention: by the lens, by its control and by the logit lens."""
+    own, control, plain = found.table.overall.sel(point="L0 mid").values.tolist()
+    return own, control, plain
+
+
+def with_hook(hook: str, factor: float) -> Any:
+    model = models.load(TWO_DIGITS)
+    model.add_perma_hook(hook, lambda tensor, hook: factor * tensor)
+    return model
+
+
+for _lens, _ask in (
+    ("tuned_lens", lambda model: interp.tuned_lens(model, n=500, steps=15, resamples=20)),
+    ("jacobian_lens", lambda model: interp.jacobian_lens(model, n=400, averaged=24, resamples=20)),
+):
+    register_exam(
+        Exam(
+            _lens,
+            _ask,
+            _read_early,
+            presence=Case(lambda: models.load(TWO_DIGITS), lambda got: got[0] > 0.4 > max(got[1:])),
+            absence=Case(lambda: with_hook("hook_embed", 0.0), lambda got: max(got) < 0.35),  # nothing of the problem
+            inversion=Case(lambda: with_hook("unembed.hook_out", -1.0), lambda got: got[0] < 0.12),
+            untrained=Case(lambda: models.build(TWO_DIGITS, seed=1), lambda got: max(got) < 0.35),
+        )
+    )
+
+
+def turned_queries() -> Any:
+    """The trained adder with its queries turned by half a circle: every score has the other sign."""
+    model = trained()
+    with torch.no_grad():
+        model.weight_map.q_angle.add_(math.pi)
+    return model
+
+
+def _score_part(found: Any) -> tuple[set[str], float]:
+    """What the largest part is written by, and how large it is."""
+    part = found.largest
+    return {part.query_source.item(), part.key_source.item()}, float(part["mean"])
+
+
+register_exam(
+    Exam(
+        "attention_attribution",
+        lambda model: interp.attention_attribution(model, role="own operands", n=32, resamples=20),
+        _score_part,
+        presence=Case(trained, lambda got: got[0] == {"pos_embed"} and got[1] > 40),
+        absence=Case(lambda: without("W_qk"), lambda got: got[1] == 0),
+        inversion=Case(turned_queries, lambda got: got[0] == {"pos_embed"} and got[1] < -40),
+        untrained=Case(untrained, lambda got: abs(got[1]) < 20),
     )
 )
 

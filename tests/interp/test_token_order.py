@@ -40,12 +40,15 @@ def pairs(model: Any) -> Any:
 
 ASK: dict[str, Callable[[Any], Any]] = {
     "attention_by_role": lambda m: interp.attention_by_role(m, n=N),
+    "attention_attribution": lambda m: interp.attention_attribution(m, n=N),
     "carry_units": lambda m: interp.carry_units(m, n=N),
     "induction_heads": lambda m: interp.induction_heads(m, n=N),
     "circle_fit": lambda m: interp.circle_fit(m, resamples=99),
     "fourier_spectrum": lambda m: interp.fourier_spectrum(m, resamples=99),
     "logit_attribution": lambda m: interp.logit_attribution(m, n=N),
     "logit_lens": lambda m: interp.logit_lens(m, n=N),
+    "jacobian_lens": lambda m: interp.jacobian_lens(m, n=2 * N),
+    "tuned_lens": lambda m: interp.tuned_lens(m, n=2 * N, steps=5),
     "linear_probes": lambda m: interp.linear_probes(m, n=110, signals="carry_out", sites="L0 mid"),
     "head_writes": lambda m: interp.head_writes(m, n=N),
     "written_number": lambda m: interp.written_number(m, n=N),

@@ -8,6 +8,9 @@
 Zero takes the model off its distribution; mean keeps what is the same for all inputs; resample keeps the part's
 distribution and destroys only what it says about the input.
 
+"zero:0.5" goes half of the way, and so on: the dose d of a replacement r gives x + d (r - x). The dose 0 is a sham: the
+same hooks and formulas run, and nothing is changed. Doses above 1 go beyond.
+
 The control of each is a change of the same length in a random direction: at every example and position (for a pattern:
 at every query) the activation moves as far as the ablation moved it, along normal noise over all features there. If an
 ablation does no more than its control, the disturbance matters and not what was removed.
@@ -41,11 +44,33 @@ _ROUNDING = 1024
 Receive = Callable[[int | None, int, bool, slice, Tensor], None]
 
 
+def kind_and_dose(replacement: str) -> tuple[str, float]:
+    """("zero", 0.5) of "zero:0.5"; without a number the dose is 1. Raises UserError for any other text."""
+    kind, colon, number = replacement.partition(":")
+    known_name("replacement", kind, REPLACEMENTS)
+    try:
+        dose = float(number) if colon else 1.0
+    except ValueError:
+        dose = math.nan
+    if not 0 <= dose < math.inf:
+        raise UserError(f"The dose of a replacement is a number from 0 on, as in '{kind}:0.5', not {number!r}.")
+    return kind, dose
+
+
+def in_words(replacement: str) -> str:
+    """What is done to a component, such as "moved half of the way to its mean"."""
+    kind, dose = kind_and_dose(replacement)
+    if dose == 1:
+        return {"zero": "set to zero", "mean": "set to its mean", "resample": "taken from another example"}[kind]
+    towards = {"zero": "zero", "mean": "its mean", "resample": "that of another example"}[kind]
+    return f"moved {dose:.4g} of the way to {towards}" if dose else f"left as it is (a sham of {kind})"
+
+
 def check_replacement(replacement: str | Sequence[str]) -> list[str]:
     """A list of replacements. Raises UserError for an unknown one (with the closest), none, or one named twice."""
     found = [replacement] if isinstance(replacement, str) else list(replacement)
     for each in found:
-        known_name("replacement", each, REPLACEMENTS)
+        kind_and_dose(each)
     if not found or len(set(found)) < len(found):
         raise UserError(f"Give one or more different replacements of {', '.join(REPLACEMENTS)}.")
     return found
@@ -105,8 +130,10 @@ def run_ablations(
     """
     require_evaluation_mode(model)
     hooks = list(dict.fromkeys(part.hook for component in components for part in component.parts))
-    means = mean_activations(model, tokens, hooks) if "mean" in replacement else {}
-    order = derangement(len(tokens), seed) if "resample" in replacement else None
+    kinds = [kind_and_dose(each) for each in replacement]
+    needed = {kind for kind, _ in kinds}
+    means = mean_activations(model, tokens, hooks) if "mean" in needed else {}
+    order = derangement(len(tokens), seed) if "resample" in needed else None
     watches = {(i, j): _Watch() for i in range(len(components)) for j in range(len(replacement))}
     for rows, logits, run in resumed(model, tokens, hooks, first):
         if bool(logits.isnan().any()):
@@ -115,7 +142,8 @@ def run_ablations(
         sources = {} if order is None else next(passes(model, tokens[order[rows]], keep=hooks))[2]
         others = {"zero": {}, "mean": means, "resample": sources}
         for (i, j), watch in watches.items():
-            edits = partial(_edits, components[i], others[replacement[j]])
+            kind, dose = kinds[j]
+            edits = partial(_edits, components[i], others[kind], dose)
             receive(i, j, False, rows, run(edits(watch, None)))
             if control:
                 noise = torch.Generator().manual_seed(hash((seed, i, j, rows.start)) % 2**63)
@@ -126,7 +154,7 @@ def run_ablations(
                 f"The {replacement[j]} ablation of {components[i].label} gives values that are not finite: activations "
                 "there are infinite, as masked attention scores are, so that no part of them can be taken."
             )
-        if unchanged == "error" and not watch.changed:
+        if unchanged == "error" and kinds[j][1] and not watch.changed:
             raise UserError(
                 f"The {replacement[j]} ablation of {components[i].label} changes nothing in any of {len(tokens):,} "
                 f"examples: {_reason(replacement[j])}. Pass unchanged='keep' to have it in the table all the same."
@@ -135,7 +163,7 @@ def run_ablations(
 
 
 def _reason(replacement: str) -> str:
-    return "it is zero already" if replacement == "zero" else "it is the same in all of them"
+    return "it is zero already" if replacement.startswith("zero") else "it is the same in all of them"
 
 
 def as_far(part: Part, old: Tensor, new: Tensor, noise: torch.Generator) -> Tensor:
@@ -146,10 +174,13 @@ def as_far(part: Part, old: Tensor, new: Tensor, noise: torch.Generator) -> Tens
     return old + drawn * far / drawn.square().sum(axes, keepdim=True).sqrt()
 
 
-def _edits(component: Component, others: Activations, watch: _Watch, noise: torch.Generator | None) -> list[Edit]:
+def _edits(
+    component: Component, others: Activations, dose: float, watch: _Watch, noise: torch.Generator | None
+) -> list[Edit]:
     def act(part: Part) -> Callable[[Tensor, slice], Tensor]:
         def change(value: Tensor, rows: slice) -> Tensor:
             new = part.replace(value, others.get(part.hook))
+            new = new if dose == 1 else value + dose * (new - value)
             watch.see(part, value, new)
             return new if noise is None else as_far(part, value, new, noise)
 

@@ -27,7 +27,7 @@ import xarray as xr
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from interp.causal.ablation.ablated_runs import REPLACEMENTS, check_replacement, run_ablations
+from interp.causal.ablation.ablated_runs import REPLACEMENTS, check_replacement, in_words, run_ablations
 from interp.causal.ablation.intervals import bootstrap_ratio, masked_proportions
 from interp.core.components import Component, check_components, heads, hooks_of, neurons, sublayers
 from interp.core.drawings import drawing
@@ -49,13 +49,12 @@ from models.transformer.hooked import HookedModel
 ACCURACY = "accuracy"
 #: Metrics that are 0 or 1 in every example.
 PROPORTIONS = (ACCURACY, "exact_match")
-VERB = {"zero": "set to zero", "mean": "set to its mean", "resample": "taken from another example"}
 
 
 @dataclass(frozen=True, eq=False)
 class ComponentAblation(Result):
     """``table`` is a Dataset over (metric, component, replacement, stratum), with the replacements "zero", "mean" and
-    "resample":
+    "resample", or doses of them such as "zero:0.5":
 
     * ``value``, ``low``, ``high`` with the component ablated; ``drop``, ``drop_low``, ``drop_high``
     * ``control``, ``control_low``, ``control_high``: value after a random change of the same length; NaN without it
@@ -95,10 +94,10 @@ class ComponentAblation(Result):
         for replacement in self.table.replacement.values.tolist():
             row = self.worst(metric, replacement)
             if not counts(row):
-                idle.append(f"{VERB[replacement]}, {largest_change(row, metric, self.table.sizes['component'])}")
+                idle.append(f"{in_words(replacement)}, {largest_change(row, metric, self.table.sizes['component'])}")
                 continue
             leaves.append(
-                f"{say(row.value, row.low, row.high)} with {row.component.item()} {VERB[replacement]}"
+                f"{say(row.value, row.low, row.high)} with {row.component.item()} {in_words(replacement)}"
                 + ("" if bool(row.control.isnull()) else f" (random change of that length: {say(row.control)})")
             )
         whole = self.table.sel(metric=metric, stratum=ALL)
@@ -134,7 +133,7 @@ class ComponentAblation(Result):
             return ""
         (most, least), say = found, partial(value_text, metric)
         return (
-            f"; {VERB[str(most.replacement.item())]}, it leaves {say(most.value)} on {most.stratum.item()} "
+            f"; {in_words(str(most.replacement.item()))}, it leaves {say(most.value)} on {most.stratum.item()} "
             f"(n = {int(most.n):,}) and {say(least.value)} on {least.stratum.item()} (n = {int(least.n):,})"
         )
 
@@ -278,7 +277,8 @@ def component_ablation(
     Args:
         model: any model with TransformerLens hooks.
         components: default sublayers, heads and, if there are at most 64, neurons.
-        replacement: one or more of "zero", "mean" and "resample" (:mod:`interp.causal.ablation.ablated_runs`).
+        replacement: one or more of "zero", "mean" and "resample", or doses of them: ``("mean:0", "mean:0.5", "mean")``
+            is a sham, half of the way and the whole (:mod:`interp.causal.ablation.ablated_runs`).
         task: what its tokens mean; default ``model.task``.
         problems: problems to look at; by default ``n`` are drawn with ``seed``, a share ``carry_heavy`` rich in
             carries. ``seed`` also draws the resampling partners and the bootstrap.
@@ -431,7 +431,7 @@ def component_view(result: ComponentAblation, metric: str | None = None, most: i
         part = table.sel(replacement=method)
         left = [f"{v:.4g} [{low:.4g}, {high:.4g}]" for v, low, high in zip(*_flat(part), strict=True)]
         said = {"leaves": np.reshape(left, part["drop"].shape), "a random change as long": part.control.values}
-        at = "", "component", VERB[method], part["drop"].values, table.component.values.tolist(), strata
+        at = "", "component", in_words(method), part["drop"].values, table.component.values.tolist(), strata
         views.append(Grid(*at, f"drop in {spoken(metric)}", "signed", reach or None, said=said))
     shown, known = table.sizes["component"], result.table.sizes["component"]
     note = f"The {shown} components that count most, of {known}. " if shown < known else ""

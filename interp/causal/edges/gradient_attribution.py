@@ -57,13 +57,14 @@ from interp.causal.edges.effects import EdgeEffects, asked, edge_grid, edge_matr
 from interp.causal.edges.experiment import EdgeExperiment
 from interp.causal.edges.gradients import gradients, interactions
 from interp.causal.edges.graph import EdgeGraph, part_and_input
+from interp.causal.edges.missed_effects import missed_effects
 from interp.causal.edges.paths import compute_direct
 from interp.core.agreement import Agreement, agreement
 from interp.core.drawings import drawing
 from interp.core.metrics import Metric, spoken
 from interp.core.probe import probe
 from interp.core.views import Picture, Points, Series
-from models.calls.argument_kinds import Count, Index
+from models.calls.argument_kinds import Count, Index, Natural
 from models.errors import UserError, known_name
 from models.numerals import in_percent, p_value
 from models.tasks import ProblemPairs
@@ -78,6 +79,7 @@ SCORES = ("atp-star", "gim")
 #: of it (means over pairs of the absolute values).
 TOLERANCE = 0.05
 FIRST_STEPS, MOST_STEPS = 5, 640
+FEWEST_SUBSETS = 30  # from which the variance over random subsets is estimated
 _SAID = 3
 
 
@@ -87,7 +89,8 @@ class EdgeAttribution(EdgeEffects):
     ``senders`` and ``receivers``, datasets over (metric, sender or receiver, example).
 
     Effects are the metric with the edge (all edges of the node) patched minus ``base``. Of methods in :data:`SCORES`
-    the estimates are scores, on a scale of their own.
+    the estimates are scores, on a scale of their own. ``missed`` (if asked for): the exact effects of the strongest
+    edges, and a bound on what any other one contributes (:mod:`interp.causal.edges.missed_effects`).
     """
 
     method: str
@@ -96,6 +99,7 @@ class EdgeAttribution(EdgeEffects):
     exact: xr.DataArray | None
     senders: xr.Dataset
     receivers: xr.Dataset
+    missed: xr.Dataset | None = None
 
     @property
     def called(self) -> str:
@@ -168,6 +172,12 @@ class EdgeAttribution(EdgeEffects):
             text += f"where the runs differ by {sums['difference']:.3g}, "
             complete = sums["error"] <= TOLERANCE
             text += f"complete ({off}); " if complete else f"NOT complete ({off}, more than {TOLERANCE:.0%}); "
+        if self.missed is not None:
+            bound, told = float(self.missed.bound.sel(metric=metric)), self.missed.attrs
+            text += (
+                f"besides the {self.missed.sizes['edge']} strongest, which were patched, no edge contributes more than "
+                f"{bound:.3g} (95%, by {told['subsets']} random subsets of the {told['others']} others); "
+            )
         if (metric, "edges") not in self.agreements:
             return text + f"these {self.called}s were not compared with exact effects."
         found = self.agreements[metric, "edges"]
@@ -204,6 +214,8 @@ def edge_attribution(
     groups: Mapping[str, Sequence[int]] | None = None,
     target: Index | None = None,
     exact: bool = True,
+    verified: Natural = 10,
+    subsets: Natural = 0,
     seed: int = 0,
 ) -> EdgeAttribution:
     """Estimated effects of all edges and nodes, compared with the exact ones on the same pairs.
@@ -212,7 +224,9 @@ def edge_attribution(
         method, steps: see the module; only "eap-ig" and "conductance" take more than one step. None takes 5, and
             twice as many (640 at most) until the estimates of the first metric are complete.
         exact: also patch every edge and node (the cost of :func:`interp.causal.edges.path_patching`); without it,
-            nothing says how good the estimates are.
+            nothing says how good the estimates are, unless ``subsets`` are asked for.
+        verified, subsets: patch so many of the strongest edges, and so many random subsets of the others, 30 or more,
+            which bound what any of those contributes (:mod:`interp.causal.edges.missed_effects`).
         direction, replacement, groups, target, seed: see :class:`interp.causal.edges.EdgeExperiment`.
 
     Cost: ``steps`` forward and backward passes (conductance one more; twice as many where they are raised), in addition
@@ -227,6 +241,8 @@ def edge_attribution(
         raise UserError(
             f"Conductance follows runs from one input to another, and the replacement {replacement!r} is not a run."
         )
+    if 0 < subsets < FEWEST_SUBSETS:
+        raise UserError(f"A bound on missed effects needs at least {FEWEST_SUBSETS} random subsets, not {subsets}.")
     experiment = EdgeExperiment(model, pairs, metrics, replacement, direction, groups, target, seed)
     graph, base = experiment.graph, experiment.full[:, None]
     steps, estimate = _estimates(experiment, method, steps)
@@ -248,6 +264,7 @@ def edge_attribution(
         exact=sweep,
         senders=nodes[0],
         receivers=nodes[1],
+        missed=missed_effects(experiment, estimate, verified, subsets, seed) if subsets else None,
     )
 
 

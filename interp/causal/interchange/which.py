@@ -11,6 +11,11 @@ and only that column's prediction is read. Ripple carry and look-ahead ignore ou
     any         any other digit, uniformly, in any column. Most differences x' + y' - z' then never occur in training;
                 what the chained algorithm does is a matter of rounding, and a model may do something else altogether.
 
+Where the answer starts with its highest digit, the digit before the query is that of the column above. It says what was
+carried into that column, so that it tells the carry into the query's own column where this one passes a carry on: its
+digits add up to 9. The candidate that reads it is *chained from above*. A plausible digit is then the one of the other
+carry, before such columns; the difference is z'' - x'' - y'' modulo the base, where 0 and 1 occur uncorrupted.
+
 Accuracies are over examples where the algorithms do not all agree, with one corrupted column per problem and
 Clopper-Pearson intervals. ``followed`` is the share that gives the algorithm's digit among the examples where the
 corruption changes the *model's* prediction, the *algorithm's* own answer, or *both*. The first also counts predictions
@@ -56,7 +61,8 @@ from interp.core.thresholds import FOLLOWS
 from interp.core.views import Bars, Picture, Series
 from models.calls.argument_kinds import Count
 from models.errors import UserError, known_name
-from models.tasks import ALGORITHMS, Algorithm, ColumnLayout, Task, column_layout, resolve_algorithm
+from models.tasks import RIPPLE, Algorithm, ColumnLayout, Task, column_layout, resolve_algorithm
+from models.tasks.algorithms import CHAINED, CHAINED_FROM_ABOVE
 from models.transformer.hooked import HookedModel
 
 CORRUPTIONS = ("plausible", "any")
@@ -67,7 +73,8 @@ _POOLS = 12  # examples are looked for among up to this many times n problems
 @dataclass(frozen=True, eq=False)
 class WhichAlgorithm(Result):
     """``examples``: Dataset over (corruption, example) of the predicted ``column``, its ``digit_sum`` and the
-    ``difference`` (x' + y' - z' of the previous column, with the corrupted z'); ``before`` and ``after``, the model's
+    ``difference`` (x' + y' - z' of the previous column, with the corrupted z', or with ``highest_first`` that of the
+    column above); ``before`` and ``after``, the model's
     digit without and with the corruption; ``untrained``, the untrained twin's; ``right``, the true digit; and over
     (corruption, algorithm, example) ``answer`` and ``answer_before``, the algorithms' digits with and without it."""
 
@@ -75,6 +82,12 @@ class WhichAlgorithm(Result):
     examples: xr.Dataset
     provenance: Provenance
     base: int = 10
+    highest_first: bool = False
+
+    @property
+    def occurring(self) -> tuple[int, ...]:
+        """The differences of uncorrupted sequences."""
+        return (0, 1) if self.highest_first else (-1, 0, self.base - 1, self.base)
 
     def disagree(self, corruption: str = "plausible") -> np.ndarray:
         """Which examples the algorithms do not all answer in the same way."""
@@ -93,8 +106,7 @@ class WhichAlgorithm(Result):
 
         Args:
             changed_by: what must change: the "model"'s prediction, the "algorithm"'s answer, or "both".
-            within: count only examples whose difference x' + y' - z' is at most this far from one that occurs
-                uncorrupted.
+            within: count only examples whose difference is at most this far from one that occurs uncorrupted.
 
         Raises:
             UserError: an unknown name.
@@ -107,8 +119,7 @@ class WhichAlgorithm(Result):
         if changed_by != "model":
             counted &= kind.answer_before.sel(algorithm=algorithm).values != answer
         if within is not None:
-            occurring = np.array((-1, 0, self.base - 1, self.base))
-            counted &= np.abs(kind.difference.values[:, None] - occurring).min(1) <= within
+            counted &= np.abs(kind.difference.values[:, None] - np.array(self.occurring)).min(1) <= within
         return proportion((kind.after.values == answer)[counted])
 
     def clean(self, corruption: str = "plausible") -> Proportion:
@@ -159,7 +170,7 @@ class WhichAlgorithm(Result):
         return "none of these" if winner is None else " or ".join(winner)
 
     def implied_carries(self, corruption: str = "any") -> pd.DataFrame:
-        """One row per difference x' + y' - z': n and, for each carry -1, 0, 1, 2, the share of predictions that are the
+        """One row per difference: n and, for each carry -1, 0, 1, 2, the share of predictions that are the
         digit sum plus that carry; "other" is the rest. A digit fits at most one of them; bases below 4 start at 0."""
         kind = self._kind(corruption)
         least = -1 if self.base >= 4 else 0
@@ -250,8 +261,8 @@ class WhichAlgorithm(Result):
 
 def _chained(found: WhichAlgorithm) -> Measured:
     """How often it reads the carry off the digit written before, where that gives another answer."""
-    kind = found.deciding
-    share, blank = (found.accuracy("chained", kind, of) for of in ("after", "untrained"))
+    kind, name = found.deciding, CHAINED_FROM_ABOVE.name if found.highest_first else "chained"
+    share, blank = (found.accuracy(name, kind, of) for of in ("after", "untrained"))
     note = f"follows {found.verdict}"
     return Measured(
         share.value, share.low, share.high, share.n, control=blank.value, control_note="untrained", note=note
@@ -284,7 +295,8 @@ def which_algorithm(
     Args:
         model: any model with TransformerLens hooks, in evaluation mode.
         n: problems per corruption, by default 1,000: there are two corruptions, with three runs of each.
-        algorithms: candidates, default ripple, look-ahead and chained.
+        algorithms: candidates, default ripple, look-ahead and chained (chained from above, where the answer starts with
+            its highest digit).
         step: for additions of many operands, which running sum, default the last.
 
     Cost: three runs on ``2 n`` sequences.
@@ -294,10 +306,10 @@ def which_algorithm(
             training mode.
     """
     task = resolve_task(model, task)
-    chosen = [resolve_algorithm(algorithm) for algorithm in (ALGORITHMS.values() if algorithms is None else algorithms)]
+    layout = column_layout(task, step)
+    chosen = [resolve_algorithm(algorithm) for algorithm in (layout.algorithms if algorithms is None else algorithms)]
     if len(chosen) < 2 or len({algorithm.name for algorithm in chosen}) < len(chosen):
         raise UserError("Give two or more different algorithms to choose between.")
-    layout = column_layout(task, step)
     if len(layout) < 3:
         raise UserError(
             f"which_algorithm puts a wrong digit before a query, where a carry could have come in, and the task "
@@ -315,6 +327,7 @@ def which_algorithm(
         examples,
         Provenance(n, seed, "problems of each corruption, half of them rich in carry chains"),
         layout.base,
+        layout.highest_first,
     )
     if not any(result.disagree(corruption).any() for corruption in CORRUPTIONS):
         raise UserError(
@@ -335,10 +348,15 @@ def _drawn(layout: ColumnLayout, corruption: str, n: int, seed: int) -> tuple[In
             break  # the task has no more problems
         inputs = layout.inputs(pool)
         possible = torch.zeros_like(inputs["a"], dtype=torch.bool)
+        read, passes = layout.after_outputs, inputs["a"] + inputs["b"] == layout.base - 1
         if corruption == "any":
-            possible[:, 1:] = True
+            possible[:, read.start : read.stop] = True
+        elif (
+            layout.highest_first
+        ):  # what is carried out of such a column was carried into it; nothing is into the units
+            possible[:, 1:-1] = passes[:, 1:-1]
         else:  # a carry into column k - 1 exists for k >= 2 only
-            possible[:, 2:] = (inputs["a"] + inputs["b"])[:, 1:-1] == layout.base - 1
+            possible[:, 2:] = passes[:, 1:-1]
         usable = possible.any(1)
         if (found := int(usable.sum())) >= n:
             weights = possible[usable][:n].float()
@@ -355,7 +373,12 @@ def _corrupt(
     rows, at = torch.arange(len(tokens)), torch.tensor(layout.queries)[column]
     written = layout.task.digit_values(tokens[rows, at])
     other = torch.randint(1, layout.base, written.shape, generator=generator)
-    new = layout.base - 1 - written if corruption == "plausible" else (written + other) % layout.base
+    new = (written + other) % layout.base
+    if corruption == "plausible":
+        new = layout.base - 1 - written
+        if layout.highest_first:  # x'' + y'' is written without a carry, and one more with it
+            inputs = layout.inputs(tokens)
+            new = (2 * (inputs["a"] + inputs["b"])[rows, column + 1] + 1 - written) % layout.base
     return tokens.index_put((rows, at), layout.answer_tokens(new))
 
 
@@ -374,7 +397,7 @@ def _examples(
         predicted = runs.run(which, sequences, (), layout.queries).argmax(-1).cpu()[rows, column]
         return layout.task.digit_values(predicted).numpy()
 
-    values = layout.run(ALGORITHMS["chained"], corrupted)
+    values = layout.run(CHAINED_FROM_ABOVE if layout.highest_first else CHAINED, corrupted)
     answers, before = (
         np.stack([layout.answer(algorithm, which)[rows, column].numpy() for algorithm in algorithms])
         for which in (corrupted, tokens)
@@ -383,7 +406,7 @@ def _examples(
         "column": column.numpy(),
         "digit_sum": values["digit_sum"][rows, column].numpy(),
         "difference": values["difference"][rows, column].numpy(),
-        "right": layout.answer(ALGORITHMS["ripple"], tokens)[rows, column].numpy(),
+        "right": layout.answer(RIPPLE, tokens)[rows, column].numpy(),
         "before": digits(model, tokens),
         "after": digits(model, corrupted),
         "untrained": digits(twin, corrupted),
@@ -410,8 +433,9 @@ def which_algorithm_view(result: WhichAlgorithm) -> Picture:
         for carry in ("-1", "0", "1", "2")
     ]
     carries.append(Series.of(table, "difference", "other", "no such carry", said=("n",), control=True))
-    occurring = f"−1, 0, {result.base - 1}, {result.base}"
-    x = f"difference x' + y' − z' ({occurring} occur uncorrupted)"
+    occurring = ", ".join(map(str, result.occurring)).replace("-", "−")
+    difference = f"z'' − x'' − y'' modulo {result.base}" if result.highest_first else "x' + y' − z'"
+    x = f"difference {difference} ({occurring} occur uncorrupted)"
     title = "any wrong digit: the carry a prediction implies"
     return Picture(
         [

@@ -63,6 +63,9 @@ class Engine:
         """
         if site.name == "resid_pre":
             self._stream(layer, slice(0, 1), self.source.get("resid_pre", layer)[None], groups, emit)
+        elif site.embedding:  # the stream is their sum
+            change = self.source.get(site.name, 0) - self.base.get(site.name, 0)
+            self._stream(0, slice(0, 1), (self.base.get("resid_pre", 0) + change)[None], groups, emit)
         elif site.name in ("k", "v"):
             self._keys_or_values(site.name, layer, groups, emit)
         else:

@@ -16,7 +16,7 @@ from interp.core.sites import require_layer
 from models.errors import UserError, known_name, unknown_name
 from models.tasks import Task
 from models.transformer.hooked import HookedModel
-from models.transformer.part_names import in_block
+from models.transformer.part_names import head_name, in_block, layer_part
 
 By = Literal["position", "role", "all"]
 
@@ -34,9 +34,10 @@ class Site:
     part: Literal["head", "neuron"] | None = None
     pattern: bool = False
     by_source: bool = False
+    embedding: bool = False  # it enters before layer 0, and its hook is in no block
 
     def hook_name(self, layer: int) -> str:
-        return in_block(layer, self.hook)
+        return self.hook if self.embedding else in_block(layer, self.hook)
 
 
 SITES = {
@@ -56,6 +57,14 @@ SITES = {
         Site("neuron", "mlp.hook_post", "neuron"),
     )
 }
+#: What the stream begins with. These have no layer; a sweep over them is labelled with layer 0, which they enter.
+EMBEDDINGS = {
+    site.name: site
+    for site in (
+        Site("embed", "hook_embed", embedding=True),
+        Site("pos_embed", "hook_pos_embed", embedding=True),
+    )
+}
 _NEEDS_MLP = ("resid_mid", "mlp_out", "neuron")
 _ALIASES = {"z": "head_out", "attn_head_out": "head_out", "mlp_post": "neuron", "post": "neuron"}
 
@@ -64,13 +73,37 @@ def get_site(name: str, cfg: Any) -> Site:
     """A site by name; TransformerLens' short names work too.
 
     Raises:
-        UserError: no such site (with the closest), or an MLP's in a model without MLPs.
+        UserError: no such site (with the closest), an MLP's in a model without MLPs, or embeddings of positions in a
+            model that adds none to the stream.
     """
-    name = _ALIASES.get(name, name)
-    known_name("site to patch", name, SITES)
+    name, sites = _ALIASES.get(name, name), SITES | EMBEDDINGS
+    known_name("site to patch", name, sites)
+    if name == "pos_embed" and not adds_positions(cfg):
+        raise UserError("This model adds no embeddings of positions to its stream, so that there is none to patch.")
     if name in _NEEDS_MLP and (getattr(cfg, "attn_only", False) or not cfg.d_mlp):
         raise UserError(f"This model has no MLPs, so that there is no {name} to patch.")
-    return SITES[name]
+    return sites[name]
+
+
+def adds_positions(cfg: Any) -> bool:
+    """Whether embeddings of positions are added to the residual stream."""
+    return getattr(cfg, "positional_embedding_type", "standard") in ("standard", "coupled")
+
+
+def component_sites(cfg: Any, layers: Any) -> list[Site]:
+    """The sites whose parts are the components that write to the stream: both embeddings (if all layers are asked
+    about), heads, and the sublayers' outputs. Attention with a single head is that head."""
+    names = ["embed", *(["pos_embed"] if adds_positions(cfg) else [])] if layers is None else []
+    names += ["head_out", *(["attn_out"] if cfg.n_heads > 1 else [])]
+    without = getattr(cfg, "attn_only", False) or not cfg.d_mlp
+    return [get_site(name, cfg) for name in (*names, *([] if without else ["mlp_out"]))]
+
+
+def component_name(site: Site, layer: int, part: int) -> str:
+    """What a component of :func:`component_sites` is called: "embed", "L0H1", "L0.attn", "L0.mlp"."""
+    if site.embedding:
+        return site.name
+    return head_name(layer, part) if site.part == "head" else layer_part(layer, site.name.removesuffix("_out"))
 
 
 def parts_of(site: Site, cfg: Any) -> int:

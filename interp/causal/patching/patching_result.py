@@ -14,13 +14,14 @@ from interp.core.metrics import spoken
 from interp.core.results import Provenance, Result
 from interp.core.stats import bootstrap_interval, difference_bounds, ratio_interval
 from interp.core.thresholds import LEAST_SAID
-from interp.core.views import Grid, Picture
+from interp.core.views import Grid, Line, Picture, Points, Series
 from models.errors import known_name
 from models.numerals import in_percent, in_percent_with
 from models.transformer.part_names import head_name, neuron_name
 
 _DOES = {"denoise": "restores", "noise": "breaks"}
 _WORDS = {"pos": "position", "dest": "destination", "src": "source"}
+COMPONENT = "component"  # the axis of a table of nodes
 _NO_SPAN = 1e-6  # if the two runs' means differ by less, relative to 1 or to them, there is nothing to recover
 _SHARE = ("recovered", "recovered_low", "recovered_high")
 
@@ -103,12 +104,16 @@ class PatchingSweep(Result):
         known_name("metric of this sweep", metric, metrics)
         chosen = self.table.sel(direction=direction, metric=metric)
         share = chosen.recovered
+        if COMPONENT in share.dims and share.sizes[COMPONENT] > 1:  # the whole input is no finding
+            chosen = chosen.sel({COMPONENT: [name for name in share[COMPONENT].values if name != "embed"]})
+            share = chosen.recovered
         index = np.unravel_index(int(np.nanargmax(np.nan_to_num(share.values, nan=-np.inf))), share.shape)
         return chosen.isel(dict(zip(share.dims, map(int, index), strict=True)))
 
     def _where(self, cell: xr.Dataset) -> str:
         dims = [str(dim) for dim in self.values.dims if dim in cell.coords and dim not in ("direction", "metric")]
-        return ", ".join(f"{_WORDS.get(dim, dim)} {cell[dim].item()}" for dim in dims)
+        named = lambda dim: "" if dim == COMPONENT else f"{_WORDS.get(dim, dim)} "  # noqa: E731
+        return ", ".join(f"{named(dim)}{cell[dim].item()}" for dim in dims)
 
     def sentence(self) -> str:
         metric = self.values.metric.values.tolist()[0]
@@ -172,6 +177,7 @@ def runs_differ(base: Float[np.ndarray, " n"], other: Float[np.ndarray, " n"], s
     return bool((apart > 0).all() or (apart < 0).all()) or not float(low) <= 0 <= float(high)
 
 
+MOST_ROWS = 40  # components that are shown
 MOST_PANELS, LEAST_SHOWN = 6, 0.01  # heads whose patterns are shown: those that recover most, and at least 1%
 _RUNS = {"denoise": "clean into corrupted", "noise": "corrupted into clean"}
 _AXES = {
@@ -184,11 +190,16 @@ _AXES = {
 def patching_view(result: PatchingSweep, metric: str | None = None) -> Picture:
     """Share recovered: rows are layers (with heads or neurons), columns positions or roles; one panel per direction.
 
-    A pattern swept by destination and source has one panel per head instead, for the heads that recover most.
+    A pattern swept by destination and source has one panel per head instead, for the heads that recover most, and a
+    table of nodes has a row per component, with the interval of its share.
     """
     metric = metric or str(result.values.metric.values[0])
     result.strongest(metric=metric)  # refuses a metric that the sweep does not have
     share = result.table.recovered.sel(metric=metric)
+    note = f"Recovered: (patched - unpatched) / (other run - unpatched), of the mean {spoken(metric)}"
+    title = f"{result.model}, {result.what}: patching {result.site} {result.found(metric)}"
+    if COMPONENT in share.dims:
+        return Picture([_by_component(result.table.sel(metric=metric))], 1, title, note)
     by_source = "src" in share.dims
     panels = _by_source(share) if by_source else _by_layer(share)
     answers = {} if by_source else _by_layer(result.table.answers)
@@ -201,9 +212,22 @@ def patching_view(result: PatchingSweep, metric: str | None = None) -> Picture:
         rows, columns = ([str(value) for value in panel[dim].values] for dim in (down, across))
         at = _AXES.get(across, across), _AXES.get(part, part), name
         views.append(Grid(*at, panel.values, rows, columns, "recovered", "signed", limit, said=said))
-    note = f"Recovered: (patched - unpatched) / (other run - unpatched), of the mean {spoken(metric)}"
-    title = f"{result.model}, {result.what}: patching {result.site} {result.found(metric)}"
     return Picture(views, 1, title, note)
+
+
+def _by_component(table: xr.Dataset) -> Points:
+    """Shares with their intervals, of the components that recover most, in the order in which they write."""
+    size = np.nan_to_num(np.abs(table.recovered.transpose(COMPONENT, "direction").values)).max(1)
+    shown = table.isel({COMPONENT: np.sort(np.argsort(-size, kind="stable")[:MOST_ROWS])})
+    series = [
+        Series.of(
+            shown.sel(direction=direction).to_dataframe().reset_index(), COMPONENT, "recovered",
+            f"{direction}: {_RUNS[direction]}", ("recovered_low", "recovered_high"), ("answers",),
+        )
+        for direction in table.direction.values.tolist()
+    ]  # fmt: skip
+    title = "" if len(size) <= MOST_ROWS else f"the {MOST_ROWS} of {len(size)} components that recover most"
+    return Points("", "recovered", title, series, lines=(Line(0), Line(1)), across=True)
 
 
 def _by_layer(share: xr.DataArray) -> dict[str, xr.DataArray]:

@@ -16,6 +16,10 @@ direction. A logit difference can come back in full while the answer does not, i
 A patch of a stream carries the difference along every route that begins there. Which of the routes it takes is a
 question for :func:`interp.path_patching`, which holds the others.
 
+``by="component"`` is a table of nodes: both embeddings, every head, and what each layer's attention and MLP write, each
+patched by itself at all positions. Where positions do not differ between the runs, exchanging the token embeddings is
+exchanging the problem: their share is 1 by construction, and a sentence names the strongest of the others.
+
 Patches are computed by :mod:`interp.causal.patching.engine` if the model is this project's or can be copied into it,
 else through the model's own hooks. ``check=True`` runs some cells of a fast sweep both ways.
 """
@@ -32,6 +36,7 @@ import xarray as xr
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.causal.patching.patch_sites import component_name, component_sites
 from interp.causal.patching.patching_result import PatchingSweep, runs_differ
 from interp.causal.patching.values import (
     Question,
@@ -157,7 +162,8 @@ def activation_patching(
 
     Args:
         model: any model with TransformerLens hooks.
-        site, by, layers: see :func:`patch_sweep`.
+        site, by, layers: see :func:`patch_sweep`. ``by="component"`` patches the components of the module, and takes no
+            ``site``; with ``layers``, those of these layers.
         metrics: names of :data:`interp.core.metrics.FACTORIES` or metrics; all come from one sweep.
         direction: "denoise", "noise" or "both".
         target: the target whose answer the metrics read, default the pairs' own.
@@ -173,15 +179,20 @@ def activation_patching(
     names = [metric.name for metric in bound]
     if RIGHT not in names:
         bound = [*bound, FACTORIES[RIGHT](pairs, target=target)]
-    denoise = Question.of(
-        model, pairs.corrupted_tokens, pairs.clean_tokens, bound, site, by, layers, pairs.task,
-        pairs.target if target is None else target, what=pairs.what, allow_equal=allow_equal,
-        check=seed if check else None,
-    )  # fmt: skip
-    assert isinstance(denoise.source, Tensor)
-    asked = {"denoise": denoise, "noise": replace(denoise, base=denoise.source, source=denoise.base)}
+    whole = by == "component"
+    if whole and site != "resid_pre":
+        raise UserError("by='component' patches every component where it is: leave site out.")
+    asked = [
+        Question.of(
+            model, pairs.corrupted_tokens, pairs.clean_tokens, bound, each, "all" if whole else by, layers, pairs.task,
+            pairs.target if target is None else target, what=pairs.what, allow_equal=allow_equal or whole,
+            check=seed if check else None,
+        )
+        for each in ([each.name for each in component_sites(model.cfg, layers)] if whole else [site])
+    ]  # fmt: skip
     directions = list(DIRECTIONS) if direction == "both" else [direction]
-    swept = [_sweep(model, asked[one]) for one in directions]
+    by_site = [[_sweep(model, each if one == "denoise" else each.turned) for each in asked] for one in directions]
+    swept = [_components(sites) if whole else sites[0] for sites in by_site]
     provenance = Provenance(
         len(pairs), pairs.seed, f"pairs that differ in {pairs.what}", "exhaustive" if pairs.exhaustive else "sampled"
     )
@@ -210,7 +221,22 @@ def activation_patching(
     )
     arrays = {str(name): array.rename(None) for name, array in labelled.data_vars.items()}
     fast = all(each.fast for each in swept)
-    return PatchingSweep(model_name(model), denoise.site.name, pairs.what, **arrays, fast=fast, provenance=provenance)
+    patched = "whole components" if whole else asked[0].site.name
+    return PatchingSweep(model_name(model), patched, pairs.what, **arrays, fast=fast, provenance=provenance)
+
+
+def _components(swept: Sequence[RawSweep]) -> RawSweep:
+    """Sweeps of all positions at once as one, whose axis is the components in the order in which they write."""
+    nodes = {}
+    for order, each in enumerate(swept):
+        site, patched = each.asked.site, each.found.patched  # [metric, layer, part, 1, n]
+        for i, layer in enumerate(each.asked.layers):
+            for part in range(patched.shape[2]):
+                node = component_name(site, layer, part), patched[:, i, part, 0]
+                nodes[not site.embedding, layer, order, part] = node
+    names, values = zip(*(nodes[key] for key in sorted(nodes)), strict=True)
+    found = replace(swept[0].found, patched=np.stack(values, 1)[:, None, :, None])
+    return RawSweep(found, swept[0].asked, {"component": list(names)}, all(each.fast for each in swept))
 
 
 def _sweep(model: HookedModel, asked: Question) -> RawSweep:

@@ -186,6 +186,12 @@ class Run:
             return fast.embed(self.frame.model, self.tokens, self.frame.weights)[:, : self.frame.n_pos]
         return self.get("resid_post", layer - 1)
 
+    def _embed(self, layer: int) -> Tensor:
+        return self.frame.weights["embed.W_E"][self.tokens][:, : self.frame.n_pos]
+
+    def _pos_embed(self, layer: int) -> Tensor:
+        return self.frame.model.pos_embed(self.tokens, None, self.frame.weights)[:, : self.frame.n_pos]
+
     def _normalized(self, layer: int) -> Tensor:
         return self.frame.normalized(layer, self.get("resid_pre", layer))
 
@@ -253,8 +259,9 @@ class CachedActivations:
         self.frame, self.cache, self.hook_of = frame, cache, hook_of
 
     def get(self, name: str, layer: int) -> Tensor:
-        value = self.cache[in_block(layer, self.hook_of[name])]
+        embedding, hook = name in ("embed", "pos_embed"), self.hook_of[name]
+        value = self.cache[hook if embedding else in_block(layer, hook)]
         rows, n_pos = self.frame.rows(layer), self.frame.n_pos
-        if name in ("resid_pre", "k", "v"):
+        if embedding or name in ("resid_pre", "k", "v"):
             return value[:, :n_pos]
         return value[:, :, rows, :n_pos] if name == "pattern" else value[:, rows]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -13,7 +13,16 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.causal.patching.engine import NUMBERS_AT_ONCE, Engine, read_positions
-from interp.causal.patching.patch_sites import SITES, Groups, Site, check_layers, get_site, parts_of, position_groups
+from interp.causal.patching.patch_sites import (
+    EMBEDDINGS,
+    SITES,
+    Groups,
+    Site,
+    check_layers,
+    get_site,
+    parts_of,
+    position_groups,
+)
 from interp.causal.patching.plain import ROUNDING, UNPATCHED, PatchedRun, PlainPatcher
 from interp.causal.patching.run import CachedActivations, Run, RunFrame, as_slice
 from interp.core.metrics import Metric
@@ -30,7 +39,7 @@ ROWS_AT_ONCE = 2**19
 PLAIN_AT_ONCE = 2**20
 CHECKED = 8  # how many cells of a sweep ``check=True`` also runs through the hooks
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-4}
-_HOOKS = {site.name: site.hook for site in SITES.values()}
+_HOOKS = {site.name: site.hook for site in (*SITES.values(), *EMBEDDINGS.values())}
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,6 +130,10 @@ class Question:
         if not base.numel():
             raise UserError(f"There is nothing to run: the tokens have shape {list(base.shape)}.")
         kind, chosen, base = get_site(site, model.cfg), tuple(check_layers(layers, model)), base.to(model.cfg.device)
+        if kind.embedding:
+            if layers is not None and chosen != (0,):
+                raise UserError(f"{kind.name} enters before layer 0, so that no other layer has one to patch.")
+            chosen = (0,)
         if isinstance(source, Tensor):
             source = source.to(base.device)
         else:
@@ -146,6 +159,12 @@ class Question:
         rows = ["dest", "src"] if self.site.by_source else ["dest" if pattern and axis != "all" else axis]
         part = {self.site.part: list(range(parts_of(self.site, cfg)))} if self.site.part else {}
         return {"layer": list(self.layers)} | part | {row: labels for row in rows if row != "all"}
+
+    @property
+    def turned(self) -> Question:
+        """The same between the runs the other way round."""
+        assert isinstance(self.source, Tensor)
+        return replace(self, base=self.source, source=self.base)
 
     def source_cache(self, model: HookedModel) -> Any:
         """The activations to patch in, by hook name."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -105,6 +105,30 @@ def compute_logit_lens(
     Raises:
         UserError: labels that do not fit, or logits that are not finite.
     """
+    found, seed = measured(logits, right, points, targets), provenance.resampling_seed
+    return LogitLens(name, lens_table(found, right, points, targets, seed, resamples), provenance)
+
+
+class Measures(NamedTuple):
+    """Of every point, problem and target: the token with the largest logit, the right one's probability, and the
+    divergence of the reading from the last point's."""
+
+    answer: Int[np.ndarray, "point n target"]
+    probability: Float[np.ndarray, "point n target"]
+    kl: Float[np.ndarray, "point n target"]
+
+
+def measured(
+    logits: Iterable[Float[np.ndarray, "point _ target d_vocab"]],
+    right: Int[np.ndarray, "n target"],
+    points: Sequence[str],
+    targets: Sequence[str],
+) -> Measures:
+    """The measures of logits, chunk by chunk.
+
+    Raises:
+        UserError: as :func:`compute_logit_lens`.
+    """
     parts, done = [], 0
     for chunk in logits:
         if (len(points), len(targets)) != (len(chunk), chunk.shape[2]):
@@ -118,8 +142,19 @@ def compute_logit_lens(
         kl = (np.exp(log_p[-1]) * (log_p[-1] - log_p)).sum(-1)
         parts.append((log_p.argmax(-1).astype(np.int32), probability, kl))
         done += len(wanted)
-    seed, n = provenance.resampling_seed, len(right)
-    answer, probability, kl = (np.concatenate(each, 1) for each in zip(*parts, strict=True))
+    return Measures(*(np.concatenate(each, 1) for each in zip(*parts, strict=True)))
+
+
+def lens_table(
+    found: Measures,
+    right: Int[np.ndarray, "n target"],
+    points: list[str],
+    targets: list[str],
+    seed: int,
+    resamples: int,
+) -> xr.Dataset:
+    """Their means with intervals; see :class:`LogitLens`."""
+    n, (answer, probability, kl) = len(right), found
     hit = answer == right
     dealt = answer == np.random.default_rng(seed).permutation(right)
     ends = np.array([[clopper_pearson(int(k), n) for k in row] for row in hit.sum(1)])
@@ -142,7 +177,7 @@ def compute_logit_lens(
         data[label] = (axes, by_cell.mean(-1))
         data[f"{label}_spread"] = (axes, by_cell.std(-1))
         data |= {f"{label}_low": (axes, low), f"{label}_high": (axes, high)}
-    return LogitLens(name, xr.Dataset(data, {"point": points, "target": targets}), provenance)
+    return xr.Dataset(data, {"point": points, "target": targets})
 
 
 def _first_stream(found: LogitLens) -> Measured:
@@ -192,24 +227,49 @@ def logit_lens(
     sample = draw(task, problems, n, seed)
     points = stream_points(model)
     right = task.targets(sample.problems).cpu().numpy()
-    chunks, labels = _logits_at(model, sample.tokens, points, task.query_positions), target_labels(task)
+    labels = target_labels(task)
+    chunks = (
+        found["logit lens"]
+        for found in read_out(model, sample.tokens, points, task.query_positions, {"logit lens": None})
+    )
     return compute_logit_lens(chunks, right, list(points), labels, model_name(model), sample.provenance, resamples)
 
 
-def _logits_at(
-    model: HookedModel, tokens: torch.Tensor, points: Mapping[str, str], queries: Sequence[int]
-) -> Iterator[Float[np.ndarray, "point _ target d_vocab"]]:
-    """The logits that each point's stream gives at the queries, chunk by chunk."""
+class Translators(NamedTuple):
+    """An affine map of each point's stream into the last one's: ``x @ matrix[point] + bias[point]``."""
+
+    matrix: Float[torch.Tensor, "point d_model d_model"]
+    bias: Float[torch.Tensor, "point d_model"]
+
+
+def read_out(
+    model: HookedModel,
+    tokens: torch.Tensor,
+    points: Mapping[str, str],
+    queries: Sequence[int],
+    lenses: Mapping[str, Translators | None],
+) -> Iterator[dict[str, Float[np.ndarray, "point _ target d_vocab"]]]:
+    """The logits that each point's stream gives at the queries by each lens, chunk by chunk; None translates nothing.
+
+    Raises:
+        UserError: the last stream does not give the model's own logits.
+    """
     for logits, streams in read(model, tokens, points.values(), queries):
-        with torch.no_grad():
-            found = torch.stack([_read_out(model, streams[hook]) for hook in points.values()])
-        if not torch.allclose(found[-1], logits, rtol=1e-3, atol=1e-3 * max(1.0, float(logits.abs().max()))):
-            raise UserError("The last stream read by ln_final and unembed does not give this model's logits.")
-        yield found.float().cpu().numpy()
+        found = {}
+        for name, lens in lenses.items():
+            with torch.no_grad():
+                read_streams = [streams[hook] for hook in points.values()]
+                if lens is not None:
+                    read_streams = [x @ m + b for x, m, b in zip(read_streams, *lens, strict=True)]
+                logits_of = torch.stack([unembedded(model, stream) for stream in read_streams])
+            if not torch.allclose(logits_of[-1], logits, rtol=1e-3, atol=1e-3 * max(1.0, float(logits.abs().max()))):
+                raise UserError("The last stream read by ln_final and unembed does not give this model's logits.")
+            found[name] = logits_of.float().cpu().numpy()
+        yield found
 
 
-def _read_out(model: HookedModel, stream: torch.Tensor) -> torch.Tensor:
-    """Logits [n, target, d_vocab] of streams [n, target, d_model]."""
+def unembedded(model: HookedModel, stream: Float[torch.Tensor, "n target d_model"]) -> torch.Tensor:
+    """Logits [n, target, d_vocab] of streams, by the model's own final norm and unembedding."""
     norm = getattr(model, "ln_final", None)
     return model.unembed(stream if norm is None else norm(stream))
 

@@ -73,6 +73,29 @@ def test_of_activations_with_equal_answers_the_smallest_loss_comes_first(tmp_pat
     assert found.config == {"act_fn": "relu"} and {"act_fn": "gelu"} in [each.config for each in found.tied]
 
 
+@pytest.mark.parametrize(
+    ("name", "scale"),
+    [("microadder-57", 1.0), pytest.param("add-3-highest-first-0", 1.0, marks=pytest.mark.slow),
+     pytest.param("add-3-ln-gelu-0", 16.0, marks=pytest.mark.slow)],
+)  # fmt: skip
+def test_a_scale_of_attention_that_is_not_said_is_tried(name: str, scale: float, tmp_path: Path):
+    """The queries are stored as a model without the usual root needs them, or one that divides by d_head."""
+    model = models.load(str(ORDINARY / name) if (ORDINARY / name).exists() else name)
+    weights = {key: value.detach().clone() for key, value in model.all_weights().items()}
+    for layer in range(model.config.n_layers):
+        for key in (f"blocks.{layer}.attn.W_Q", f"blocks.{layer}.attn.b_Q"):
+            weights[key] = weights[key] * scale / model.config.score_scale
+    path, given = tmp_path / "bare.pt", {"act_fn": model.config.act_fn}
+    torch.save(weights, path)
+    found = models.guess(path, given, seconds=60)
+    assert found.config == {"attn_scale": scale} and found.task.format == CASES.get(name, "{a:3}+{b:3}={s:4r}")
+    loaded = models.load(path, task=found.task, config=given | dict(found.config))
+    problems = loaded.task.sample(100, torch.Generator().manual_seed(2))
+    assert models.score(loaded, problems).correct > 98
+    said = models.guess(path, given | {"attn_scale": scale}, seconds=60)  # what is said is not tried
+    assert said.config == {} and said.task.format == found.task.format and said.searched < found.searched
+
+
 def test_a_model_that_does_something_else_has_no_format(tmp_path: Path):
     model = models.load(str(ORDINARY / "copy-8-0"))
     with pytest.raises(UserError, match="Nothing fits"):

@@ -13,6 +13,7 @@ from models.tasks.addition import DelimitedAddition, PaddedAddition, TenDigitAdd
 from models.tasks.algorithms import (
     ALGORITHMS,
     CHAINED,
+    CHAINED_FROM_ABOVE,
     LOOK_AHEAD,
     RIPPLE,
     Algorithm,
@@ -139,13 +140,52 @@ def test_the_layout_says_where_digits_and_queries_stand():
         Multiplication(),
         CharacterLanguage(),
         MultiOperandAddition(3, 2, AdditionFormat(scratchpad=False)),
+    ],
+    ids=lambda task: task.name,
+)
+def test_tasks_that_do_not_add_two_numbers_in_a_step_are_refused(task):
+    with pytest.raises(UserError):
+        column_layout(task)
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        formatted("{a:4}+{b:4}={s:5}", "a + b"),
+        formatted("{a:4r}+{b:4r}={s:5}", "a + b"),
+        formatted("{a:3}-{b:3}={s:3}", "a - b", where="a >= b"),
+        formatted("{a:5}+{b:5}={s:6}", "a + b", base=2),
         MultiOperandAddition(3, 2, AdditionFormat(reversed_response=False)),
     ],
     ids=lambda task: task.name,
 )
-def test_tasks_that_do_not_add_two_numbers_units_first_are_refused(task):
-    with pytest.raises(UserError):
-        column_layout(task)
+def test_answers_that_start_with_the_highest_digit_have_a_layout_and_algorithms_of_their_own(task):
+    layout = column_layout(task)
+    assert layout.highest_first and list(layout.queries) == sorted(layout.queries, reverse=True)
+    assert layout.algorithms == (RIPPLE, LOOK_AHEAD, CHAINED_FROM_ABOVE)
+    problems = task.sample(200, torch.Generator().manual_seed(0))
+    tokens, right = task.encode(problems), task.targets(problems)[:, list(layout.targets)]
+    for algorithm in layout.algorithms:
+        assert torch.equal(layout.answer_tokens(layout.answer(algorithm, tokens)), right)
+    with pytest.raises(UserError, match="reads the output of the column below, which .* writes later"):
+        layout.answer(CHAINED, tokens)
+    top = len(layout) - 1
+    assert layout.places(top)["previous output"] == [] and layout.places(0)["previous output"] == [layout.queries[0]]
+    with pytest.raises(UserError, match="reads the output of the column above"):
+        column_layout(TenDigitAddition()).values(CHAINED_FROM_ABOVE, [(1, 2)])
+
+
+def test_from_above_a_carry_is_read_where_it_is_passed_on_and_nowhere_else():
+    """555 + 444 = 0999 passes a carry on everywhere, and 111 + 222 = 0333 nowhere: the hundreds are said to be one
+    more, as if there had been a carry into them."""
+    task = formatted("{a:3}+{b:3}={s:4}", "a + b")
+    layout = column_layout(task)
+    for problem, tens in (((555, 444), 0), ((111, 222), 3)):
+        tokens = task.encode([problem])
+        at = layout.queries[1]  # where the hundreds stand
+        lied = tokens.index_put((torch.tensor([0]), torch.tensor([at])), (tokens[:, at] + 1) % 10)
+        assert layout.answer(CHAINED_FROM_ABOVE, lied)[0, 1] == tens
+        assert torch.equal(layout.answer(LOOK_AHEAD, lied), layout.answer(LOOK_AHEAD, tokens))
 
 
 def test_bad_input_is_named():

@@ -194,6 +194,34 @@ def test_mean_and_resample_are_their_definitions(model):
         torch.testing.assert_close(ablated_logits(model, Head(1, 0), method, seed=5), expected)
 
 
+def test_a_dose_goes_so_much_of_the_way_and_a_sham_changes_nothing(model):
+    z = model.run_with_cache(TOKENS)[1]["blocks.1.attn.hook_z"]
+    for dose in (0.3, 2.0):
+        moved = z[:, :, :1] + dose * (z[:, :, :1].mean(0, keepdim=True) - z[:, :, :1])
+        swapped = torch.cat((moved, z[:, :, 1:]), 2)
+        with torch.no_grad():
+            expected = model.run_with_hooks(TOKENS, fwd_hooks=[("blocks.1.attn.hook_z", lambda x, hook, s=swapped: s)])
+        torch.testing.assert_close(ablated_logits(model, Head(1, 0), f"mean:{dose}"), expected)
+    with torch.no_grad():
+        for sham in ("zero:0", "mean:0", "resample:0"):
+            torch.testing.assert_close(ablated_logits(model, Head(1, 0), sham), model(TOKENS))
+    torch.testing.assert_close(ablated_logits(model, Head(1, 0), "zero:1"), ablated_logits(model, Head(1, 0), "zero"))
+
+
+def test_a_curve_of_doses_begins_at_the_whole_model_and_ends_at_the_ablation():
+    adder, doses = models.load("microadder-57"), ("mean:0", "mean:0.5", "mean")
+    found = component_ablation(adder, components=Head(0, 0), replacement=doses, n=64)
+    drop = found.table["drop"].sel(metric="accuracy", stratum="all", component="L0H0")
+    assert drop.replacement.values.tolist() == list(doses)
+    assert drop[0] == 0 and 0 < drop[1] <= drop[2] and not found.table.changed.sel(replacement="mean:0").any()
+    whole = component_ablation(adder, components=Head(0, 0), replacement="mean", n=64).table["drop"]
+    assert float(whole.sel(metric="accuracy", stratum="all").squeeze()) == float(drop[2])
+    assert "moved 0.5 of the way to its mean" in found.sentence() and len(found.figure().data) >= 3
+    for wrong in ("mean:half", "mean:-1", "mean:", "mean:nan", "means:1"):
+        with pytest.raises(UserError):
+            component_ablation(adder, components=Head(0, 0), replacement=wrong, n=8)
+
+
 def test_resampling_everything_at_the_last_stream_is_answering_the_other_problem(model):
     basis = Direction(f"blocks.{model.cfg.n_layers - 1}.hook_resid_post", torch.eye(12), "all of it")
     order = derangement(len(TOKENS), 3)

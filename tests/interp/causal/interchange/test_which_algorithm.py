@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
+import interp
 import models
 from interp.causal.interchange import which, which_algorithm
 from models.errors import UserError
 from models.tasks import Parity
-from models.tasks.algorithms import ALGORITHMS, RIPPLE, chained, column_layout
+from models.tasks.algorithms import ALGORITHMS, CHAINED_FROM_ABOVE, RIPPLE, chained, column_layout
 from models.tasks.base import Task
 from tests.comparing import numbers_are_finite
 from tests.sampling import sampled
@@ -19,15 +22,15 @@ from tests.sampling import sampled
 class Planted(torch.nn.Module):
     """Runs an algorithm: logits are one-hot at its digits. Only what :func:`which_algorithm` asks of a model."""
 
-    def __init__(self, algorithm, task: Task):
+    def __init__(self, algorithm, task: Task, inner=None):
         super().__init__()
         self.algorithm, self.task, self.layout = algorithm, task, column_layout(task)
-        self.inner = models.build("microadder-57")
+        self.inner = inner or models.build("microadder-57")
         self.cfg, self.name_or_path = self.inner.cfg, f"planted {algorithm.name}"
         self.eval()
 
     def run_with_hooks(self, tokens, fwd_hooks=()):
-        digits = self.algorithm.answer(self.layout.inputs(tokens))
+        digits = self.layout.answer_tokens(self.algorithm.answer(self.layout.inputs(tokens)))
         logits = torch.zeros(*tokens.shape, self.cfg.d_vocab)
         queries = torch.tensor(self.layout.queries).expand(len(tokens), -1)
         rows = torch.arange(len(tokens))[:, None]
@@ -64,6 +67,39 @@ def test_a_planted_algorithm_wins_with_all_predictions(planted, algorithm):
         assert found.followed("chained").n == 150 and found.followed("chained", "any").value == 1
     else:
         assert found.followed("chained").n == 0  # nothing changes a model that ignores outputs
+
+
+HIGHEST_FIRST = Path(__file__).parents[4] / "benchmarks/provability/models/add-3-highest-first-0"
+
+
+@pytest.mark.parametrize("algorithm", [RIPPLE, CHAINED_FROM_ABOVE], ids=lambda x: x.name)
+def test_of_answers_that_start_with_the_highest_digit_a_planted_algorithm_wins(planted, algorithm):
+    trained = models.load(HIGHEST_FIRST)
+    found = which_algorithm(Planted(algorithm, trained.task, trained), n=150)
+    expected = ("chained from above",) if algorithm.reads_outputs else ("ripple", "look-ahead")
+    plausible = found.examples.sel(corruption="plausible")
+    assert set(plausible.digit_sum.values.tolist()) == {9} and set(plausible.difference.values.tolist()) == {0, 1}
+    for corruption in ("plausible", "any"):
+        assert found.winner(corruption) == expected
+        assert found.accuracy(expected[0], corruption).value == 1 and found.clean(corruption).value == 1
+
+
+def test_a_trained_adder_that_starts_with_the_highest_digit_is_asked_about_the_digit_above():
+    """It mostly looks ahead, and in a part of the cases goes by what it wrote: no rule is followed."""
+    found = which_algorithm(models.load(HIGHEST_FIRST), n=300)
+    assert found.highest_first and found.clean().value > 0.99 and found.winner() is None
+    assert 0.15 < found.accuracy("chained from above").value < 0.4 < found.accuracy("look-ahead").value < 0.85
+    assert found.accuracy("look-ahead", of="untrained").value < 0.3
+    assert "chained from above" in found.sentence() and numbers_are_finite(found.figure().layout.title.text)
+    written = interp.written_number(models.load(HIGHEST_FIRST), n=200)
+    assert abs(written.ratio) < 0.2 and written.explained > 0.8 and written.untrained and written.untrained[0] < 0.2
+
+
+def test_what_follows_the_carry_from_the_units_says_why_it_does_not_take_such_answers():
+    trained = models.load(HIGHEST_FIRST)
+    for ask in (interp.decompile, interp.accuracy_bounds, interp.carry_unit_ranges):
+        with pytest.raises(UserError, match="starts with its highest digit, for which all columns below are read"):
+            ask(trained)
 
 
 def copies(inputs):

@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 from transformer_lens import ActivationCache, patching
 
+import interp
 from interp.causal.patching import SITES, patch_sweep
 from interp.causal.patching.engine import Engine
 from interp.causal.patching.patch_sites import parts_of, position_groups
 from interp.causal.patching.plain import PatchedRun, PlainPatcher
 from interp.causal.patching.run import CachedActivations, Run, RunFrame
 from interp.core.metrics import Metric
+from models.tasks.paired_problems import ProblemPairs
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from tests.conformance.table import ROWS, Row
 
@@ -170,3 +172,44 @@ def test_a_cache_without_the_rows_of_other_models_is_read_by_hook_name_only():
     frame = RunFrame(model, [3])
     source = CachedActivations(frame, cache, {"resid_pre": "hook_resid_pre"})
     assert torch.equal(source.get("resid_pre", 0), cache["blocks.0.hook_resid_pre"][:, :4])
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        pytest.param(row, id=row.name, marks=[pytest.mark.slow] * (row.name not in SWEPT))
+        for row in ROWS
+        if not row.name.startswith("toygpt")
+    ],
+)
+@torch.no_grad()
+def test_a_table_of_nodes_is_a_loop_of_patched_runs(row: Row):
+    """Each component's hook is overwritten with the other run's activation, one at a time, in TransformerLens' way."""
+    model = row.build(0).double()
+    problems = [model.task.sample(6, torch.Generator().manual_seed(s)) for s in (1, 2)]
+    pairs = ProblemPairs(model.task, *problems, 0, "everything")
+    base, other = pairs.corrupted_tokens, pairs.clean_tokens
+    query = model.task.query_positions[0]
+    metric = Metric("score", (query,), lambda logits, rows: score(logits[..., 0, :]))
+    found = interp.activation_patching(model, pairs, by="component", metrics=metric, direction="both", allow_equal=True)
+    cache = {"denoise": model.run_with_cache(other)[1], "noise": model.run_with_cache(base)[1]}
+    parts = [("embed", "hook_embed", None)]
+    if "hook_pos_embed" in model.hook_dict:
+        parts.append(("pos_embed", "hook_pos_embed", None))
+    for layer in range(model.cfg.n_layers):
+        heads = range(model.cfg.n_heads)
+        parts += [(f"L{layer}H{head}", f"blocks.{layer}.attn.hook_z", head) for head in heads]
+        parts += [(f"L{layer}.attn", f"blocks.{layer}.hook_attn_out", None)] * (len(heads) > 1)
+        parts += [(f"L{layer}.mlp", f"blocks.{layer}.hook_mlp_out", None)] * bool(model.config.d_mlp)
+    assert found.values.component.values.tolist() == [name for name, _, _ in parts]
+    for direction, tokens in (("denoise", base), ("noise", other)):
+        for name, hook, head in parts:
+
+            def patch(value: Tensor, hook: Any, head: Any = head, direction: str = direction) -> Tensor:
+                new = cache[direction][hook.name]
+                return new if head is None else torch.cat((value[:, :, :head], new[:, :, head : head + 1],
+                                                           value[:, :, head + 1 :]), 2)  # fmt: skip
+
+            true = score(model.run_with_hooks(tokens, fwd_hooks=[(hook, patch)])[:, query]).numpy()
+            ours = found.values.sel(direction=direction, component=name, metric="score").values
+            assert abs(ours - true).max() <= TOLERANCE * max(1.0, abs(true).max()), name

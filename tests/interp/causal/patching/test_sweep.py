@@ -82,6 +82,31 @@ def test_roles_are_patched_together():
     assert abs(share.sel(role="own operands")) < 1e-3
 
 
+def test_a_table_of_nodes_has_every_component_with_its_interval_and_names_the_strongest():
+    found = activation_patching(TOY, TOY_PAIRS, by="component", check=True)
+    table = found.table.sel(direction="denoise", metric="logit_diff")
+    assert table.component.values.tolist()[:4] == ["embed", "pos_embed", "L0H0", "L0H1"] and table.sizes == {
+        "component": 26
+    }
+    assert float(table.recovered.sel(component="embed")) == pytest.approx(1, abs=1e-4)  # the whole problem
+    assert abs(float(table.recovered.sel(component="pos_embed"))) < 1e-4  # the same in both runs
+    assert (table.recovered_low <= table.recovered).all() and (table.recovered <= table.recovered_high).all()
+    best = table.recovered.drop_sel(component="embed").idxmax().item()
+    assert found.strongest()[0] == best and f"at {best}" in found.sentence()
+    assert set(found.figure().data[0].y) == set(table.component.values)
+    plain = patched_through_hooks(TOY_PAIRS.select(slice(0, 4)), by="component")
+    fast = activation_patching(TOY, TOY_PAIRS.select(slice(0, 4)), by="component")
+    assert fast.fast and not plain.fast and np.allclose(fast.values, plain.values, atol=1e-3)
+    layer = activation_patching(TOY, TOY_PAIRS, by="component", layers=[-1])
+    assert layer.values.component.values.tolist() == ["L3H0", "L3H1", "L3H2", "L3H3", "L3.attn", "L3.mlp"]
+
+
+def patched_through_hooks(pairs: ProblemPairs, **asked: Any) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(patching_sweeps, "_copy", lambda *of: None)
+        return activation_patching(stock_copy(TOY), pairs, **asked)
+
+
 def test_every_site_agrees_with_hooked_runs_and_says_what_it_found():
     few = TOY_PAIRS.select(slice(0, 4))
     for site in SITES:
@@ -126,6 +151,13 @@ def test_what_cannot_be_patched_is_said_in_one_sentence():
         "There is no site to patch 'resid_pree'.*Did you mean 'resid_pre'": lambda: activation_patching(
             ADDER, PAIRS, site="resid_pree"
         ),
+        "by='component' patches every component where it is": lambda: activation_patching(
+            ADDER, PAIRS, site="v", by="component"
+        ),
+        "adds no embeddings of positions": lambda: activation_patching(
+            models.load("toygpt-rotary-pre"), TOY_PAIRS, site="pos_embed"
+        ),
+        "enters before layer 0, so that no other": lambda: activation_patching(TOY, TOY_PAIRS, site="embed", layers=2),
         "There is no layer 3: this model has 1": lambda: activation_patching(ADDER, PAIRS, layers=[3]),
         "There is no metric 'logitdiff'.*Did you mean 'logit_diff'": lambda: activation_patching(
             ADDER, PAIRS, metrics="logitdiff"

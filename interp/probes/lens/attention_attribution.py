@@ -1,0 +1,276 @@
+"""Attribution of attention scores: which parts of the query and of the key make a head look where it looks.
+
+A score before the softmax is bilinear in the two residual streams. With the scales of the norms frozen at their values,
+a stream is the sum of what was written to it, so that a score is a sum over pairs of sources:
+
+    score[q, k] = sum over sources i, j of  (x_i[q] W_Q) . (x_j[k] W_K) / scale   (+ what is added to it by position)
+
+    sources   embed, pos_embed, L0H1 (a head of an earlier layer), L0.mlp, and bias: all biases together (b_O, b_out,
+              those of the norm, b_Q and b_K), so that "bias" by "bias" is the same for all keys
+
+Norms' gains, the norms of queries and keys, and rotary positions are linear in what was written (a turn by position)
+and are applied to every source. What is added to scores by position (FIRE, ``attn.bias``) is a part of its own.
+
+A softmax sees only differences between keys. So by default a part is that of the *lead* of the keys that the head looks
+at, the mean score of a role's keys minus the mean of the other keys that the query sees, and ``over="nothing"`` gives
+the mean score of the role's keys itself. Parts add up to it exactly; the largest deviation found is stated.
+
+Limits. Freezing the scales hides that a source also changes the norm of the stream. Parts are averaged over a role's
+keys. A large part says what the score rests on, not that the model's answer does: patch it
+(:func:`interp.activation_patching`). Sources: Elhage et al. (2021), "A Mathematical Framework for Transformer
+Circuits"; "QK attributions" in Kamath et al. (2025), "Tracing Attention Computation Through Feature Interactions"."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+import xarray as xr
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.core.drawings import drawing
+from interp.core.measured import Measured
+from interp.core.probe import Scalar, probe, sums
+from interp.core.problems import draw, membership, resolve_task, target_labels
+from interp.core.results import Provenance, Result
+from interp.core.sites import model_name, require_layer
+from interp.core.stats import bootstrap_interval
+from interp.core.views import Grid, Picture
+from interp.probes.attention import visible_roles
+from interp.probes.key_sets import read_patterns
+from interp.probes.lens.score_parts import score_parts, sources_of
+from models import ArithmeticTransformer
+from models.calls.argument_kinds import Index, Resamples
+from models.errors import UserError, known_name
+from models.importers.stock import from_transformer_lens
+from models.numerals import in_percent, small
+from models.tasks import Task
+from models.transformer.hooked import HookedModel
+from models.transformer.part_names import head_name
+
+#: How far the parts' sum may be from the model's own score, as a share of the largest; float32 rounding is far below.
+TOLERANCE = 1e-3
+OVER = {"others": "the mean of the other keys", "nothing": "nothing"}
+_CELL = ("head", "target", "query_source", "key_source")
+_SCORE = {"score": "mean", "score_low": "low", "score_high": "high"}
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionAttribution(Result):
+    """``parts``: Dataset over (head, target, query_source, key_source) with ``mean``, ``spread`` over problems and
+    bootstrap ``low``, ``high``, in units of the scores (nats of a softmax); NaN where a source comes after the head.
+
+    ``heads``: Dataset over (head, target) with the ``role`` of the keys that are asked about, the mean ``weight`` that
+    they get of the head's attention, and their mean score, or its lead, ``score`` with ``score_low``, ``score_high``.
+    ``over`` is what the score leads over; ``worst`` the largest deviation of the sum of a problem's parts.
+    """
+
+    name: str
+    parts: xr.Dataset
+    heads: xr.Dataset
+    over: str
+    worst: float
+    provenance: Provenance
+
+    @property
+    def largest(self) -> xr.Dataset:
+        """The largest part in absolute mean: its labels are its coordinates."""
+        size = np.nan_to_num(np.abs(self.parts["mean"].values), nan=-1.0)
+        cell = np.unravel_index(int(size.argmax()), size.shape)
+        return self.parts.isel(dict(zip(_CELL, map(int, cell), strict=True)))
+
+    def sentence(self) -> str:
+        part, said = self.largest, {key: self.largest[key].item() for key in _CELL}
+        head = self.heads.sel(head=said["head"], target=said["target"])
+        where = f"of {said['head']} at {said['target']} for {head.role.item()}"
+        given = in_percent(float(head.weight))
+        lead = "the score" if self.over == OVER["nothing"] else f"the lead over {self.over}, in score,"
+        return (
+            f"{self.name}: {said['query_source']} (query) by {said['key_source']} (key) is the largest part, "
+            f"{float(part['mean']):+.2f} [{float(part.low):.2f}, {float(part.high):.2f}] of {lead} of "
+            f"{float(head.score):.2f} {where}, to which it gives {given} of its attention. The "
+            f"parts add up to each problem's score within {small(self.worst, 1)}."
+        )
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """One row per head, target and pair of sources."""
+        frame = self.parts.to_dataframe().reset_index().dropna(subset=["mean"])
+        return frame.merge(self.heads.to_dataframe().reset_index(), on=["head", "target"]).reset_index(drop=True)
+
+
+def _largest(found: AttentionAttribution) -> Measured:
+    part = found.largest
+    note = f"{part['head'].item()}: {part['query_source'].item()} by {part['key_source'].item()}"
+    return Measured(float(part["mean"]), float(part.low), float(part.high), note=note)
+
+
+@probe(
+    "What makes each head look where it looks?",
+    needs=[sums],
+    scalar=Scalar("largest part of an attention score", "nats", _largest, 0.05, asked_by=()),
+    control=True,
+)
+def attention_attribution(
+    model: HookedModel,
+    *,
+    task: Task | None = None,
+    problems: Any = None,
+    layer: Index | None = None,
+    head: Index | None = None,
+    role: str | None = None,
+    over: str = "others",
+    n: int = 256,
+    seed: int = 0,
+    resamples: Resamples = 200,
+) -> AttentionAttribution:
+    """Attention scores by the sources of query and key; see the module.
+
+    Args:
+        model: this project's, or a stock one that :func:`models.importers.stock.from_transformer_lens` can express.
+        task: what its tokens mean; default ``model.task``.
+        problems: problems to look at; by default ``n`` uniform ones, drawn with ``seed``. They are 256, as a number is
+            kept for each of them and every pair of sources.
+        layer, head: which heads to ask about; default all.
+        role: the keys to ask about, a role of the task such as "own operands"; by default those that the head attends
+            to most, for every target.
+        over: "others" or "nothing"; see the module.
+
+    Cost: two passes, and for every head, answer digit and problem a product of [source, d_head] by [d_head, source];
+    a head of layer l has about l (heads + 1) sources.
+
+    Raises:
+        UserError: post-norm (the parts do not add up), scores that are no products, an unknown role, no key of the role
+            or no other key, or parts that do not add up.
+    """
+    known_name("thing to lead over", over, OVER)
+    task = resolve_task(model, task)
+    name, model = model_name(model), from_transformer_lens(model, task)
+    layers = range(model.config.n_layers) if layer is None else [require_layer(model, layer)]
+    heads = _heads(model, head)
+    sample = draw(task, problems, n, seed)
+    asked = _asked(model, task, sample.tokens, role, over == "others")
+    queries = [task.query_positions[target] for target in asked.targets]
+    cells, moments, worst = [], [], 0.0
+    for each in layers:
+        with torch.no_grad():
+            found = score_parts(model, sample.tokens, queries, each, asked.keys[each])
+        values, own = (x.double().numpy()[heads] for x in found)
+        off = float(np.abs(values.sum((2, 3)) - own).max())
+        if not off <= TOLERANCE * max(1.0, float(np.abs(own).max())):
+            raise UserError(
+                f"The parts do not add up to the scores (by {small(off)}): the model has a part that this attribution "
+                "does not know."
+            )
+        worst = max(worst, off)
+        resampled = sample.provenance.resampling_seed, resamples
+        moments.append((sources_of(model, each), _moments(values, *resampled), _moments(own, *resampled)))
+        cells += [(each, one) for one in heads]
+    parts, heads_table = _labelled(moments, cells, asked, target_labels(task, asked.targets))
+    return AttentionAttribution(name, parts, heads_table, OVER[over], worst, sample.provenance)
+
+
+def _heads(model: ArithmeticTransformer, head: int | None) -> list[int]:
+    if head is not None and not 0 <= head < model.config.n_heads:
+        raise UserError(f"There is no head {head}: each layer has {model.config.n_heads}, counted from 0.")
+    return list(range(model.config.n_heads)) if head is None else [head]
+
+
+class _Asked(NamedTuple):
+    """The answer digits, and for each head and digit the keys that are asked about."""
+
+    targets: list[int]
+    role: np.ndarray  # [layer, head, target], its name
+    weight: Float[np.ndarray, "layer head target"]  # how much attention its keys get
+    keys: Float[Tensor, "layer head target key"]  # with which weights scores are summed
+
+
+def _asked(
+    model: ArithmeticTransformer, task: Task, tokens: Int[Tensor, "n pos"], role: str | None, leads: bool
+) -> _Asked:
+    """The keys of a role (by default of the one that gets most attention), minus the mean of all others if it leads.
+
+    Raises:
+        UserError: an unknown role, or no answer digit with a key of the role and another key.
+    """
+    queries = list(task.query_positions)
+    visible = [visible_roles(task.relative_roles(t), q) for t, q in enumerate(queries)]
+    names, of_role = membership(visible, tokens.shape[1])
+    if role is not None:
+        known_name("role", role, names)
+    pattern = np.concatenate([chunk.sum(0)[None] for chunk in read_patterns(model, tokens, queries)]).sum(0)
+    weight = np.einsum("lhtk,trk->lhtr", pattern / len(tokens), of_role)
+    sees = np.arange(tokens.shape[1]) <= np.array(queries)[:, None]  # [target, key]
+    n_keys = of_role.sum(-1)  # [target, role]
+    possible = (n_keys > 0) & ((n_keys < sees.sum(-1, keepdims=True)) | (not leads))
+    possible &= np.array([role in (None, each) for each in names])
+    targets = np.flatnonzero(possible.any(-1))
+    if not len(targets):
+        raise UserError(f"No answer digit can look at {role or 'keys of a role'} and at another key.")
+    chosen = np.where(possible, weight, -1.0).argmax(-1)[:, :, targets]  # [layer, head, target]
+    own = of_role[targets, chosen].astype(float)
+    keys = own / own.sum(-1, keepdims=True)
+    if leads:
+        others = sees[targets] - own
+        keys = keys - others / others.sum(-1, keepdims=True)
+    given = np.take_along_axis(weight[:, :, targets], chosen[..., None], -1)[..., 0]
+    return _Asked(targets.tolist(), np.array(names)[chosen], given, torch.from_numpy(keys))
+
+
+def _moments(values: Float[np.ndarray, "*cell n"], seed: int, resamples: int) -> dict[str, np.ndarray]:
+    low, high = bootstrap_interval(values, seed, resamples)
+    return {"mean": values.mean(-1), "spread": values.std(-1), "low": low, "high": high}
+
+
+def _labelled(
+    moments: Sequence[tuple[list[str], dict[str, np.ndarray], dict[str, np.ndarray]]],
+    cells: Sequence[tuple[int, int]],
+    asked: _Asked,
+    targets: list[str],
+) -> tuple[xr.Dataset, xr.Dataset]:
+    """The tables of a result. Every head has the sources before it; those of later layers are NaN."""
+    names = list(dict.fromkeys(source for sources, _, _ in moments for source in sources))
+    coords = {"head": [head_name(*cell) for cell in cells], "target": targets}
+    by_layer = []
+    for sources, parts, _ in moments:
+        at = np.ix_(*[[names.index(source) for source in sources]] * 2)
+        placed = {}
+        for key, value in parts.items():
+            placed[key] = np.full((*value.shape[:2], len(names), len(names)), np.nan)
+            placed[key][:, :, at[0], at[1]] = value
+        by_layer.append(placed)
+    data = {key: (_CELL, np.concatenate([placed[key] for placed in by_layer])) for key in by_layer[0]}
+    parts = xr.Dataset(data, coords | {"query_source": names, "key_source": names})
+    scores = {key: np.concatenate([own[end] for _, _, own in moments]) for key, end in _SCORE.items()}
+    about = {"role": asked.role, "weight": asked.weight}
+    about = {key: np.stack([value[cell] for cell in cells]) for key, value in about.items()}
+    return parts, xr.Dataset({key: (_CELL[:2], value) for key, value in (about | scores).items()}, coords)
+
+
+@drawing(AttentionAttribution)
+def attention_attribution_view(
+    result: AttentionAttribution, head: str | None = None, target: str | None = None
+) -> Picture:
+    """Mean part by source of the query (rows) and of the key, of one head and answer digit; by default of those with
+    the largest part."""
+    part = result.largest
+    chosen = {"head": head or part["head"].item(), "target": target or part["target"].item()}
+    for key, value in chosen.items():
+        known_name(key, value, result.parts[key].values.tolist())
+    table, about = result.parts.sel(chosen), result.heads.sel(chosen)
+    kept = ~np.isnan(table["mean"].values).all(1)
+    table = table.isel(query_source=kept, key_source=kept)
+    sources = table.query_source.values
+    grid = Grid(
+        "source of the key", "source of the query", "", table["mean"].values, sources, sources, "score", "signed",
+        low=table.low.values, high=table.high.values,
+    )  # fmt: skip
+    note = f"Keys: {about.role.item()}, over {result.over}; sum of the parts: {float(about.score):.2f}; norms frozen"
+    title = ""
+    if head is not None or target is not None:
+        title = f"{result.name}: what the score of {chosen['head']} at {chosen['target']} is made of"
+    return Picture([grid], title=title, note=note)

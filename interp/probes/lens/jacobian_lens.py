@@ -1,0 +1,106 @@
+"""The Jacobian lens: a stream, carried to the last one by the mean derivative of the last one by it.
+
+    logits_at(stream) = ln_final(stream J) W_U + b_U
+    J[i, j] = mean over problems and answer digits t of  sum over answer digits t' of  d last[t', j] / d stream[t, i]
+
+t' is t or later, as nothing reaches an earlier position. So J says what the rest of the model does with a small change
+of the stream on average, also to later digits, as in the source. Nothing is trained and nothing is known of the right
+answers; at the last stream J is the identity, and without layers in between the lens is the logit lens.
+
+``control``: matrices with the singular values of J and random directions, which read a stream of the same size.
+
+Limits. J is a mean of derivatives, so that what the model computes by products or switches (a digit sum modulo ten, a
+carry) is lost on the way; no bias is fitted. Compare :mod:`interp.probes.lens.tuned_lens`. Source: Gurnee et al.
+(2026), "Verbalizable Representations Form a Global Workspace in Language Models"; TransformerLens has it as
+``JacobianLens``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.core.probe import Scalar, probe
+from interp.core.problems import N_PROBLEMS, resolve_task
+from interp.core.runs import passes
+from interp.probes.lens.logits_by_layer import Translators
+from interp.probes.lens.translated_lens import TranslatedLens, best_reading, translated
+from models.calls.argument_kinds import Count, Resamples
+from models.tasks import Task
+from models.transformer.hooked import HookedModel
+
+CONTROL = "random directions"
+
+
+@probe(
+    "What would each stream answer, by the mean derivative of the rest?",
+    scalar=Scalar(
+        "right before the last sublayer, by the mean Jacobian", "share", best_reading, 0.01,
+        lambda _, __, n, ___: {"n": min(n, 256), "resamples": 100, "averaged": 32}, asked_by=(),
+    ),
+)  # fmt: skip
+def jacobian_lens(
+    model: HookedModel,
+    *,
+    task: Task | None = None,
+    problems: Any = None,
+    n: int = N_PROBLEMS,
+    seed: int = 0,
+    resamples: Resamples = 1000,
+    averaged: Count = 128,
+) -> TranslatedLens:
+    """The Jacobian lens at the queries of every target; see the module.
+
+    Args:
+        model: any model with TransformerLens hooks, ``ln_final`` (if it has a final norm) and ``unembed``.
+        task: what its tokens mean; default ``model.task``.
+        problems: problems, of which the first half gives the Jacobians and the other is read; by default ``n`` uniform
+            ones, drawn with ``seed``. Each is counted once.
+        averaged: so many problems of the first half are averaged over, at most all of them.
+
+    Cost: a forward pass of ``averaged`` problems and ``d_model`` backward passes, and one pass over the others.
+
+    Raises:
+        UserError: as :func:`interp.probes.lens.logit_lens`; fewer than 32 different problems.
+    """
+    task = resolve_task(model, task)
+
+    def find(tokens: Int[Tensor, "n pos"], points: dict[str, str], queries: list[int]) -> Any:
+        matrix = mean_jacobians(model, tokens, list(points.values()), queries)
+        return tuple(
+            Translators(each, torch.zeros_like(each[:, 0])) for each in (matrix, _turned_at_random(matrix, seed))
+        )
+
+    return translated(model, task, problems, n, seed, resamples, "Jacobian lens", CONTROL, find, averaged)
+
+
+def mean_jacobians(
+    model: HookedModel, tokens: Int[Tensor, "n pos"], hooks: list[str], queries: list[int]
+) -> Float[Tensor, "point d_model d_model"]:
+    """J of the module for the stream at each hook; the last hook's is the identity."""
+    start = [(hooks[0], lambda stream, rows: stream.detach().requires_grad_())]  # the only leaf: no weight's gradient
+    total = torch.zeros(0)
+    with torch.enable_grad():
+        for _, _, kept in passes(model, tokens, start, hooks, gradients=True):
+            streams = [kept[hook] for hook in hooks]
+            of_last = streams[-1][:, queries].sum((0, 1))  # [d_model]: summed over later digits
+            columns = []
+            for j, each in enumerate(of_last):
+                gradients = torch.autograd.grad(each, streams, retain_graph=j < len(of_last) - 1)
+                columns.append(torch.stack([gradient[:, queries].mean(1).sum(0) for gradient in gradients]))
+            of_chunk = torch.stack(columns, -1)
+            total = of_chunk if not total.numel() else total + of_chunk
+    return total.detach() / len(tokens)
+
+
+def _turned_at_random(
+    matrix: Float[Tensor, "point d_model d_model"], seed: int
+) -> Float[Tensor, "point d_model d_model"]:
+    """Matrices of the same singular values in random directions; the last one as it is."""
+    generator = torch.Generator().manual_seed(seed)
+    drawn = torch.randn(2, *matrix[:-1].shape, generator=generator).to(matrix)
+    left, right = torch.linalg.qr(drawn)[0]
+    size = torch.linalg.svdvals(matrix[:-1])
+    return torch.cat((left * size[:, None] @ right.mT, matrix[-1:]))

@@ -1,0 +1,129 @@
+"""The Jacobian lens and the tuned lens: derivatives and minima by other means, problems held out, and controls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import interp
+import models
+from interp.probes.lens.jacobian_lens import _turned_at_random, mean_jacobians
+from interp.probes.lens.logits_by_layer import unembedded
+from interp.probes.lens.reading import stream_points
+from interp.probes.lens.tuned_lens import PENALTY, trained
+from models.errors import UserError
+from tests.interp.probes.lens.made import random_model
+
+TOY = models.load("toygpt-learned-pre")
+
+
+def tokens_of(model: Any, n: int) -> torch.Tensor:
+    return model.task.encode(model.task.sample(n, torch.Generator().manual_seed(3)))
+
+
+@pytest.mark.parametrize("name", ["ln", "rms", "rms-gated-rotary", "attention-only"])
+def test_the_jacobian_is_the_mean_of_all_derivatives_of_the_last_stream(name: str):
+    model = random_model(name).double()
+    tokens, queries = tokens_of(model, 3), list(model.task.query_positions)
+    points = stream_points(model)
+    found = mean_jacobians(model, tokens, list(points.values()), queries)
+    layer = 1
+    with torch.no_grad():
+        before = model.run_with_cache(tokens)[1][f"blocks.{layer - 1}.hook_resid_post"]
+    last = f"blocks.{model.config.n_layers - 1}.hook_resid_post"
+
+    def rest(stream: torch.Tensor) -> torch.Tensor:
+        kept: list[torch.Tensor] = []
+        model.run_with_hooks(stream, start_at_layer=layer, fwd_hooks=[(last, lambda x, hook: kept.append(x))])
+        return kept[0]
+
+    total = torch.zeros_like(found[0])
+    for one in before:
+        whole = torch.func.jacrev(rest)(one[None])[0, :, :, 0]  # [later, out, pos, in]
+        for t in queries:
+            total += whole[queries][:, :, t].sum(0).T
+    expected = total / (len(before) * len(queries))
+    ours = found[list(points).index(f"L{layer - 1} post")]
+    assert torch.allclose(ours, expected, rtol=1e-9, atol=1e-11)
+    assert torch.allclose(found[-1], torch.eye(12, dtype=torch.float64))
+
+
+def test_where_nothing_is_added_later_the_jacobian_lens_is_the_logit_lens():
+    model = TOY.dense_copy().eval()
+    with torch.no_grad():
+        for name, parameter in model.weight_map.named_parameters():
+            if name.startswith(("blocks/2", "blocks/3")) and name.endswith(("W_O", "b_O", "W_out", "b_out")):
+                parameter.zero_()
+    found = interp.jacobian_lens(model, n=64, resamples=20)
+    later = found.table.overall.sel(point=["L1 post", "L2 mid", "L2 post", "L3 mid", "L3 post"])
+    assert np.array_equal(later.sel(lens="Jacobian lens"), later.sel(lens="logit lens"))
+    eye = np.eye(TOY.config.d_model)
+    assert np.allclose(found.translators.matrix.sel(point="L1 post"), eye, atol=1e-6)
+    assert not np.allclose(found.translators.matrix.sel(point="L1 mid"), eye, atol=1e-2)
+
+
+def test_the_control_of_the_jacobian_has_its_singular_values_and_other_directions():
+    matrix = torch.randn(3, 6, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    turned = _turned_at_random(matrix, 0)
+    assert torch.allclose(torch.linalg.svdvals(turned), torch.linalg.svdvals(matrix))
+    assert torch.equal(turned[-1], matrix[-1]) and not torch.allclose(turned[0], matrix[0], atol=0.1)
+
+
+def test_a_translator_is_at_the_minimum_of_the_divergence():
+    """Without norms the divergence is convex in A and b, so that long gradient descent must end at the same value."""
+    model = random_model("no-norm").double()
+    generator = torch.Generator().manual_seed(0)
+    stream = torch.randn(2, 60, 1, 12, generator=generator, dtype=torch.float64)
+    final = torch.randn(60, 1, model.config.d_vocab, generator=generator, dtype=torch.float64)
+    found = trained(model, stream, final, 500)
+    wanted = final[:, 0].log_softmax(-1)
+    x, size = stream[0, :, 0], stream[0].pow(2).mean().sqrt()
+
+    def loss(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        log_p = unembedded(model, (x + x @ a + size * b)[None])[0].log_softmax(-1)
+        return (wanted.exp() * (wanted - log_p)).sum(-1).mean() + PENALTY * (a.pow(2).sum() + b.pow(2).sum()) / 12
+
+    a, b = torch.zeros(12, 12, dtype=torch.float64), torch.zeros(12, dtype=torch.float64)
+    first, value = loss(a, b), loss(a, b)
+    for each in (a, b):
+        each.requires_grad_()
+    descent = torch.optim.Adam([a, b], lr=5e-3)
+    for _ in range(2500):
+        descent.zero_grad()
+        value = loss(a, b)
+        a.grad, b.grad = torch.autograd.grad(value, (a, b))
+        descent.step()
+    ours = loss(found.matrix[0] - torch.eye(12), found.bias[0] / size)
+    assert ours.item() <= value.item() + 1e-5 and value.item() < 0.5 * first.item()
+    assert torch.equal(found.matrix[1], torch.eye(12, dtype=torch.float64)) and not found.bias[1].any()
+
+
+def test_a_tuned_lens_reads_a_two_digit_adder_two_layers_before_the_logit_lens_and_its_control_reads_nothing():
+    found = interp.tuned_lens(TOY, n=600, steps=25, resamples=50)
+    own, control, plain = found.table.overall.transpose("lens", ...).values
+    point = found.table.point.values.tolist().index("L1 post")
+    assert own[point] > 0.9 and plain[point] < 0.75 and control[:-1].max() < 0.35
+    assert (found.table.divergence.values[0, :-1] < found.table.divergence.values[1:, :-1]).all()
+    assert own[-1] == control[-1] == plain[-1] > 0.99
+    assert found.gain.low.sel(point="L1 post") > 0.1 and "tuned lens" in found.sentence()
+    assert found.found_on + found.provenance.n <= 600  # each problem once
+    assert len(found.to_dataframe()) == 3 * 9 * 3 and len(found.figure().data) >= 6
+    assert all(parameter.grad is None for parameter in TOY.parameters())
+
+
+def test_what_no_affine_map_can_read_is_not_said_to_be_read():
+    """MicroAdder's digit is made by its MLP: before it, nothing is found that a map to shuffled answers would not."""
+    for ask in (interp.tuned_lens, interp.jacobian_lens):
+        found, again = (ask(models.load("microadder-57"), n=300, resamples=50) for _ in range(2))
+        assert found.table.identical(again.table)
+        assert "no stream gives more right tokens" in found.sentence()
+        assert float(found.table.overall.sel(point="L0 mid", lens=found.lens)) < 0.3
+
+
+def test_few_problems_are_refused():
+    for ask in (interp.tuned_lens, interp.jacobian_lens):
+        with pytest.raises(UserError, match="at least 32 different problems, not 2"):
+            ask(TOY, problems=[(1, 2), (1, 2), (3, 4)])
