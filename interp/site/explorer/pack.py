@@ -19,7 +19,7 @@ from torch import Tensor
 
 from interp.core.problems import resolve_task
 from interp.core.sites import model_name, require_evaluation_mode
-from interp.site.explorer.own_tasks import carries, drawn_texts, own_task
+from interp.site.explorer.own_tasks import drawn_texts, own_task, shown_variable
 from models.errors import UserError, unknown_name
 from models.importers.stock import from_transformer_lens
 from models.tasks import MultiOperandAddition, Multiplication, Parity, ProblemSpace, Task, base_of
@@ -146,7 +146,7 @@ class Subject:
         tokens = {"prompt": self.task.encode_prompt(problem), "right": self.task.targets(problem)}
         numbers = text.removesuffix("=").split()
         apart = all(number.isdecimal() for number in numbers)  # by spaces alone, which are then kept
-        found = {name: row[0].tolist() for name, row in tokens.items()} | {"carries": carries(self.task, problem)}
+        found = {name: row[0].tolist() for name, row in tokens.items()} | {"shown": shown_variable(self.task, problem)}
         return (" " if apart else "").join(numbers), found
 
 
