@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import threading
 import time
-from contextlib import redirect_stderr
+from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
 
@@ -68,3 +68,23 @@ def test_a_bar_stays_alone(terminal: Terminal):
     with tqdm(total=1, file=io.StringIO()), redirect_stderr(terminal):
         takes(0.3)
     assert terminal.getvalue() == ""
+
+
+def test_a_command_names_its_question_and_prints_where_the_line_was(terminal: Terminal):
+    output = io.StringIO()
+    with redirect_stderr(terminal), redirect_stdout(output), pulse.commanded("starting"):
+        time.sleep(0.2)
+        asks(0.2)
+        before = terminal.getvalue()
+        print("said")
+        assert terminal.getvalue().rsplit("\r", 2)[1].strip() == ""
+    assert "starting: 0 s" in before and "asks: 0 s" in before and "takes" not in before
+    assert output.getvalue() == "said\n"
+
+
+def test_a_bar_that_is_not_drawn_yet_leaves_the_line(terminal: Terminal):
+    from tqdm import tqdm
+
+    with redirect_stderr(terminal), tqdm(total=9, file=io.StringIO(), delay=60):
+        takes(0.3)
+    assert "takes: 0 s" in terminal.getvalue()
