@@ -183,13 +183,13 @@ def _run(arguments: list[str], program: Program) -> int:
     elif not arguments or arguments[0] in ("-h", "--help"):
         print(help_text(program))
         return 0 if arguments else 2
-    words = taken_out(arguments)
-    command = parse(words, program=program)
-    refuse_unused(command.function, program.words_of(words[0]))
-    line = f"{program.words} {shlex.join(arguments[bool(program.only) :])}".rstrip()
-    with commanded("starting"), answering(command, line):
-        status = command.run() or 0
-    name_outputs(command)
+    with commanded("starting"):
+        words = taken_out(arguments)
+        command = parse(words, program=program)
+        refuse_unused(command.function, program.words_of(words[0]))
+        with answering(command, f"{program.words} {shlex.join(arguments[bool(program.only) :])}".rstrip()):
+            status = command.run() or 0
+        name_outputs(command)
     return status
 
 

@@ -30,7 +30,10 @@ class _Pulse:
     def beat(self, stream: Any) -> None:
         """Write the line, if a question has been at work for long enough and no bar is drawn."""
         with self.lock:
-            if self.asked is None or self.within_line or self.bar_is_drawn():
+            bars = self.drawn_bars()
+            for bar in bars:
+                bar.refresh()  # its time goes on where an item takes long
+            if self.asked is None or self.within_line or bars:
                 return
             name, began = self.asked
             if (seconds := time.monotonic() - began) >= DELAY:
@@ -48,9 +51,9 @@ class _Pulse:
             self.width = 0
 
     @staticmethod
-    def bar_is_drawn() -> bool:
+    def drawn_bars() -> list[Any]:
         bars = getattr(getattr(sys.modules.get("tqdm"), "tqdm", None), "_instances", ())
-        return any(bar.delay <= 0 or bar.last_print_t > bar.start_t for bar in tuple(bars))
+        return [bar for bar in tuple(bars) if bar.delay <= 0 or bar.last_print_t > bar.start_t]
 
     def run(self, stream: Any) -> None:
         while True:
@@ -85,6 +88,13 @@ class asking:
         if self.stream is not None:
             _pulse.asked, _pulse.command = self.before
             _pulse.take_away(self.stream)
+
+
+def doing(what: str) -> None:
+    """Say what the question that is at work does now, such as which method it tries."""
+    if _pulse.asked is not None and not _pulse.command:
+        name, began = _pulse.asked
+        _pulse.asked = f"{name.partition(', ')[0]}, {what}", began
 
 
 class _Output:

@@ -100,8 +100,8 @@ class ProblemText:
 
     @property
     def form(self) -> dict[str, Any]:
-        """The patterns that :meth:`read` tries in turn, once the words are taken out, and what :meth:`text` writes: text,
-        and fields by the name of their number, with the columns they have of it."""
+        """The patterns that :meth:`read` tries in turn, once the words are taken out, and what :meth:`text` writes:
+        text, and fields by the name of their number, with the columns they have of it."""
         patterns = [pattern.pattern.replace(_ANSWER, "") for pattern in self._patterns]
         written = [part if isinstance(part, str) else self._said(part) for part in self._written]
         form: dict[str, Any] = {"bits": self.base == 2, "patterns": patterns, "words": self._words}

@@ -88,3 +88,16 @@ def test_a_bar_that_is_not_drawn_yet_leaves_the_line(terminal: Terminal):
     with redirect_stderr(terminal), tqdm(total=9, file=io.StringIO(), delay=60):
         takes(0.3)
     assert "takes: 0 s" in terminal.getvalue()
+
+
+def test_a_question_says_what_it_does_now(terminal: Terminal):
+    @checked
+    def tries() -> None:
+        pulse.doing("the first way")
+        time.sleep(0.2)
+        pulse.doing("the second way")
+        time.sleep(0.2)
+
+    with redirect_stderr(terminal):
+        tries()
+    assert "tries, the first way: 0 s" in terminal.getvalue() and "tries, the second way: 0 s" in terminal.getvalue()
