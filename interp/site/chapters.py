@@ -283,7 +283,8 @@ def _about_switches(story: Story) -> str:
 
 def _about_carry(story: Story) -> str:
     if not story.signal:
-        return "Two problems differ in one digit or in which number is larger. Parts of one run are put into the other."
+        and_so = ", and so in which number is larger" if "order" in story.variables else " or token, and in the answer"
+        return f"Two problems differ in one digit{and_so}. Parts of one run are put into the other."
     ten = _base(story) == 10
     makes = f"its digits add up to {'ten' if ten else _base(story)} or more"
     passes = f"they add up to {'nine' if ten else _base(story) - 1}"
@@ -329,7 +330,7 @@ CHAPTERS: Sequence[Chapter] = (
     ),
     Chapter(
         "switches",
-        lambda story: f"Which neurons detect {f'the {story.signal}' if story.signal else 'what the answer needs'}?",
+        lambda story: f"Which neurons detect the {story.signal or 'answer'}?",
         partial(_asked, "carry_units"),
         _about_switches,
     ),

@@ -14,7 +14,16 @@ from typing import Any
 import torch
 
 from models.errors import UserError
-from models.tasks import AnswerFunction, Expression, FormattedTask, NumberField, ProblemSpace, RulesByOperator, Task
+from models.tasks import (
+    AnswerFunction,
+    Expression,
+    FormattedTask,
+    NumberField,
+    ProblemSpace,
+    RulesByOperator,
+    Task,
+    TokenFunction,
+)
 from models.tasks.format_definition import SIGNS
 
 TABLE_SIZE = 200  # problems that are held of a task of which the page cannot encode others
@@ -44,13 +53,14 @@ def own_task(task: Task, problems: Sequence[str], row: Callable[[str], tuple[str
         "drawn": drawn,
         "signs": _signs(task),
         "separator": task.separator,
+        "numbers": not isinstance(task, TokenFunction),  # whether answers are
         "size": None,
     }
     with suppress(UserError):  # a task that does not say which problems there are
         said["size"] = f"{task.domain.size:,}"
     form, texts = _form(task), (*problems, *drawn)
     rows = {} if form else dict(map(row, texts))
-    if form and said["shownName"] and not task.families:  # of which the page does not know the rule
+    if form and said["shownName"] and not form["families"]:  # of which the page does not know the rule
         form["shown"] = {text: shown_variable(task, task.as_problems([text])) for text in texts}
     return said | {"form": form, "rows": rows}
 

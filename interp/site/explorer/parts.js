@@ -117,7 +117,8 @@ export function verdict(frame, letter, { second, method }) {
 /** The columns of all numbers, and what stands between columns, the highest first; and the most delimiters of a number. */
 function placesOf({ entry, layout: { lines } }) {
   const places = [...new Set(lines.flatMap(({ cells }) => Object.keys(cells).map(Number)))].sort((a, b) => b - a);
-  return [entry.task.kind === "parity" ? places.reverse() : places, Math.max(...lines.map(({ extra }) => extra.length))];
+  const upwards = entry.task.kind === "parity" || entry.task.numbers === false;
+  return [upwards ? places.reverse() : places, Math.max(...lines.map(({ extra }) => extra.length))];
 }
 
 /** The tokens up to the query, each number in a line with its digits by place value, coloured by attention. */
@@ -190,7 +191,7 @@ export function heads(frame, state, target) {
     return editable(frame, state, name, "cx-head", spoken, body);
   });
   const few = cfg.n_heads === 1 && !grid,
-    wide = columns > 5 ? 2 : cfg.n_heads;
+    wide = columns > 12 ? 1 : columns > 5 ? 2 : cfg.n_heads;
   const from = escaped(layout.roles[query].label);
   const what = given
     ? `; \u2192 ${given.kind === "direct" ? "direct write" : "loss of the lead when removed here"}`

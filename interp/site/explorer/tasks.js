@@ -53,6 +53,7 @@ function ownTruth(role, token, shown, task) {
   if (role.kind === "eos") return { carry: null, sentence: "The answer ends here." };
   if (role.kind === "sign") return { carry: null, sentence: `The right sign is ${text}.` };
   if (role.kind === "delimiter") return { carry: null, sentence: `\u201c${text}\u201d stands here in every answer.` };
+  if (!task.numbers) return { carry: shown, sentence: `The right token is ${text}.` };
   if (task.shownName !== "order") return given(text, shown, task.shownName);
   const [a, b] = Object.keys(task.form?.widths ?? { a: 0, b: 0 });
   return { carry: shown, sentence: `The right digit is ${text}, as ${a} ${shown} ${b}.` };
@@ -408,7 +409,7 @@ export function layoutOf(text, task, cfg) {
     targets,
     keys: numbered(targets.map((role) => keyOf(role, task))),
     labels: numbered(targets.map(({ label }) => label)),
-    lines: linesOf(layout),
+    lines: linesOf(task.numbers === false ? inOneLine(layout) : layout),
   };
 }
 
@@ -417,6 +418,12 @@ function numbered(names) {
   const seen = {};
   return names.map((name) => ((seen[name] = (seen[name] ?? 0) + 1) === 1 ? name : `${name} (${seen[name]})`));
 }
+
+/** A string's tokens as the cells of one line. */
+const inOneLine = ({ roles, length }) => ({
+  length,
+  roles: roles.map((role, column) => (role.kind === "operand" ? { ...role, column, index: 0 } : role)),
+});
 
 /** What a target is called in every format that has it, so that two models move together. */
 function keyOf(role, task) {
@@ -455,6 +462,7 @@ function linesOf({ roles, length }) {
 
 /** Answer tokens as a number's text, in decimal and with its sign; null where they spell none. */
 function spelled({ targets }, task, tokens) {
+  if (task.kind === "table" && !task.numbers) return null;
   if (task.form?.inPieces) return piecesOf(task, tokens);
   const answer = targets.map(({ kind, column }, i) => ({ kind, column, token: tokens[i] })),
     digits = answer
@@ -485,7 +493,7 @@ function piecesOf({ form, digits, signs, separator, vocabulary }, tokens) {
 /** The same; the tokens' own texts where they spell none. */
 export function numberOf(layout, task, tokens) {
   if (tokens.some((token) => token < 0)) return "no number";
-  return spelled(layout, task, tokens) ?? tokens.map((token) => task.vocabulary?.[token] ?? "?").join("");
+  return spelled(layout, task, tokens) ?? tokens.map((token) => task.vocabulary?.[token] ?? "?").join(task.numbers ? "" : (task.separator ?? ""));
 }
 
 /** How many problems of a task the page holds, where it cannot encode others. */

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 import jinja2
 from markupsafe import Markup
@@ -100,8 +101,9 @@ def _titles(stories: Sequence[Story]) -> dict[str, str]:
     """What each model is called, by its name or path: that itself where two are called the same."""
     titles = [story.title for story in stories]
     for story in stories:
-        if titles.count(story.title) == 1 and getattr(story.model, "run", ""):
-            story.model.run = ""  # sentences need not say where it is
+        model: Any = story.model
+        if titles.count(story.title) == 1 and hasattr(model, "run"):
+            model.run = ""  # sentences need not say where it is
     return {story.name: story.title if titles.count(story.title) == 1 else story.name for story in stories}
 
 

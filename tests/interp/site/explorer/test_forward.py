@@ -23,6 +23,7 @@ from models.tasks.base import Task
 from models.tasks.formatted_task import formatted
 from models.tasks.sequences import SequenceTask
 from models.transformer.part_names import in_block, read_part
+from models.weight_maps.dense import DenseWeights
 from tests.interp.conftest import stock_copy
 from tests.javascript import Asked
 from tests.other_tasks import column_addition, exact_adder, modular_addition
@@ -490,6 +491,15 @@ OWN = {
 }
 
 
+def untrained(task: Task) -> models.ArithmeticTransformer:
+    config = models.TransformerConfig(1, 16, 2, 8, 32, task.d_vocab, task.input_length, act_fn="gelu")
+    torch.manual_seed(0)
+    weights = DenseWeights(config)
+    for parameter in weights.parameters():
+        parameter.data.normal_(0, 0.5)  # so that answers differ
+    return models.ArithmeticTransformer(weights, task).eval()
+
+
 @pytest.mark.parametrize("name", OWN)
 def test_a_task_that_is_text_is_encoded_in_the_page_as_it_is_here(javascript: Asked, name: str):
     task = OWN[name]
@@ -512,6 +522,27 @@ def test_a_task_that_is_text_is_encoded_in_the_page_as_it_is_here(javascript: As
         assert row["number"] == task.answer_text(targets[i : i + 1]).rpartition("written ")[2].rstrip(")")
         placed = [at for line in row["lines"] for at in (*line["cells"].values(), *line["extra"])]
         assert sorted(placed) == list(range(task.input_length)) and len({*row["keys"]}) == len(targets[i])
+
+
+def test_a_string_of_tokens_is_one_line_and_its_answer_is_text(javascript: Asked):
+    task = models.tasks.function("0123456789abcdef", 4, "sorted")
+    of = Subject(untrained(task))
+    body = RUN + "return layouts.map((each) => [each, numberOf(each, task, each.right)]);"
+    ((layout, answer),) = javascript(body, {"pack": of.to_dict(["20fa"]), "problems": ["20fa"]})
+    assert answer == "02af" and layout["lines"][0]["cells"] == {str(i): i for i in range(4)}
+    assert layout["truths"][2]["sentence"] == "The right token is a."
+
+
+@pytest.mark.parametrize("name", ["cents", "thousands", "two answers", "pieces in base 16"])
+def test_what_a_model_answers_in_the_page_is_what_it_answers_here(javascript: Asked, name: str):
+    task = OWN[name]
+    of, problems = Subject(untrained(task)), task.sample(40, torch.Generator().manual_seed(7))
+    texts = [task.problem_text(row) for row in problems.tolist()]
+    found = javascript(
+        RUN + "return layouts.map((each) => run(model, each).answer);", {"pack": of.to_dict(), "problems": texts}
+    )
+    assert found == predict(of.model, problems, method="greedy", task=task).tolist()
+    assert len({*map(tuple, found)}) > 1
 
 
 def test_a_number_in_pieces_is_one_line_with_its_point_in_its_place(javascript: Asked):
