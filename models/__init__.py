@@ -60,13 +60,13 @@ __all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
 
 def __getattr__(name: str) -> Any:
     """A public name or a module of this package."""
-    if _HOME.get(name, "models") != "models":
-        with _asking("importing"):
+    with _asking("importing"):
+        if _HOME.get(name, "models") != "models":
             found = globals()[name] = getattr(import_module(_HOME[name]), name)
-        return found
-    if name.startswith("_") or find_spec(f"models.{name}") is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return import_module(f"models.{name}")
+            return found
+        if name.startswith("_") or find_spec(f"models.{name}") is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return import_module(f"models.{name}")
 
 
 def __dir__() -> list[str]:

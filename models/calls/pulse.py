@@ -14,6 +14,7 @@ from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
 DELAY, EVERY = 2.0, 0.5  # seconds before the first sign of life, and between two
+AT_ONCE = 0.3  # seconds after the end of a question within which the next one goes on with its clock
 
 
 class _Pulse:
@@ -21,6 +22,7 @@ class _Pulse:
 
     def __init__(self) -> None:
         self.asked: tuple[str, float] | None = None  # name and when it began
+        self.last = (0.0, 0.0)  # when the last one began and ended
         self.command = False  # whether that is a command, in which a question is answered
         self.width = 0  # of what is written
         self.within_line = False  # whether the output has begun a line
@@ -77,8 +79,12 @@ class asking:
         if threading.current_thread() is not threading.main_thread():
             return
         self.stream, self.before = sys.stderr, (_pulse.asked, _pulse.command)
-        # the clock of a command goes on with its questions
-        _pulse.asked = (self.name, _pulse.asked[1] if _pulse.asked else time.monotonic())
+        now, (began, ended) = time.monotonic(), _pulse.last
+        if _pulse.asked is not None:
+            now = _pulse.asked[1]  # the clock of a command goes on with its questions
+        elif now - ended < AT_ONCE:
+            now = began
+        _pulse.asked = (self.name, now)
         _pulse.command = False
         if _pulse.thread is None or not _pulse.thread.is_alive():  # a forked process has none
             _pulse.thread = threading.Thread(target=_pulse.run, args=(self.stream,), daemon=True)
@@ -86,6 +92,8 @@ class asking:
 
     def __exit__(self, *_: object) -> None:
         if self.stream is not None:
+            if _pulse.asked is not None:
+                _pulse.last = (_pulse.asked[1], time.monotonic())
             _pulse.asked, _pulse.command = self.before
             _pulse.take_away(self.stream)
 

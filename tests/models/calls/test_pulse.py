@@ -33,6 +33,7 @@ def terminal(monkeypatch) -> Terminal:
     monkeypatch.setattr(pulse, "DELAY", 0.1)
     monkeypatch.setattr(pulse, "EVERY", 0.02)
     monkeypatch.setattr(pulse._pulse, "thread", None)
+    monkeypatch.setattr(pulse._pulse, "last", (0.0, 0.0))
     return Terminal()
 
 
@@ -101,3 +102,10 @@ def test_a_question_says_what_it_does_now(terminal: Terminal):
     with redirect_stderr(terminal):
         tries()
     assert "tries, the first way: 0 s" in terminal.getvalue() and "tries, the second way: 0 s" in terminal.getvalue()
+
+
+def test_short_questions_one_after_the_other_are_one_wait(terminal: Terminal):
+    with redirect_stderr(terminal):
+        for _ in range(8):
+            takes(0.05)
+    assert "takes: 0 s" in terminal.getvalue()
