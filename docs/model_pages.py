@@ -106,7 +106,7 @@ def story_page(story: Story) -> str:
     chosen = [chapter for chapter in chapters() if chapter.anchor not in ELSEWHERE]
     for chapter in chosen:
         if items := chapter.items(story):
-            parts += _part(chapter.heading, [Markup("<p>{}</p>").format(chapter.about), *items])
+            parts += _part(chapter.heading_of(story), items)
     return "\n\n".join(parts) + "\n"
 
 

@@ -18,7 +18,7 @@ import interp
 import models
 
 OUT = Path(__file__).parent / "trained-next-to-hand-built.png"
-HEIGHT = 1040  # pixels of the figure: heads, units and embeddings; distances and the table of parameters come below
+HEIGHT = 1150  # pixels of the figure: heads, distances and embeddings; neurons and parameters come below
 
 
 def main() -> None:

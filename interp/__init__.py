@@ -29,6 +29,7 @@ from typing import Any
 
 from interp.core import own_models as _own_models  # noqa: F401  before anything imports models
 from interp.core.loading import loads as _loads
+from models.calls.pulse import asking as _asking
 
 _ROOMS = ("core", "probes", "causal", "proofs", "compare", "figures", "site", "cli")
 
@@ -59,7 +60,8 @@ def __getattr__(name: str) -> Any:
 
     if name == "__all__":
         return list(public_names())
-    globals()[name] = found = resolve(name)
+    with _asking("importing"):
+        globals()[name] = found = resolve(name)
     return found
 
 

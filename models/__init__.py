@@ -9,6 +9,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from models.calls.pulse import asking as _asking
 from models.lens.lens_package import defer
 
 if TYPE_CHECKING:
@@ -59,12 +60,13 @@ __all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
 
 def __getattr__(name: str) -> Any:
     """A public name or a module of this package."""
-    if _HOME.get(name, "models") != "models":
-        found = globals()[name] = getattr(import_module(_HOME[name]), name)
-        return found
-    if name.startswith("_") or find_spec(f"models.{name}") is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return import_module(f"models.{name}")
+    with _asking("importing"):
+        if _HOME.get(name, "models") != "models":
+            found = globals()[name] = getattr(import_module(_HOME[name]), name)
+            return found
+        if name.startswith("_") or find_spec(f"models.{name}") is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return import_module(f"models.{name}")
 
 
 def __dir__() -> list[str]:

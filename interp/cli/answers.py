@@ -344,7 +344,7 @@ def report(models: Models = (), out: Page = Path("report.html")) -> None:
     """
     from interp.site.report import write_report
 
-    write_report(models, out, load=load_model)
+    write_report(models, out, load=load_model, flags=said())
 
 
 def explore(

@@ -22,6 +22,7 @@ from importlib.metadata import version
 from interp.cli.outputs import answering, check_outputs, name_outputs
 from interp.cli.own_files import refuse_unused, taken_out
 from interp.cli.parsing import Command, Function, check_names, columns, filled, own_flags_text, parsed
+from models.calls.pulse import commanded
 from models.errors import UserError, unknown_name
 
 PROGRESS = "CARRYLENS_PROGRESS"  # asks long loops for a line now and then where there is no terminal for a bar
@@ -182,12 +183,13 @@ def _run(arguments: list[str], program: Program) -> int:
     elif not arguments or arguments[0] in ("-h", "--help"):
         print(help_text(program))
         return 0 if arguments else 2
-    words = taken_out(arguments)
-    command = parse(words, program=program)
-    refuse_unused(command.function, program.words_of(words[0]))
-    with answering(command, f"{program.words} {shlex.join(arguments[bool(program.only) :])}".rstrip()):
-        status = command.run() or 0
-    name_outputs(command)
+    with commanded("starting"):
+        words = taken_out(arguments)
+        command = parse(words, program=program)
+        refuse_unused(command.function, program.words_of(words[0]))
+        with answering(command, f"{program.words} {shlex.join(arguments[bool(program.only) :])}".rstrip()):
+            status = command.run() or 0
+        name_outputs(command)
     return status
 
 

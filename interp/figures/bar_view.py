@@ -44,7 +44,8 @@ def panel(view: Bars, looks: Looks) -> Panel:
     if view.scale == "":
         of_values["rangemode"] = "tozero"
     elif of_values.get("range"):
-        of_values["range"] = [max(of_values["range"][0], 0.0), of_values["range"][1] + 0.06]
+        low, high = of_values["range"]
+        of_values["range"] = [0.0 if low >= -0.04 else low, high + 0.06]  # bars of positive shares stand on the axis
     if not names(view) and view.across:
         y["autorange"] = "reversed"
     return Panel(layers, view.title, x, y, marks(view))

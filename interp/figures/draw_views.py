@@ -62,7 +62,7 @@ def draw_picture(made: Picture, title: str = "", provenance: Provenance | None =
     below = 34 + max((_below(view, room) for view, room in zip(rows[-1], each, strict=False)), default=0)
     layout: dict[str, Any] = {}
     if any(isinstance(view, (Graph, Table)) for view in views):
-        layout["meta"] = {"least_width": width}
+        layout["meta"] = {"least_width": width} | ({"graph": True} if isinstance(views[0], Graph) else {})
     stacked = any(isinstance(view, Bars) and view.stacked for view in views)
     return compose(
         panels, title, provenance, note=made.note, columns=columns, width=width,

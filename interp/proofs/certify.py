@@ -55,8 +55,9 @@ from interp.proofs.verdict import (
     register,
     verdict_of,
 )
-from interp.proofs.watch import MINUTES, TimeUp, time_limit
+from interp.proofs.watch import MINUTES, TimeUp, minutes_left, time_limit
 from models.calls.checked_calls import checked
+from models.calls.pulse import doing
 from models.errors import UserError, known_name
 from models.evaluation import predict
 from models.files.checkpoint import read_bytes
@@ -152,7 +153,7 @@ def certify(
     with time_limit(minutes):
         try:
             try:
-                found = None if method is None else method.certify(model, task, asked)
+                found = None if method is None else _by(method, model, task, asked)
             except CannotJudge as error:
                 found, reason = None, error.reason
             if found is None:
@@ -169,11 +170,18 @@ def _unproved(model: HookedModel, task: Task, asked: CertifyOptions) -> Verdict:
     """What can be said where no method has a proof, for the reason in ``asked``. Raises UserError with that reason, if
     nothing can be said either."""
     if machine_proof.can_judge(model, task):  # though another method was to be quicker
-        return machine_proof.METHOD.certify(model, task, asked)
+        return _by(machine_proof.METHOD, model, task, asked)
     for method in METHODS.values():
         if not method.proves and method.obstacle(model, task) is None:
-            return method.certify(model, task, asked)
+            return _by(method, model, task, asked)
     raise CannotJudge(model, asked.reason)
+
+
+def _by(method: Method, model: HookedModel, task: Task, asked: CertifyOptions) -> Verdict:
+    """A method's verdict; a terminal says which it is and how much time there is."""
+    left = minutes_left()
+    doing(f"{method.name}{'' if left is None else f', at most {60 * left:.0f} s more'}")
+    return method.certify(model, task, asked)
 
 
 def _require_short(model: HookedModel, task: Any) -> None:

@@ -371,7 +371,10 @@ def margin_grid(margins: pd.DataFrame, x: str, y: str, columns: Sequence[Any], r
     first = frame.drop_duplicates(["target", "token"])
     shown = first.pivot(index="token", columns="target", values="margin").reindex(index=rows, columns=columns)
     problem = first.pivot(index="token", columns="target", values="problem").reindex(index=rows, columns=columns)
-    lowest = [f"{row.problem} ({row.margin:.3g}, at {row.target})" for row in frame.head(5).itertuples()]
+    lowest = [
+        f"{row.problem} ({'open' if np.isnan(row.margin) else f'{row.margin:.3g}'}, at {row.target})"  # pyright: ignore
+        for row in frame.head(5).itertuples()
+    ]
     said = {"at": problem.fillna("").to_numpy()}
     grid = Grid(
         x, y, "", shown.to_numpy(float), list(rows), list(columns), "margin (logits)", "log", said=said, upwards=True

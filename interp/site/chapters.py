@@ -38,7 +38,7 @@ from interp.site.probe_answers import accuracy, answered, parameter_values
 from interp.site.story import ADDED, HAND_BUILT, Chapter, Story
 from models.errors import UserError
 from models.evaluation import margins, predict, teacher_forcing
-from models.tasks import ProblemSpace, column_layout, problem_pairs
+from models.tasks import ProblemSpace, problem_pairs, variable_pairs
 from models.tasks.ten_digits import LIMIT
 from models.zoo import entry_file, read_entry
 
@@ -73,17 +73,24 @@ def certificate(story: Story) -> list[Markup]:
     found = story.certificate
     if found is None:
         return []
-    text, command = story.proved, f"interp certify {story.name}"
+    text, command = story.proved, story.command("interp certify")
     arithmetic = getattr(found.evidence, "arithmetic", "float32")  # a count has none
     again = command if arithmetic == "float32" else f"{command} --arithmetic {arithmetic}"
     if story.entry is None:
-        return [paragraph(text), commands([again]), figure_data(found.figure())]
+        return [paragraph(text), commands([again]), *_figure_of(found)]
     kind = "proof" if found.status == "certified" else "evidence"
     text += (
         f" The {kind} is stored next to the weights; the first command checks it again without trusting it, and the "
         "second makes it from scratch."
     )
     return [paragraph(text), commands([f"{command} --check", again]), figure_data(found.figure())]
+
+
+def _figure_of(found: Any) -> list[Markup]:
+    """The figure of a verdict; of a search, which has none, nothing."""
+    with contextlib.suppress(UserError):
+        return [figure_data(found.figure())]
+    return []
 
 
 def shapes(story: Story) -> list[Markup]:
@@ -157,20 +164,29 @@ def _hardest(story: Story) -> list[Markup]:
 
 
 def _carry(story: Story) -> list[Markup]:
-    """By how a carry arises: in one layer the edges that are enough for it, in more the streams that have it."""
-    task = story.model.task
-    if columns(3)(story.model, task):
-        return []
-    column = min(4, len(column_layout(task)) // 2)
+    """By how a carry arises: in one layer the edges that are enough for it, in more the streams that have it. Where
+    nothing goes from column to column, the streams that have the difference of two problems."""
+    task, n = story.model.task, min(story.n, 256)
+    if not story.signal:
+        name = next((name for name in ("order", *story.variables) if name in story.variables and name not in "sy"), "")
+        if not name or story.variables[name].ndim != 2:
+            return []
+        pairs = variable_pairs(task, name, column=story.variables[name].shape[1] - 1, n=n, seed=story.seed)
+        return _drawn(activation_patching(story.model, pairs, seed=story.seed))
+    column = min(4, story.variables[f"{story.signal}_in"].shape[1] // 2)
     items = []
-    for kind in ("made carry", "passed carry") if column > 1 else ("made carry",):
-        pairs = problem_pairs(task, kind, column=column, n=min(story.n, 256), seed=story.seed)
+    for kind in (f"made {story.signal}", f"passed {story.signal}") if column > 1 else (f"made {story.signal}",):
+        pairs = problem_pairs(task, kind, column=column, n=n, seed=story.seed)
         if story.model.cfg.n_layers == 1:
             found = smallest_circuit(story.model, pairs, groups="roles", seed=story.seed)
         else:
             found = activation_patching(story.model, pairs, seed=story.seed)
         items += _drawn(found)
     return items
+
+
+def _parts(story: Story) -> list[Markup]:
+    return [] if story.small else _asked("component_ablation", story)
 
 
 def _account(story: Story) -> list[Markup]:
@@ -182,6 +198,9 @@ def _account(story: Story) -> list[Markup]:
 
 def _training(story: Story) -> list[Markup]:
     """The learning curves, if they are stored, and the commands that made the model."""
+    if story.own:
+        with contextlib.suppress(UserError):  # no run folder, or one without curves
+            return [figure_data(learning_curves(story.name).figure())]
     if story.entry is None or "published" in story.entry["training"]:
         return []
     made, items = story.entry["training"], []
@@ -198,9 +217,9 @@ def _training(story: Story) -> list[Markup]:
 
 
 def _dynamics(story: Story) -> list[Markup]:
-    if story.entry is None:
+    if story.entry is None and not story.own:
         return []
-    with contextlib.suppress(UserError):  # an entry without snapshots
+    with contextlib.suppress(UserError):  # an entry or a file without snapshots
         return _drawn(training_dynamics(story.name, n=min(story.n, 256), n_per_length=50))
     return []
 
@@ -212,7 +231,8 @@ def _beside(story: Story) -> list[Markup]:
         others.append(story.twin)
         pair = compare(story.model, story.twin, seed=story.seed)
         items += _drawn(pair)
-    if OTHER in models.zoo_names() and story.name != OTHER:
+    comparable = not story.own or story.model.task.pairs_below == LIMIT
+    if OTHER in models.zoo_names() and story.name != OTHER and comparable:
         others.append(models.load(OTHER))
     if not others:
         return items
@@ -223,13 +243,63 @@ def _beside(story: Story) -> list[Markup]:
 
 def _again(story: Story) -> list[Markup]:
     lines = {
-        f"interp ask {story.name}": "what else can be asked of it",
-        f"interp explore {story.name}": "the explorer on a page of its own",
-        f"interp certify {story.name}": "what can be said of every input",
-        "make docs": "every model, result and notebook, as a site; in a checkout",
+        story.command("interp ask"): "what else can be asked of it",
+        story.command("interp explore"): "the explorer on a page of its own",
+        story.command("interp certify"): "what can be said of every input",
     }
+    if not story.own:
+        lines["make docs"] = "every model, result and notebook, as a site; in a checkout"
     width = max(map(len, lines))
-    return [commands([f"{line:<{width}}   # {does}" for line, does in lines.items()])]
+    refused = [paragraph(f"{question} This was refused: {why}") for question, why in story.refused.items()]
+    return [commands([f"{line:<{width}}   # {does}" for line, does in lines.items()]), *refused]
+
+
+# ---- words that depend on the task
+
+
+def _in_tens(story: Story) -> bool:
+    """Whether the task adds decimal digits column by column."""
+    return story.signal == "carry" and not columns(2, adds=True)(story.model, story.model.task) and _base(story) == 10
+
+
+def _base(story: Story) -> int:
+    return int(getattr(story.model.task, "base", 10))
+
+
+def _about_columns(story: Story) -> str:
+    if not _in_tens(story):
+        return ""
+    return (
+        "A digit depends on the two digits of its own column and on the carry from the previous one. If the attention "
+        "scores of the two columns lie ln 10 apart, one unit of the own column weighs as much as ten of the previous."
+    )
+
+
+def _about_switches(story: Story) -> str:
+    if story.signal == "carry" and _base(story) == 10:
+        return "A column that adds up to ten or more writes its total less ten. Something has to switch there."
+    return "A column whose difference is negative borrows. Something has to switch there." * (story.signal == "borrow")
+
+
+def _about_carry(story: Story) -> str:
+    if not story.signal:
+        and_so = ", and so in which number is larger" if "order" in story.variables else " or token, and in the answer"
+        return f"Two problems differ in one digit{and_so}. Parts of one run are put into the other."
+    ten = _base(story) == 10
+    makes = f"its digits add up to {'ten' if ten else _base(story)} or more"
+    passes = f"they add up to {'nine' if ten else _base(story) - 1}"
+    if story.signal == "borrow":
+        makes, passes = "its difference is negative", "its digits are equal"
+    circuit = " A circuit is a set of edges that is enough for the digit with it." * (story.model.cfg.n_layers == 1)
+    return (
+        f"Two problems differ in one {story.signal}. The previous column makes it ({makes}) or passes it on "
+        f"({passes}). Parts of one run are put into the other.{circuit}"
+    )
+
+
+def _about_others(story: Story) -> str:
+    twin = "a twin whose numbers were set by hand, and to " * (story.twin is not None)
+    return f"The same questions to {twin}the adder of another paper."
 
 
 CHAPTERS: Sequence[Chapter] = (
@@ -248,13 +318,8 @@ CHAPTERS: Sequence[Chapter] = (
         "A single problem proves little; use this view to build intuition. Ablate a head or a neuron and see which "
         "digits change.",
     ),
-    Chapter(
-        "columns",
-        "Which columns does each answer digit look at?",
-        partial(_asked, "attention_by_role"),
-        "A digit depends on the two digits of its own column and on the carry from the previous one. If the attention "
-        "scores of the two columns lie ln 10 apart, one unit of the own column weighs as much as ten of the previous.",
-    ),
+    Chapter("columns", "Where does each answer token look?", partial(_asked, "attention_by_role"), _about_columns),
+    Chapter("parts", "Which parts does it need?", _parts),
     Chapter(
         "number",
         "What does attention write?",
@@ -265,9 +330,9 @@ CHAPTERS: Sequence[Chapter] = (
     ),
     Chapter(
         "switches",
-        "Which neurons detect the carry?",
+        lambda story: f"Which neurons detect the {story.signal or 'answer'}?",
         partial(_asked, "carry_units"),
-        "A column that adds up to ten or more writes its total less ten. Something has to switch there.",
+        _about_switches,
     ),
     Chapter(
         "digit",
@@ -282,31 +347,20 @@ CHAPTERS: Sequence[Chapter] = (
         "A number can be a point on circles, one for each frequency. A clock adds the angles of two numbers; a pizza "
         "doubles the angle of their mean. Waves in the embeddings count only where the answers need them.",
     ),
-    Chapter(
-        "carry",
-        "Which way does a carry come?",
-        _carry,
-        "Two problems differ in one carry. The previous column makes it (its digits add up to ten or more) or passes "
-        "it on (they add up to nine). Parts of one run are put into the other. A circuit is a set of edges that is "
-        "enough for the digit with the carry.",
-    ),
+    Chapter("carry", lambda story: f"Which way does a {story.signal or 'difference'} come?", _carry, _about_carry),
     Chapter("hardest", "What happens when a carry runs through every column?", _hardest),
     Chapter(
         "account",
         "Which algorithm is it?",
         _account,
-        "A model may chain carries through the digits that it wrote, or look ahead at all operands. One wrong digit "
-        "before the query separates the two.",
+        lambda story: (
+            f"A model may chain {'borrows' if story.signal == 'borrow' else 'carries'} through the digits that it "
+            "wrote, or look ahead at all operands. One wrong digit before the query separates the two."
+        ),
     ),
     Chapter("training", "How was it found?", _training),
     Chapter("dynamics", "How did it emerge during training?", _dynamics),
-    Chapter(
-        "beside",
-        "What do other adders do?",
-        _beside,
-        "The same questions to a twin whose numbers were set by hand, where there is one, and to the adder of another "
-        "paper.",
-    ),
+    Chapter("beside", "What do other adders do?", _beside, _about_others),
     Chapter("parameters", "Every free number", parameter_values),
     Chapter("more", "Where to go next", _again),
 )

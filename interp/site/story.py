@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import torch
 from markupsafe import Markup
 
 import models
@@ -21,24 +23,58 @@ from models.evaluation import score
 from models.families.hand_built.position_coupling_addition import NAME as HAND_BUILT
 from models.registry import ModelSpec, get_spec, is_constructed
 from models.tasks.ten_digits import LIMIT
-from models.transformer.hooked import HookedModel
+from models.transformer.hooked import HookedModel, own_name
 
 SMALL = 1_000  # most parameters of a model whose numbers and neurons are all shown
+MINUTES = 1.0  # in which a proof is tried of a model that comes without one
 
 
 @dataclass(frozen=True, eq=False)
 class Story:
-    """A model to tell of. Probes use ``n`` problems, drawn with ``seed``; what several chapters need is found once."""
+    """A model to tell of. Probes use ``n`` problems, drawn with ``seed``; what several chapters need is found once.
+
+    ``name`` is what it was asked for by, a name or a path, and ``flags`` is what a command needs in addition. Questions
+    that were refused are in ``refused``, with the reason.
+    """
 
     name: str
     model: HookedModel
     n: int
     seed: int
+    flags: str = ""
+    refused: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, name: str, n: int, seed: int = 0, load: Callable[[str], HookedModel] = models.load) -> Story:
+    def of(
+        cls, name: str, n: int, seed: int = 0, load: Callable[[str], HookedModel] = models.load, flags: str = ""
+    ) -> Story:
         """Load a model to tell of. Raises a UserError if it cannot be loaded."""
-        return cls(name, load(name), n, seed)
+        return cls(name, load(name), n, seed, flags)
+
+    def command(self, words: str) -> str:
+        """A command about the model: "interp certify NAME --task ..."."""
+        return f"{words} {shlex.quote(self.name)}{self.flags}"
+
+    @property
+    def title(self) -> str:
+        """What the model is called in text."""
+        return own_name(self.model) if self.own else self.name
+
+    @property
+    def own(self) -> bool:
+        """Whether it is neither an entry of the zoo nor a construction, so that nothing is stored about it."""
+        return self.entry is None and not is_constructed(self.name)
+
+    @cached_property
+    def variables(self) -> dict[str, Any]:
+        """The variables of one problem of the model's task, each [1, column]."""
+        task = self.model.task
+        return task.variables(task.sample(1, torch.Generator().manual_seed(0)))
+
+    @cached_property
+    def signal(self) -> str:
+        """What goes from column to column: "carry" or "borrow"; empty if nothing does."""
+        return next((word for word in ("carry", "borrow") if f"{word}_in" in self.variables), "")
 
     @cached_property
     def entry(self) -> dict[str, Any] | None:
@@ -69,11 +105,17 @@ class Story:
 
     @cached_property
     def certificate(self) -> Verdict | None:
-        """The stored certificate of an entry, or what is proved of a construction now; None if there is neither."""
+        """The stored certificate of an entry, or what is proved of another model now; None if there is neither."""
         if self.entry is not None:
             return stored_verdict(self.name)
-        if not is_constructed(self.name) or self.name == HAND_BUILT:  # which has one proof for each size
+        if self.name == HAND_BUILT:  # which has one proof for each size
             return None
+        if self.own:
+            try:
+                return certify(self.model, minutes=MINUTES)
+            except UserError as refused:
+                self.refused["Is it right on all inputs?"] = str(refused)
+                return None
         return (certified_at_best if self.model.task.pairs_below == LIMIT else certify)(self.model)
 
     @property
@@ -90,21 +132,30 @@ class Story:
         return models.build(name) if name in models.names(sweeps=True) else None
 
 
+Words = str | Callable[[Story], str]
+
+
 @dataclass(frozen=True)
 class Chapter:
-    """A question, and the function that answers it of a story's model."""
+    """A question, and the function that answers it of a story's model. Its words may depend on the story."""
 
     anchor: str
-    heading: str
+    heading: Words
     answer: Callable[[Story], list[Markup]]
-    about: str = ""
+    about: Words = ""
 
     def items(self, story: Story) -> list[Markup]:
-        """The answer: empty if the question does not apply, and the reason if a probe refuses to answer."""
+        """The answer, below what there is to know first; empty if the question does not apply or is refused."""
         try:
-            return self.answer(story)
+            found = self.answer(story)
         except UserError as refused:
-            return [paragraph(f"This question was refused: {refused}")]
+            story.refused[self.heading_of(story)] = str(refused)
+            return []
+        about = self.about if isinstance(self.about, str) else self.about(story)
+        return [paragraph(about), *found] if about and found else found
+
+    def heading_of(self, story: Story) -> str:
+        return self.heading if isinstance(self.heading, str) else self.heading(story)
 
 
 #: Chapters that other packages add when they are imported (:mod:`models.plugins`), by the anchor that they follow.

@@ -1,4 +1,4 @@
-"""A question that takes longer than two seconds says on a terminal that it is at work, and for how long.
+"""What takes longer than two seconds says on a terminal that it is at work, and for how long.
 
 Loops that know their length draw bars of their own (:func:`interp.proofs.watch.watched`); while there is one, nothing
 else is written.
@@ -9,9 +9,12 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
-DELAY, EVERY = 2.0, 1.0  # seconds before the first sign of life, and between two
+DELAY, EVERY = 2.0, 0.5  # seconds before the first sign of life, and between two
+AT_ONCE = 0.3  # seconds after the end of a question within which the next one goes on with its clock
 
 
 class _Pulse:
@@ -19,14 +22,20 @@ class _Pulse:
 
     def __init__(self) -> None:
         self.asked: tuple[str, float] | None = None  # name and when it began
+        self.last = (0.0, 0.0)  # when the last one began and ended
+        self.command = False  # whether that is a command, in which a question is answered
         self.width = 0  # of what is written
+        self.within_line = False  # whether the output has begun a line
         self.lock = threading.Lock()
         self.thread: threading.Thread | None = None
 
     def beat(self, stream: Any) -> None:
         """Write the line, if a question has been at work for long enough and no bar is drawn."""
         with self.lock:
-            if self.asked is None or self.bar_is_drawn():
+            bars = self.drawn_bars()
+            for bar in bars:
+                bar.refresh()  # its time goes on where an item takes long
+            if self.asked is None or self.within_line or bars:
                 return
             name, began = self.asked
             if (seconds := time.monotonic() - began) >= DELAY:
@@ -35,19 +44,18 @@ class _Pulse:
                 stream.flush()
                 self.width = len(line)
 
-    def end(self, stream: Any) -> None:
-        """Take the line away again."""
+    def take_away(self, stream: Any) -> None:
+        """Take the line away again, until the next beat."""
         with self.lock:
-            self.asked = None
             if self.width:
                 stream.write("\r" + " " * self.width + "\r")
                 stream.flush()
             self.width = 0
 
     @staticmethod
-    def bar_is_drawn() -> bool:
-        bars = sys.modules.get("tqdm")
-        return bars is not None and bool(getattr(bars.tqdm, "_instances", ()))
+    def drawn_bars() -> list[Any]:
+        bars = getattr(getattr(sys.modules.get("tqdm"), "tqdm", None), "_instances", ())
+        return [bar for bar in tuple(bars) if bar.delay <= 0 or bar.last_print_t > bar.start_t]
 
     def run(self, stream: Any) -> None:
         while True:
@@ -66,15 +74,60 @@ class asking:
         self.name, self.stream = name, None
 
     def __enter__(self) -> None:
-        if _pulse.asked is not None or not sys.stderr or not sys.stderr.isatty():
+        if (_pulse.asked is not None and not _pulse.command) or not sys.stderr or not sys.stderr.isatty():
             return
         if threading.current_thread() is not threading.main_thread():
             return
-        self.stream, _pulse.asked = sys.stderr, (self.name, time.monotonic())
+        self.stream, self.before = sys.stderr, (_pulse.asked, _pulse.command)
+        now, (began, ended) = time.monotonic(), _pulse.last
+        if _pulse.asked is not None:
+            now = _pulse.asked[1]  # the clock of a command goes on with its questions
+        elif now - ended < AT_ONCE:
+            now = began
+        _pulse.asked = (self.name, now)
+        _pulse.command = False
         if _pulse.thread is None or not _pulse.thread.is_alive():  # a forked process has none
             _pulse.thread = threading.Thread(target=_pulse.run, args=(self.stream,), daemon=True)
             _pulse.thread.start()
 
     def __exit__(self, *_: object) -> None:
         if self.stream is not None:
-            _pulse.end(self.stream)
+            if _pulse.asked is not None:
+                _pulse.last = (_pulse.asked[1], time.monotonic())
+            _pulse.asked, _pulse.command = self.before
+            _pulse.take_away(self.stream)
+
+
+def doing(what: str) -> None:
+    """Say what the question that is at work does now, such as which method it tries."""
+    if _pulse.asked is not None and not _pulse.command:
+        name, began = _pulse.asked
+        _pulse.asked = f"{name.partition(', ')[0]}, {what}", began
+
+
+class _Output:
+    """Standard output, before which the line is taken away."""
+
+    def __init__(self, output: Any, stream: Any):
+        self.output, self.stream = output, stream
+
+    def write(self, text: str) -> int:
+        _pulse.take_away(self.stream)
+        _pulse.within_line = not text.endswith("\n") if text else _pulse.within_line
+        return self.output.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.output, name)
+
+
+@contextmanager
+def commanded(name: str) -> Iterator[None]:
+    """A context in which a command runs: it imports, asks questions, each under its own name, and prints."""
+    with asking(name):
+        if _pulse.asked is None or not sys.stdout:
+            yield
+            return
+        _pulse.command = True
+        output: Any = _Output(sys.stdout, sys.stderr)
+        with redirect_stdout(output):
+            yield

@@ -62,8 +62,7 @@ class FormatProblems(FormatTokens):
 
     @property
     def problem_form(self) -> dict[str, Any]:
-        """How problems are written, for a reader in another language: the "patterns" of a whole text (a group for each
-        field) and the pieces of :meth:`problem_text`, "written", with None for a field."""
+        """How problems are written, for a reader in another language (:attr:`ProblemText.form`)."""
         return self._reader.form
 
     def _require_right(self, problem: Int[Tensor, "1 field"], text: str) -> None:

@@ -100,12 +100,19 @@ class ProblemText:
 
     @property
     def form(self) -> dict[str, Any]:
-        """The patterns that :meth:`read` tries in turn, once the words are taken out, and the pieces that :meth:`text`
-        writes, with None for a field."""
-        pieces = [part if isinstance(part, str) else None for part in self._written]
+        """The patterns that :meth:`read` tries in turn, once the words are taken out, and what :meth:`text` writes:
+        text, and fields by the name of their number, with the columns they have of it."""
         patterns = [pattern.pattern.replace(_ANSWER, "") for pattern in self._patterns]
+        written = [part if isinstance(part, str) else self._said(part) for part in self._written]
         form: dict[str, Any] = {"bits": self.base == 2, "patterns": patterns, "words": self._words}
-        return form | {"written": pieces, "symbols": list(self.operators)}
+        return form | {"written": written, "symbols": list(self.operators)}
+
+    def _said(self, part: NumberField) -> dict[str, Any]:
+        if self._is_operator(part):
+            return {"name": part.name, "operator": True}
+        later = self._top(part) < self._first[part.name]
+        said = {"name": part.name, "lowest": part.lowest, "width": part.width}
+        return said | {"later": later, "padded": self._is_padded(part)}
 
     def read(self, text: str) -> list[int]:
         """One number per field. Raises UserError for a text that is not a problem of the format."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from interp.site.explorer.pack import Subject, view_data
 from interp.site.explorer.static import assets, bundle, static_view, write_explorer
+from models.calls.pulse import asking
 from models.errors import UserError
 from models.tasks import Task
 from models.transformer.hooked import HookedModel
@@ -52,9 +53,10 @@ def explore(
         if error.name not in ("anywidget", "ipywidgets", "traitlets"):
             raise
         raise UserError("The explorer needs anywidget, which is not installed: pip install 'carrylens[lab]'.") from None
-    models = [load(model) if isinstance(model, str) else model for model in (a, b) if model is not None]
-    subjects = [Subject(model, task if getattr(model, "task", None) is None else None) for model in models]
-    return Explorer(subjects, view_data(subjects, None, method, problem))
+    with asking("explore"):
+        models = [load(model) if isinstance(model, str) else model for model in (a, b) if model is not None]
+        subjects = [Subject(model, task if getattr(model, "task", None) is None else None) for model in models]
+        return Explorer(subjects, view_data(subjects, None, method, problem))
 
 
 __all__ = [

@@ -97,13 +97,21 @@ export function flow(frame, state, target) {
   const most = Math.max(...given.edges.map(({ value }) => Math.abs(value)), Math.abs(given.biases), 1e-30);
   const inColumn = (column) => parts.filter((part) => part.column === column),
     rows = Math.max(2, ...columns.map((column) => inColumn(column).length));
-  const step = rows > 9 ? 19 : 34,
-    height = Math.max(120, rows * step + 34),
-    width = Math.max(330, (last + 1) * 78),
-    at = { logit: [width - 36, height / 2] };
+  const down = state.narrow && rows <= 6, // on a phone, depth goes down the page
+    dense = rows > 9,
+    [high, wide] = dense ? [16, 66] : [28, 52],
+    long = down ? last * 58 + 56 : Math.max(330, (last + 1) * 78),
+    broad = down ? 324 : Math.max(120, rows * (dense ? 19 : 34) + 34),
+    [width, height] = down ? [broad, long] : [long, broad],
+    placed = (along, beside) => (down ? [beside, along] : [along, beside]),
+    at = { logit: placed(long - (down ? 26 : 36), broad / 2) };
   columns.forEach((column, i) =>
     inColumn(column).forEach((part, j, all) => {
-      at[part.name] = [34 + (i * (width - 76)) / last, 18 + ((height - 24) * (j + 0.5)) / all.length];
+      const beside = down ? 0 : 18;
+      at[part.name] = placed(
+        (down ? 16 : 34) + (i * (long - 76)) / last,
+        beside + ((broad - 1.33 * beside) * (j + 0.5)) / all.length,
+      );
     }),
   );
   const shown = given.edges
@@ -114,8 +122,8 @@ export function flow(frame, state, target) {
     const [x1, y1] = at[from],
       [x2, y2] = at[to],
       share = Math.abs(value) / most,
-      bend = (x2 - x1) / 2;
-    return `<path d="M${f(x1)} ${f(y1)}C${f(x1 + bend)} ${f(y1)} ${f(x2 - bend)} ${f(y2)} ${f(x2)} ${f(y2)}" fill="none" stroke="${
+      [bx, by] = down ? [0, (y2 - y1) / 2] : [(x2 - x1) / 2, 0];
+    return `<path d="M${f(x1)} ${f(y1)}C${f(x1 + bx)} ${f(y1 + by)} ${f(x2 - bx)} ${f(y2 - by)} ${f(x2)} ${f(y2)}" fill="none" stroke="${
       value < 0 ? VERMILION : BLUE
     }" stroke-width="${f(0.6 + 6.4 * share)}" stroke-opacity="${f(0.25 + 0.5 * share)}" data-from="${from}" data-to="${to}"><title>${escaped(
       partName(from),
@@ -123,17 +131,15 @@ export function flow(frame, state, target) {
   });
   const token = tokenText(frame.entry, frame.run.answer[target]),
     against = state.against === "mean" ? "the mean" : tokenText(frame.entry, frame.contrast.against);
-  const small = rows > 9 ? 10 : 11;
   const nodes = parts.map((part) => {
     const [x, y] = at[part.name],
       edited = frame.edits[part.name]
         ? `stroke="${VERMILION}" stroke-dasharray="3 2" stroke-width="2"`
         : `stroke="${INK}"`;
-    const [high, wide] = rows > 9 ? [16, 66] : [28, 52];
     return `<g data-part="${part.name}"><rect x="${f(x - wide / 2)}" y="${f(y - high / 2)}" width="${wide}" height="${high}" rx="3" fill="${PAPER}" ${edited}/>${
-      rows > 9
+      dense
         ? text(x, y + 4, `${shortPart(part, model)} ${withSign(part.value)}`, `font-size="8.5"`)
-        : text(x, y - 2, shortPart(part, model), `font-size="${small}" font-weight="600"`) +
+        : text(x, y - 2, shortPart(part, model), 'font-size="11" font-weight="600"') +
           text(x, y + 10, withSign(part.value), `font-size="10" fill="${SOFT}"`)
     }<title>${escaped(partName(part.name))}: ${withSign(part.value)}</title></g>`;
   });

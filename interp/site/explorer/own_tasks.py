@@ -14,13 +14,25 @@ from typing import Any
 import torch
 
 from models.errors import UserError
-from models.tasks import AnswerFunction, Expression, FormattedTask, NumberField, ProblemSpace, RulesByOperator, Task
-from models.tasks.answer_functions import SeveralAnswers
+from models.tasks import (
+    AnswerFunction,
+    Expression,
+    FormattedTask,
+    NumberField,
+    ProblemSpace,
+    RulesByOperator,
+    Task,
+    TokenFunction,
+)
 from models.tasks.format_definition import SIGNS
 
-TABLE_SIZE = 200  # problems that are held of a task, and over which means are taken
-#: What comes into a column, by the name of the variable that says it.
-CARRIES = {"carry_in": "carry in", "borrow_in": "borrow in", "carry_or_borrow_in": "carry or borrow in"}
+TABLE_SIZE = 200  # problems that are held of a task of which the page cannot encode others
+SMALL = 1_024  # of a task with so many problems or fewer, all are held
+#: The variable that the page shows above the answer, by its name in the task: the first of these that the task has. The
+#: order of two numbers is that of the whole numbers, at every digit.
+SHOWN = {
+    "carry_in": "carry in", "borrow_in": "borrow in", "carry_or_borrow_in": "carry or borrow in", "order": "order",
+}  # fmt: skip
 _SYMBOLS: Mapping[type, str] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**", ast.BitXor: "^",
     ast.BitAnd: "&", ast.BitOr: "|", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==",
@@ -37,15 +49,19 @@ def own_task(task: Task, problems: Sequence[str], row: Callable[[str], tuple[str
         "vocabulary": [task.token_text([token]) for token in range(task.d_vocab)],
         "queries": list(task.query_positions),
         "length": task.input_length,
-        "carryName": _carry_name(task),
+        "shownName": _shown_name(task),
         "drawn": drawn,
         "signs": _signs(task),
+        "separator": task.separator,
+        "numbers": not isinstance(task, TokenFunction),  # whether answers are
         "size": None,
     }
     with suppress(UserError):  # a task that does not say which problems there are
         said["size"] = f"{task.domain.size:,}"
-    form = _form(task)
-    rows = {} if form else dict(map(row, (*problems, *drawn)))
+    form, texts = _form(task), (*problems, *drawn)
+    rows = {} if form else dict(map(row, texts))
+    if form and said["shownName"] and not form["families"]:  # of which the page does not know the rule
+        form["shown"] = {text: shown_variable(task, task.as_problems([text])) for text in texts}
     return said | {"form": form, "rows": rows}
 
 
@@ -54,44 +70,59 @@ def drawn_texts(task: Task) -> list[str]:
     generator = torch.Generator().manual_seed(0)
     problems = task.sample(TABLE_SIZE, generator)
     with suppress(UserError):  # a task that does not say which problems there are
-        if (space := ProblemSpace.of(task)).size <= TABLE_SIZE:
+        if (space := ProblemSpace.of(task)).size <= SMALL:
             problems = space.problems(torch.randperm(space.size, generator=generator))
     return list(dict.fromkeys(task.problem_text(numbers) for numbers in task.numbers(problems)))
 
 
-def carries(task: Task, problem: Any) -> list[int | None]:
-    """What comes into the column of each target of a problem; None where there is no column or nothing is carried."""
-    found = task.variables(problem)
-    columns = next((found[name][0].tolist() for name in CARRIES if name in found), [])
-    into = dict(enumerate(columns))
-    return [None if role.column is None else into.get(role.column) for role in task.target_roles]
+def shown_variable(task: Task, problem: Any) -> list[int | str | None]:
+    """For each target of a problem, the variable that is shown (:data:`SHOWN`) in its column, or of the user's own the
+    first; None where there is none."""
+    found, name = task.variables(problem), _variable(task)
+    if name is None:
+        return [None] * len(task.target_roles)
+    values = found[name][0].tolist()
+    if name == "order":
+        return ["<=>"[values[-1] + 1] if role.kind == "answer" else None for role in task.target_roles]
+    columns = [role.column if role.kind == "answer" else None for role in task.target_roles]
+    return [values[column] if column is not None and column < len(values) else None for column in columns]
 
 
-def _carry_name(task: Task) -> str | None:
+def _variable(task: Task) -> str | None:
     known = task.variables(task.sample(1, torch.Generator().manual_seed(0)))
-    return next((said for name, said in CARRIES.items() if name in known), None)
+    own = task.columns_of if isinstance(task, FormattedTask) and not task.families else None
+    return next((name for name in (*SHOWN, *(own or ())) if name in known), None)
+
+
+def _shown_name(task: Task) -> str | None:
+    name = _variable(task)
+    return name and SHOWN.get(name, name)
 
 
 def _form(task: Task) -> dict[str, Any] | None:
     """What encodes any problem of a task whose answers and rules are text; None for any other task."""
-    if type(task) is not FormattedTask or task.in_pieces or {"encode", "encode_prompt", "targets"} & vars(task).keys():
+    if type(task) is not FormattedTask or {"encode", "encode_prompt", "targets"} & vars(task).keys():
         return None
     where = task.where
     rules = where.rules if isinstance(where, RulesByOperator) else {}
-    if not all(_is_text(function) for function in (*task.functions, *rules.values())):
+    functions = [part for function in task.functions for part in function.parts]
+    single = [where] if isinstance(where, AnswerFunction) else []
+    if not all(isinstance(each.function, Expression) for each in (*functions, *rules.values(), *single)):
         return None
-    if isinstance(where, AnswerFunction) and not _is_text(where):
-        return None
-    field = task.answer_field
-    ending = task.parts[task.parts.index(field) + 1 :]
+    numbers = [[field.name, field.width] for field in task.answer_numbers]
+    first, last = (task.parts.index(task.answer_pieces[end]) for end in (0, -1))
     return {
         **task.problem_form,
-        "prompt": [_part(task, part) for part in task.parts[: task.parts.index(field)]],
-        "answer": {"name": field.name, "width": field.width, "reversed": field.reversed, "signed": field.signed},
-        "ending": [token for part in ending for token in _part(task, part)],
+        "widths": {field.name: field.width for field in task.numbers_fields},
+        "prompt": _written(task, task.parts[:first]),
+        "numbers": numbers,
+        "signed": task.answer_field.signed,
+        "answer": _written(task, task.parts[first : last + 1]),
+        "ending": task.ending_ids,
+        "inPieces": task.in_pieces,
         "operators": [task.ids[operator] for operator in task.operators],
-        "functions": [_tree(part.function.tree) for function in task.functions for part in function.parts],
-        "where": _tree(where.function.tree) if isinstance(where, AnswerFunction) else None,
+        "functions": [[_tree(part.function.tree) for part in function.parts] for function in task.functions],
+        "where": [_tree(each.function.tree) for each in single],
         "whereBy": {str(index): _tree(rule.function.tree) for index, rule in rules.items()},
         "families": list(task.families),
     }
@@ -106,17 +137,17 @@ def _signs(task: Task) -> list[int]:
     return []
 
 
-def _is_text(function: AnswerFunction | SeveralAnswers) -> bool:
-    return isinstance(function.function, Expression)
-
-
-def _part(task: FormattedTask, part: NumberField | str) -> Any:
-    """The tokens of literal text; or a field: its name, and how its number is written."""
-    if isinstance(part, str):
-        return task.literal_ids(part)
-    if part not in task.numbers_fields:
-        return {"name": part.name, "operator": True}
-    return {"name": part.name, "width": part.width, "reversed": part.reversed}
+def _written(task: FormattedTask, parts: Sequence[NumberField | str]) -> list[Any]:
+    """Tokens in their order: a literal's number, [a number's name, a column] for a digit, None for the operator."""
+    found: list[Any] = []
+    for part in parts:
+        if isinstance(part, str):
+            found += task.literal_ids(part)
+        elif part.name == "op" and task.operators:
+            found.append(None)
+        else:
+            found += [[part.name, column] for column in part.columns]
+    return found
 
 
 def _tree(node: Any) -> Any:

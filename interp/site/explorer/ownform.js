@@ -41,24 +41,29 @@ function valueOf(tree, numbers) {
 const digitsIn = (value, base, width) =>
   Array.from({ length: width }, (_, column) => Number((value / BigInt(base) ** BigInt(column)) % BigInt(base)));
 
-/** What comes into each column, by the family of intermediate values; null where nothing is carried. */
-function carriesOf(family, operands, base, columns) {
+/** A family's variable in each column (own_tasks.py says which is shown); null for a family without one. */
+function variableOf(family, operands, base, columns) {
   let rows = operands.map((value) => digitsIn(value, base, columns));
-  if (family === "subtraction" && operands[0] < operands[1]) rows = rows.reverse(); // the smaller is taken away
-  const borrows = family === "subtraction" || family === "complement";
-  if (!borrows && family !== "addition") return null;
+  const [a, b] = operands,
+    borrows = family === "subtraction" || family === "complement";
+  if (family === "comparison" || family === "max") return rows[0].map(() => (a < b ? "<" : a > b ? ">" : "="));
+  if (family === "subtraction" && a < b) rows = rows.reverse(); // the smaller is taken away
+  const products = (column) => rows[0].reduce((sum, digit, i) => sum + (i > column ? 0 : digit * rows[1][column - i]), 0),
+    sums = (column) => rows.reduce((sum, row) => sum + row[column], 0);
   const into = [0];
-  for (let column = 0; column < columns; column++) {
-    const own = rows.map((row) => row[column]),
-      sum = borrows ? own[0] - own[1] - into[column] : own.reduce((a, b) => a + b) + into[column];
-    into.push(borrows ? Number(sum < 0) : Math.floor(sum / base));
-  }
+  for (let column = 0; column < columns; column++)
+    into.push(
+      borrows
+        ? Number(rows[0][column] - rows[1][column] - into[column] < 0)
+        : Math.floor(((family === "multiplication" ? products : sums)(column) + into[column]) / base),
+    );
   return into;
 }
 
-/** {problem, prompt, right, carries} of a typed problem. Throws a ProblemError with one sentence. */
+/** {problem, prompt, right, shown} of a typed problem. Throws a ProblemError with one sentence. */
 export function encodedBy(text, task) {
-  const { form, base } = task,
+  const { form } = task,
+    base = BigInt(task.base),
     refuse = (why) => {
       throw new ProblemError(why);
     };
@@ -66,57 +71,76 @@ export function encodedBy(text, task) {
   const matches = form.patterns.map((pattern) => new RegExp(`^(?:${pattern})$`).exec(own));
   const found = /^[\x20-\x7e]*$/.test(text) && matches.find((match) => match !== null);
   if (!found) refuse(`\u201c${text}\u201d is not a problem of this model; write it like ${task.example}.`);
-  const numbers = {},
-    operands = [],
-    read = found.slice(1),
-    fields = form.prompt.filter((part) => !Array.isArray(part));
+  const numbers = {};
   let operator = 0;
-  fields.forEach((field, i) => {
-    if (field.operator) operator = form.symbols.indexOf(read[i]);
-    const value = field.operator ? BigInt(operator) : BigInt(form.bits ? `0b${read[i]}` : read[i]),
-      limit = BigInt(base) ** BigInt(field.width ?? 0);
-    if (!field.operator && value >= limit) refuse(`${field.name} must lie in 0..${limit - 1n}, and ${value} does not.`);
-    numbers[field.name] = value;
-    if (!field.operator) operands.push(value);
-  });
-  const asText = ({ name, width, operator: symbol }) =>
-    symbol
-      ? form.symbols[operator]
-      : form.bits
-        ? numbers[name].toString(2).padStart(width, "0")
-        : String(numbers[name]);
-  let at = 0;
+  form.written
+    .filter((part) => typeof part !== "string")
+    .forEach((field, i) => {
+      const read = found[i + 1];
+      if (field.operator) {
+        operator = form.symbols.indexOf(read);
+        numbers[field.name] = BigInt(operator);
+        return;
+      }
+      const value = BigInt(form.bits ? `0b${read}` : read);
+      if (field.later && value >= base ** BigInt(field.width))
+        refuse(`${read} in \u201c${text}\u201d has too many digits for its place in the number ${field.name}.`);
+      numbers[field.name] = (numbers[field.name] ?? 0n) + value * base ** BigInt(field.lowest);
+    });
+  for (const [name, width] of Object.entries(form.widths)) {
+    const most = base ** BigInt(width) - 1n;
+    if (numbers[name] > most) refuse(`${name} must lie in 0..${most}, and ${numbers[name]} does not.`);
+  }
+  const asText = ({ name, operator: symbol, lowest, width, later, padded }) => {
+    if (symbol) return form.symbols[operator];
+    const above = numbers[name] / base ** BigInt(lowest),
+      value = later ? above % base ** BigInt(width) : above;
+    return value.toString(form.bits ? 2 : 10).padStart(form.bits || padded ? width : 0, "0");
+  };
   const problem = form.written
-    .map((piece) => piece ?? asText(fields[at++]))
+    .map((part) => (typeof part === "string" ? part : asText(part)))
     .join("")
     .trim();
-  const tokens = (value, { width, reversed }) => {
-    const written = digitsIn(value, base, width).map((digit) => task.digits[digit]);
-    return reversed ? written : written.reverse();
+  const computed = (tree) => {
+    try {
+      return valueOf(tree, numbers);
+    } catch (error) {
+      if (!(error instanceof RangeError)) throw error;
+      return refuse(`\u201c${problem}\u201d is not a problem of this model: it divides by zero.`);
+    }
   };
-  const rules = [form.where, form.whereBy[operator]].filter((rule) => rule !== null && rule !== undefined);
-  if (rules.some((rule) => valueOf(rule, numbers) === 0n))
+  const rules = [...form.where, form.whereBy[operator]].filter(Boolean);
+  if (rules.some((rule) => computed(rule) === 0n))
     refuse(`\u201c${problem}\u201d is not a problem of this model: its rule leaves it out.`);
-  const answer = valueOf(form.functions[operator] ?? form.functions[0], numbers),
-    limit = BigInt(base) ** BigInt(form.answer.width);
-  if (size(answer) >= limit || (answer < 0n && !form.answer.signed))
-    refuse(`The answer of \u201c${problem}\u201d is ${answer}, which does not fit its field.`);
-  const into = carriesOf(form.families[operator] ?? form.families[0], operands, base, maxWidth(form)),
-    columns = Array.from({ length: form.answer.width }, (_, column) => column);
-  if (!form.answer.reversed) columns.reverse();
-  const carries = columns.map((column) => (task.carryName && into ? into[column] : null));
+  const answers = (form.functions[operator] ?? form.functions[0]).map(computed);
+  form.numbers.forEach(([, width], i) => {
+    if (size(answers[i]) >= base ** BigInt(width) || (answers[i] < 0n && !form.signed))
+      refuse(`The answer of \u201c${problem}\u201d is ${answers.join(", ")}, which does not fit its field.`);
+  });
+  const written = (parts, values) =>
+    parts.map((part) => {
+      if (part === null) return form.operators[operator];
+      if (!Array.isArray(part)) return part;
+      const [name, column] = part;
+      return task.digits[Number((values[name] / base ** BigInt(column)) % base)];
+    });
+  const family = form.families[operator] ?? form.families[0],
+    operands = Object.keys(form.widths).map((name) => numbers[name]),
+    columns = Math.max(...Object.values(form.widths), ...form.numbers.map(([, width]) => width)),
+    variable = family && task.shownName ? variableOf(family, operands, task.base, columns) : [];
+  const shown =
+    form.shown?.[problem] ??
+    [...(form.signed ? [null] : []), ...form.answer, ...form.ending].map((part) =>
+      Array.isArray(part) ? (variable[part[1]] ?? null) : null,
+    );
   return {
     problem,
-    prompt: form.prompt.flatMap((part) =>
-      Array.isArray(part) ? part : part.operator ? form.operators[operator] : tokens(numbers[part.name], part),
-    ),
+    prompt: written(form.prompt, numbers),
     right: [
-      ...(form.answer.signed ? [task.signs[Number(answer < 0n)]] : []),
-      ...tokens(size(answer), form.answer),
+      ...(form.signed ? [task.signs[Number(answers[0] < 0n)]] : []),
+      ...written(form.answer, Object.fromEntries(form.numbers.map(([name], i) => [name, size(answers[i])]))),
       ...form.ending,
     ],
-    carries: [...(form.answer.signed ? [null] : []), ...carries, ...form.ending.map(() => null)],
+    shown,
   };
 }
-
-const maxWidth = ({ prompt, answer }) => Math.max(answer.width, ...prompt.map(({ width }) => width ?? 0));

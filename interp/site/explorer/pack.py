@@ -18,13 +18,13 @@ from jaxtyping import Int
 from torch import Tensor
 
 from interp.core.problems import resolve_task
-from interp.core.sites import model_name, require_evaluation_mode
-from interp.site.explorer.own_tasks import carries, drawn_texts, own_task
+from interp.core.sites import require_evaluation_mode
+from interp.site.explorer.own_tasks import drawn_texts, own_task, shown_variable
 from models.errors import UserError, unknown_name
 from models.importers.stock import from_transformer_lens
 from models.tasks import MultiOperandAddition, Multiplication, Parity, ProblemSpace, Task, base_of
 from models.training.publish import load_snapshots
-from models.transformer.hooked import HookedModel
+from models.transformer.hooked import HookedModel, own_name
 from models.transformer.unaltered import alterations
 from models.zoo import load, zoo_names
 
@@ -75,7 +75,7 @@ class Subject:
 
     def __init__(self, model: HookedModel, task: Task | None = None):
         task = resolve_task(model, task)
-        self.name = model_name(model)
+        self.name = own_name(model)
         if task.compared_by == "loss":
             raise UserError(f"{self.name} predicts text: its task has no problems to type and answers to step to.")
         require_evaluation_mode(model)
@@ -146,7 +146,7 @@ class Subject:
         tokens = {"prompt": self.task.encode_prompt(problem), "right": self.task.targets(problem)}
         numbers = text.removesuffix("=").split()
         apart = all(number.isdecimal() for number in numbers)  # by spaces alone, which are then kept
-        found = {name: row[0].tolist() for name, row in tokens.items()} | {"carries": carries(self.task, problem)}
+        found = {name: row[0].tolist() for name, row in tokens.items()} | {"shown": shown_variable(self.task, problem)}
         return (" " if apart else "").join(numbers), found
 
 

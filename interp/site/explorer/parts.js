@@ -114,8 +114,15 @@ export function verdict(frame, letter, { second, method }) {
   }${other}.</p>`;
 }
 
+/** The columns of all numbers, and what stands between columns, the highest first; and the most delimiters of a number. */
+function placesOf({ entry, layout: { lines } }) {
+  const places = [...new Set(lines.flatMap(({ cells }) => Object.keys(cells).map(Number)))].sort((a, b) => b - a);
+  const upwards = entry.task.kind === "parity" || entry.task.numbers === false;
+  return [upwards ? places.reverse() : places, Math.max(...lines.map(({ extra }) => extra.length))];
+}
+
 /** The tokens up to the query, each number in a line with its digits by place value, coloured by attention. */
-function attention({ entry, layout, run }, query, row, columns, log) {
+function attention({ entry, layout, run }, query, row, [places, extras], log) {
   const cell = (at) => {
     if (at === undefined) return "<i></i>";
     const text = escaped(shortToken(entry, run.tokens[at]));
@@ -125,14 +132,12 @@ function attention({ entry, layout, run }, query, row, columns, log) {
       row[at],
     )}">${text}</i>`;
   };
-  const places = [...Array(columns).keys()];
-  if (entry.task.kind !== "parity") places.reverse();
   return layout.lines
     .map(
       (line) =>
-        `<span class="cx-line" style="--columns:${columns}"><em>${escaped(line.label)}</em>${places
+        `<span class="cx-line" style="--columns:${places.length + extras}"><em>${escaped(line.label)}</em>${places
           .map((place) => cell(line.cells[place]))
-          .join("")}${cell(line.extra[0])}</span>`,
+          .join("")}${[...Array(extras).keys()].map((i) => cell(line.extra[i])).join("")}</span>`,
     )
     .join("");
 }
@@ -166,7 +171,8 @@ export function heads(frame, state, target) {
   const { entry, layout, run, given } = frame,
     { cfg } = entry,
     query = layout.queries[target];
-  const columns = Math.max(...layout.lines.map((line) => line.cells.length)),
+  const places = placesOf(frame),
+    columns = places[0].length,
     names = headNames(cfg);
   const value = Object.fromEntries((given?.parts ?? []).map((part) => [part.name, part.value])),
     grid = names.length > 4 || cfg.n_layers > 1;
@@ -179,13 +185,13 @@ export function heads(frame, state, target) {
       frame,
       query,
       row,
-      columns,
+      places,
       state.log,
     )}`;
     return editable(frame, state, name, "cx-head", spoken, body);
   });
   const few = cfg.n_heads === 1 && !grid,
-    wide = columns > 5 ? 2 : cfg.n_heads;
+    wide = columns > 12 ? 1 : columns > 5 ? 2 : cfg.n_heads;
   const from = escaped(layout.roles[query].label);
   const what = given
     ? `; \u2192 ${given.kind === "direct" ? "direct write" : "loss of the lead when removed here"}`
@@ -402,7 +408,7 @@ export function stepper(state) {
   const { frames, steps } = state,
     several = frames.length > 1;
   const carries = steps.some(({ carry }) => carry !== null),
-    carryName = frames.map(({ entry }) => entry.task.carryName).find(Boolean) ?? "carry in",
+    carryName = frames.map(({ entry }) => entry.task.shownName).find(Boolean) ?? "carry in",
     changed = frames.some((frame) => frame.forced.length);
   const names = frames.map((_, i) => (several ? "AB"[i] : "")),
     legend = [

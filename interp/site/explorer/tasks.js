@@ -47,11 +47,16 @@ const given = (token, carry = null, name = "carry in") => ({
   sentence: `The right digit is ${token}${carry === null ? "" : `, ${name} ${carry}`}.`,
 });
 
-/** The same for a target of a task of one's own. */
-function ownTruth(role, token, carry, task) {
+/** The same for a target of a task of one's own, in whose place a carry may be another variable. */
+function ownTruth(role, token, shown, task) {
+  const text = task.vocabulary[token];
   if (role.kind === "eos") return { carry: null, sentence: "The answer ends here." };
-  if (role.kind === "sign") return { carry: null, sentence: `The right sign is ${task.vocabulary[token]}.` };
-  return given(task.vocabulary[token], carry, task.carryName);
+  if (role.kind === "sign") return { carry: null, sentence: `The right sign is ${text}.` };
+  if (role.kind === "delimiter") return { carry: null, sentence: `\u201c${text}\u201d stands here in every answer.` };
+  if (!task.numbers) return { carry: shown, sentence: `The right token is ${text}.` };
+  if (task.shownName !== "order") return given(text, shown, task.shownName);
+  const [a, b] = Object.keys(task.form?.widths ?? { a: 0, b: 0 });
+  return { carry: shown, sentence: `The right digit is ${text}, as ${a} ${shown} ${b}.` };
 }
 
 /** Distances back to the last mark and forward to the next; a mark's own are 0. */
@@ -359,7 +364,7 @@ export function layoutOf(text, task, cfg) {
       queries: task.queries,
       length: task.length,
       problem: row.problem ?? clean,
-      truths: row.right.map((token, i) => ownTruth(task.roles[task.queries[i] + 1], token, row.carries[i], task)),
+      truths: row.right.map((token, i) => ownTruth(task.roles[task.queries[i] + 1], token, row.shown[i], task)),
       ids: null,
     };
   } else {
@@ -397,49 +402,68 @@ export function layoutOf(text, task, cfg) {
     } else if (layout.length > cfg.n_ctx)
       throw new ProblemError(`This problem takes ${layout.length} tokens, and the model has ${cfg.n_ctx}.`);
   }
-  const targets = layout.queries.map((query) => layout.roles[query + 1]),
-    seen = {};
+  const targets = layout.queries.map((query) => layout.roles[query + 1]);
   return {
     problem: clean,
     ...layout,
     targets,
-    keys: targets.map((role) => keyOf(role, task)),
-    labels: targets.map(({ label }) =>
-      (seen[label] = (seen[label] ?? 0) + 1) === 1 ? label : `${label} (${seen[label]})`,
-    ),
-    lines: linesOf(layout),
+    keys: numbered(targets.map((role) => keyOf(role, task))),
+    labels: numbered(targets.map(({ label }) => label)),
+    lines: linesOf(task.numbers === false ? inOneLine(layout) : layout),
   };
 }
 
+/** Names, with the number of the occurrence behind those that were there before. */
+function numbered(names) {
+  const seen = {};
+  return names.map((name) => ((seen[name] = (seen[name] ?? 0) + 1) === 1 ? name : `${name} (${seen[name]})`));
+}
+
+/** A string's tokens as the cells of one line. */
+const inOneLine = ({ roles, length }) => ({
+  length,
+  roles: roles.map((role, column) => (role.kind === "operand" ? { ...role, column, index: 0 } : role)),
+});
+
 /** What a target is called in every format that has it, so that two models move together. */
 function keyOf(role, task) {
+  if (role.kind === "answer" && task.form?.numbers.length > 1) return role.label;
   if (role.kind === "answer") return task.kind === "parity" ? "answer" : `s${role.column}`;
   return role.kind === "eos" ? "EOS" : `${role.label}|${role.index}`;
 }
 
-/** The numbers of the input, each a line: cells by column (undefined: none) and the delimiters after them. */
+/**
+ * The numbers of the input, each a line: cells by column (what stands between two columns has a number between theirs),
+ * and the delimiters after them.
+ */
 function linesOf({ roles, length }) {
   const lines = [];
   roles.slice(0, length).forEach((role, at) => {
     if (role.column === null) {
-      if (!lines.length) lines.push({ key: null, label: "", cells: [], extra: [] });
+      if (!lines.length) lines.push({ key: null, label: "", cells: {}, extra: [] });
       lines[lines.length - 1].extra.push(at);
       return;
     }
-    const key = `${["answer", "scratchpad"].includes(role.kind) ? "answer" : role.kind} ${role.index}`;
-    const last = lines[lines.length - 1];
-    const line =
-      last && last.key === key && !last.extra.length
-        ? last
-        : { key, label: role.label.replace(/\[.*|\d+$/, ""), cells: [], extra: [] };
+    const label = role.label.replace(/\[.*|\d+$/, ""),
+      key = `${["answer", "scratchpad"].includes(role.kind) ? "answer" : role.kind} ${role.index} ${label}`,
+      last = lines[lines.length - 1],
+      same = last?.key === key,
+      within = same && role.column < last.lowest ? last.extra.splice(0) : []; // the point of 16.25
+    const line = same && !last.extra.length ? last : { key, label, cells: {}, extra: [] };
     if (line !== last) lines.push(line);
+    within.forEach((between, i) => {
+      line.cells[role.column + 1 - (i + 1) / (within.length + 1)] = between;
+    });
     line.cells[role.column] = at;
+    line.lowest = role.column;
   });
   return lines;
 }
 
 /** Answer tokens as a number's text, in decimal and with its sign; null where they spell none. */
 function spelled({ targets }, task, tokens) {
+  if (task.kind === "table" && !task.numbers) return null;
+  if (task.form?.inPieces) return piecesOf(task, tokens);
   const answer = targets.map(({ kind, column }, i) => ({ kind, column, token: tokens[i] })),
     digits = answer
       .filter(({ kind }) => kind === "answer")
@@ -453,10 +477,23 @@ function spelled({ targets }, task, tokens) {
   return (signs[0] === 1 ? "-" : "") + (task.form?.bits ? size.toString(2).padStart(digits.length, "0") : size);
 }
 
+/** The text of an answer that is written in pieces or has several numbers. */
+function piecesOf({ form, digits, signs, separator, vocabulary }, tokens) {
+  const after = Number(form.signed),
+    values = form.answer.map((part, i) => (Array.isArray(part) ? digits.indexOf(tokens[after + i]) : null)),
+    literals = form.answer.every((part, i) => Array.isArray(part) || part === tokens[after + i]);
+  if (!literals || values.includes(-1) || (after && !signs.includes(tokens[0]))) return null;
+  if (after && tokens[0] === signs[1] && !values.some(Boolean)) return null; // no task writes -0
+  return tokens
+    .slice(0, after + form.answer.length)
+    .map((token) => vocabulary[token])
+    .join(separator);
+}
+
 /** The same; the tokens' own texts where they spell none. */
 export function numberOf(layout, task, tokens) {
   if (tokens.some((token) => token < 0)) return "no number";
-  return spelled(layout, task, tokens) ?? tokens.map((token) => task.vocabulary?.[token] ?? "?").join("");
+  return spelled(layout, task, tokens) ?? tokens.map((token) => task.vocabulary?.[token] ?? "?").join(task.numbers ? "" : (task.separator ?? ""));
 }
 
 /** How many problems of a task the page holds, where it cannot encode others. */

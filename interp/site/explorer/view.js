@@ -41,7 +41,10 @@ export function mount(root, start, host) {
 
   const targets = () => state.steps[state.at].at;
 
+  const isNarrow = () => root.clientWidth < 480;
+
   function draw(settled = true) {
+    state.narrow = isNarrow();
     const active = root.contains(document.activeElement) ? document.activeElement : null,
       focused = active ? { ...active.dataset } : {};
     const opened = find(".cx-options").open,
@@ -356,6 +359,7 @@ export function mount(root, start, host) {
       });
   });
 
+  addEventListener("resize", () => isNarrow() !== state.narrow && root.isConnected && draw());
   root.addEventListener("mousemove", ({ target }) => {
     const token = target.closest?.("article [data-at]"),
       card = target.closest?.(".cx-head");

@@ -117,20 +117,33 @@ def as_data(json_text: str) -> Markup:
 def least_width(figure: go.Figure) -> int | None:
     """Pixels below which the figure's texts would overlap; None leaves the width to the style sheet.
 
-    It is the width that the figure states, or what its text needs if that is more than the style sheet gives. The
-    simplest figures, one panel of points and lines over numbers, may be narrower than the style sheet says."""
+    It is the width that the figure states, or what its text needs if that is more than the style sheet gives. Simple
+    figures may be narrower than the style sheet says, and the page's script draws a heat map narrower still, without
+    the numbers in its cells."""
     stated = (figure.layout.meta or {}).get("least_width")
     if stated is not None:
         return int(stated)
     text = min(_COLUMN, text_width(figure))
-    simple = len(list(figure.select_xaxes())) < 2 and all(
-        isinstance(trace, (go.Scatter, go.Scattergl))
-        and not any(isinstance(y, str) for y in (() if trace.y is None else trace.y))
-        for trace in figure.data
-    )
-    if simple and not any(axis.ticktext is not None for axis in figure.select_yaxes()):
+    if _simple(figure):
         return max(_SIMPLE, text)
     return text if text > _LEAST else None
+
+
+def _simple(figure: go.Figure) -> bool:
+    """Whether a figure has no panels side by side, and heat maps or points and lines over numbers."""
+    if any(axis.domain is not None and axis.domain[0] > 0 for axis in figure.select_xaxes()):
+        return False
+    if all(trace.type == "heatmap" for trace in figure.data):
+        return bool(figure.data)
+    return (
+        len(list(figure.select_xaxes())) < 2
+        and all(
+            isinstance(trace, (go.Scatter, go.Scattergl))
+            and not any(isinstance(y, str) for y in (() if trace.y is None else trace.y))
+            for trace in figure.data
+        )
+        and not any(axis.ticktext is not None for axis in figure.select_yaxes())
+    )
 
 
 @cache

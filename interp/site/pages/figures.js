@@ -10,10 +10,19 @@
     const { data, layout } = JSON.parse(source.textContent);
     if (box.dataset.template) layout.template = TEMPLATE;
     source.remove();
+    const room = box.parentElement.clientWidth,
+      maps = data.every(({ type }) => type === "heatmap") && box.style.width === "",
+      axes = Object.entries(layout).filter(([name]) => name.startsWith("xaxis")),
+      beside = axes.some(([, { domain }]) => domain && domain[0] > 0);
+    if (maps && !beside && room < parseFloat(box.style.minWidth)) { // all of the map, and its numbers by touch
+      for (const map of data) delete map.texttemplate;
+      box.style.minWidth = 0;
+    }
     const place = box.appendChild(document.createElement("div"));
     place.style.height = "100%";
     const fixed = box.style.width !== "";
     Plotly.newPlot(place, data, layout, { ...CONFIG, responsive: !fixed });
+    if (layout.meta?.graph) box.parentElement.scrollLeft = (box.parentElement.scrollWidth - room) / 2;
   }
 
   function drawAll() {

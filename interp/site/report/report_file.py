@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 import jinja2
 from markupsafe import Markup
@@ -13,7 +15,7 @@ from tqdm import tqdm
 import models
 from interp.site.chapters import chapters
 from interp.site.explorer import assets
-from interp.site.facts import proved_words, score_words
+from interp.site.facts import certificate_words, proved_words, score_words
 from interp.site.pages import as_read, figure_script, secured, style, theme_script
 from interp.site.story import Story
 from models.errors import UserError
@@ -35,6 +37,7 @@ def write_report(
     seed: int = 0,
     only: Collection[str] = (),
     load: Callable[[str], HookedModel] = models.load,
+    flags: str = "",
 ) -> None:
     """Write a page that tells how models add, chapter by chapter; a selector changes the model.
 
@@ -43,8 +46,9 @@ def write_report(
         n, seed: how many problems a probe uses, and the seed that draws them.
         only: anchors of the chapters to write, such as "right"; all of them by default.
         load: what makes a model of a name or path.
+        flags: what a command about these models needs, as " --task ...".
 
-    Cost: about half a minute per model.
+    Cost: about half a minute per model; of one's own, a minute more for a proof.
 
     Raises:
         UserError: an unknown model, an empty zoo, or a page that cannot be written.
@@ -54,21 +58,25 @@ def write_report(
         raise UserError("The zoo holds no model to report on; train one with `interp train` and `interp publish`.")
     if Path(out).is_dir():
         raise UserError(f"{out} is a folder; give --out the name of a file.")
-    stories = [Story.of(name, n, seed, load) for name in names]  # a wrong name fails before any work
+    stories = [Story.of(name, n, seed, load, flags) for name in names]  # a wrong name fails before any work
+    titles = _titles(stories)
     chosen = [chapter for chapter in chapters() if not only or chapter.anchor in only]
     told = []
     with tqdm(total=len(chosen) * len(stories), desc="asking", unit="chapter") as bar:
         for chapter in chosen:
             items = []
             for story in stories:
-                bar.set_postfix_str(f"{chapter.anchor} of {story.name}")
+                bar.set_postfix_str(f"{chapter.anchor} of {story.title}")
                 if found := chapter.items(story):
                     items.append((story.name, found))
                 bar.update()
             if items:
-                told.append((chapter, items))
+                first = next(story for story in stories if story.name == items[0][0])
+                told.append((chapter.anchor, chapter.heading_of(first), items))
     page = _template().render(
-        names=[story.name for story in stories],
+        titles=titles,
+        command=f"interp report {' '.join(map(shlex.quote, names))}{flags}",
+        again=stories[0].command("interp ask"),
         heads={story.name: as_read(opening(story)) for story in stories},
         chapters=told,
         style=Markup(style() + (_HERE / "report.css").read_text()),
@@ -89,16 +97,25 @@ def _template() -> jinja2.Template:
     return environment.get_template("report.html.j2")
 
 
+def _titles(stories: Sequence[Story]) -> dict[str, str]:
+    """What each model is called, by its name or path: that itself where two are called the same."""
+    titles = [story.title for story in stories]
+    for story in stories:
+        model: Any = story.model
+        if titles.count(story.title) == 1 and hasattr(model, "run"):
+            model.run = ""  # sentences need not say where it is
+    return {story.name: story.title if titles.count(story.title) == 1 else story.name for story in stories}
+
+
 def opening(story: Story) -> str:
     """The first paragraph: what the model is, what it answers, and how far that is known to be right."""
     made = "" if story.spec is None else _MADE.get(story.spec.made, "learnt elsewhere ")
     task = story.model.task
-    text = f"{story.name} is a transformer with {story.parameters:,} free parameters, {made}for {task.name}"
+    text = f"{story.title} is a transformer with {story.parameters:,} free parameters, {made}for "
+    text += f"{task!r}" if story.own else task.name
     if task.pairs_below is not None:
         text += ": it reads two numbers and writes the digits of their sum, units first"
     text += "."
-    if story.entry is None:
-        return text
-    if story.certificate is not None and (proved := proved_words(story.certificate)):
-        return f"{text} {proved}"
-    return f"{text} {score_words(story.entry['score'])}."
+    if story.certificate is not None and (story.own or proved_words(story.certificate)):
+        return f"{text} {proved_words(story.certificate) or certificate_words(story.certificate)}"
+    return text if story.entry is None else f"{text} {score_words(story.entry['score'])}."

@@ -15,8 +15,10 @@ import interp
 import models
 from interp.core.results import Provenance, Result
 from interp.core.stats import Proportion
+from interp.core.views import Bars, Picture, Series
 from interp.figures import drawings, layers, theme
 from interp.figures.dots import dot_plot
+from interp.figures.draw_views import draw_picture
 from interp.figures.panels import Panel, compose
 from models.numerals import in_percent
 from tests.comparing import numbers_are_finite
@@ -262,3 +264,11 @@ def test_a_dot_plot_has_a_row_a_label_a_mark_a_series_and_the_ends_of_every_inte
     np.testing.assert_allclose([one.error_x.array, one.error_x.arrayminus], [[0.2, 0.0], [0.1, 0.1]])
     assert list(two.y) == ["b"] and one.marker.symbol != two.marker.symbol
     assert list(figure.layout.yaxis.categoryarray) == ["b", "a"] and "n = 20" in figure.layout.title.subtitle.text
+
+
+@pytest.mark.parametrize(("shares", "low"), [([0.2, -0.44], -0.44), ([0.2, 0.9], 0.0)])
+def test_bars_of_negative_shares_are_on_the_axis(shares: list[float], low: float):
+    bars = Bars("part", "share", series=[Series("one", ["a", "b"], shares)], scale="share")
+    figure = draw_picture(Picture([bars], title="T", provenance=interp.Provenance(2, 0, "problems")))
+    start, end = figure.layout.yaxis.range
+    assert low - 0.1 < start <= low and end >= 1

@@ -9,6 +9,7 @@ import pytest
 from markupsafe import Markup
 
 import models
+from benchmarks.provability.ordinary_models import MODELS
 from interp.site.chapters import CHAPTERS
 from interp.site.report import write_report
 from interp.site.story import Chapter, Story
@@ -172,7 +173,9 @@ def test_a_model_that_is_wrong_is_said_to_be_and_a_refusal_says_why():
     wrong = Story.of("microadder-75", 64)
     (hardest,) = (chapter for chapter in CHAPTERS if chapter.anchor == "hardest")
     assert "10,000,000,000" in hardest.items(wrong)[0] and "wrong" in hardest.items(wrong)[0]
-    assert "no such thing" in Chapter("x", "?", _refuses).items(wrong)[0]
+    assert Chapter("x", "What is there?", _refuses).items(wrong) == []
+    (more,) = (chapter for chapter in CHAPTERS if chapter.anchor == "more")
+    assert "What is there? This was refused: There is no such thing." in more.items(wrong)[-1]
 
 
 def _refuses(story: Story) -> list[Markup]:
@@ -191,10 +194,24 @@ def test_an_empty_zoo_and_a_folder_as_page_are_refused(tmp_path: Path, monkeypat
 def test_a_model_from_elsewhere_has_a_report(tmp_path: Path):
     known = models.load("microadder-57")
     mine = ArithmeticTransformer(known.weight_map, known.task, name="from elsewhere").eval()
-    write_report(["mine.safetensors"], tmp_path / "mine.html", n=32, only=("columns", "more"), load=lambda _: mine)
-    text = (tmp_path / "mine.html").read_text()
-    assert "mine.safetensors is a transformer with 57 free parameters, for ten-digit addition" in text
-    assert "own column" in text and "interp ask mine.safetensors" in text
+    out = tmp_path / "mine.html"
+    write_report(["mine.safetensors"], out, n=32, only=("columns", "more"), load=lambda _: mine, flags=" --task t")
+    text = unescape(out.read_text())
+    assert "from elsewhere is a transformer with 57 free parameters, for ten-digit addition" in text
+    assert "It is proved right on all 10²⁰ pairs" in text  # which was not stored, but proved now
+    assert "own column" in text and "interp ask mine.safetensors --task t" in text
+
+
+def test_a_report_on_ones_own_subtractor_speaks_of_borrows_and_not_of_what_is_not_there(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(Story, "certificate", None)
+    folder, out = MODELS / "subtract-4-0", tmp_path / "report.html"
+    told = ("columns", "switches", "beside", "training", "more")
+    write_report([str(folder)], out, n=64, only=told)
+    text = re.sub(r"<(script|style).*?</\1>", "", out.read_text(), flags=re.DOTALL)
+    assert re.findall(r'<h2 id="(\w+)"', text) == ["columns", "switches", "more"]
+    assert "Which neurons detect the borrow?" in text and "A column whose difference is negative borrows." in text
+    for absent in ("adder", "ten or more", "ln 10 apart", "make docs", "refused", "run at"):
+        assert absent not in text
 
 
 @pytest.mark.parametrize(

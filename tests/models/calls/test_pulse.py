@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import threading
 import time
-from contextlib import redirect_stderr
+from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
 
@@ -33,6 +33,7 @@ def terminal(monkeypatch) -> Terminal:
     monkeypatch.setattr(pulse, "DELAY", 0.1)
     monkeypatch.setattr(pulse, "EVERY", 0.02)
     monkeypatch.setattr(pulse._pulse, "thread", None)
+    monkeypatch.setattr(pulse._pulse, "last", (0.0, 0.0))
     return Terminal()
 
 
@@ -68,3 +69,43 @@ def test_a_bar_stays_alone(terminal: Terminal):
     with tqdm(total=1, file=io.StringIO()), redirect_stderr(terminal):
         takes(0.3)
     assert terminal.getvalue() == ""
+
+
+def test_a_command_names_its_question_and_prints_where_the_line_was(terminal: Terminal):
+    output = io.StringIO()
+    with redirect_stderr(terminal), redirect_stdout(output), pulse.commanded("starting"):
+        time.sleep(0.2)
+        asks(0.2)
+        before = terminal.getvalue()
+        print("said")
+        assert terminal.getvalue().rsplit("\r", 2)[1].strip() == ""
+    assert "starting: 0 s" in before and "asks: 0 s" in before and "takes" not in before
+    assert output.getvalue() == "said\n"
+
+
+def test_a_bar_that_is_not_drawn_yet_leaves_the_line(terminal: Terminal):
+    from tqdm import tqdm
+
+    with redirect_stderr(terminal), tqdm(total=9, file=io.StringIO(), delay=60):
+        takes(0.3)
+    assert "takes: 0 s" in terminal.getvalue()
+
+
+def test_a_question_says_what_it_does_now(terminal: Terminal):
+    @checked
+    def tries() -> None:
+        pulse.doing("the first way")
+        time.sleep(0.2)
+        pulse.doing("the second way")
+        time.sleep(0.2)
+
+    with redirect_stderr(terminal):
+        tries()
+    assert "tries, the first way: 0 s" in terminal.getvalue() and "tries, the second way: 0 s" in terminal.getvalue()
+
+
+def test_short_questions_one_after_the_other_are_one_wait(terminal: Terminal):
+    with redirect_stderr(terminal):
+        for _ in range(8):
+            takes(0.05)
+    assert "takes: 0 s" in terminal.getvalue()

@@ -321,6 +321,9 @@ def test_nothing_overflows_the_page(page, deep_page, open_page, width: int, sche
             ".filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.className)"
         )
         assert wide == []
+        assert opened.evaluate(
+            "[...document.querySelectorAll('.cx-flow .cx-scroll')].every(e => e.scrollWidth <= e.clientWidth)"
+        )
         ink, paper = opened.evaluate(
             "(({ color, backgroundColor }) => [color, backgroundColor])"
             "(getComputedStyle(document.querySelector('.cx')))"
