@@ -20,8 +20,8 @@ import pandas as pd
 from benchmarks.circuits.cases import Case, role
 from benchmarks.circuits.circuit_methods import METHODS
 from benchmarks.circuits.scores import SCORES, score_ranking
-from benchmarks.circuits.subjects import TRUTH, Subject, pairs_hash, stored_truths, weights_hash
-from benchmarks.circuits.truth import ABLATIONS, CORRUPTED, MEAN, ZERO, Truth, truth_of
+from benchmarks.circuits.subjects import TRUTH, Subject, pairs_hash, weights_hash
+from benchmarks.circuits.truth import ABLATIONS, CORRUPTED, MEAN, ZERO, Truth, certified, truth_of
 from models.errors import UserError, known_name
 from models.files.checkpoint import write_json_atomic
 
@@ -40,14 +40,22 @@ def make_truths(
 ) -> dict[str, dict[str, Any]]:
     """What is known of these subjects; what a file has already is kept."""
     found = json.loads(path.read_text(encoding="utf-8")) if path is not None and path.is_file() else {}
-    for subject in subjects:
-        if subject.name in found:
-            continue
-        start = time.process_time()
-        found[subject.name] = truth_of(subject, tuple(ablations), proofs)
+
+    def keep(subject: Subject, start: float) -> None:
         if path is not None:
             write_json_atomic(path, found)
         say(f"{subject.name}: {time.process_time() - start:.0f} s")
+
+    for subject in subjects:
+        if subject.name not in found:
+            start = time.process_time()
+            found[subject.name] = truth_of(subject, tuple(ablations))
+            keep(subject, start)
+    for subject in subjects:
+        if proofs and "certified" not in found[subject.name]:
+            start = time.process_time()
+            found[subject.name]["certified"] = certified(subject)
+            keep(subject, start)
     return found
 
 
@@ -121,22 +129,25 @@ def run_rows(
         if added:
             rows = pd.concat([rows, pd.DataFrame(added, columns=list(COLUMNS))], ignore_index=True)
         if path is not None:
-            write_rows(path, rows)
+            write_json_atomic(path, table_of_rows(rows))
         say(f"{subject.name}: {time.process_time() - start:.1f} s")
     return rows
 
 
-def write_rows(path: Path, rows: pd.DataFrame) -> None:
-    """Rows as JSON by columns, numbers with four decimals."""
-    table = {name: [_plain(value) for value in rows[name]] for name in COLUMNS}
-    write_json_atomic(path, table)
+def table_of_rows(rows: pd.DataFrame) -> dict[str, list[Any]]:
+    """Rows by columns, as JSON keeps them: numbers with four decimals."""
+    return {name: [_plain(value) for value in rows[name]] for name in COLUMNS}
 
 
-def read_rows(path: Path) -> pd.DataFrame:
-    frame = pd.DataFrame(json.loads(path.read_text(encoding="utf-8")))
+def rows_of_table(table: Mapping[str, list[Any]]) -> pd.DataFrame:
+    frame = pd.DataFrame(table)
     for name in frame.columns.drop(["subject", "ablation", "method"]):
         frame[name] = pd.to_numeric(frame[name])
     return frame
+
+
+def read_rows(path: Path) -> pd.DataFrame:
+    return rows_of_table(json.loads(path.read_text(encoding="utf-8")))
 
 
 def _plain(value: Any) -> Any:

@@ -91,7 +91,9 @@ class Case:
     def metric(self, logits: Float[Tensor, "pair position token"]) -> Float[Tensor, " pair"]:
         """The logit of the clean answer minus that of the corrupted one."""
         at = logits[:, self.position]
-        right, wrong = (side[:, self.pairs.target, None] for side in (self.pairs.clean_targets, self.pairs.corrupted_targets))
+        right, wrong = (
+            side[:, self.pairs.target, None] for side in (self.pairs.clean_targets, self.pairs.corrupted_targets)
+        )
         return (at.gather(1, right) - at.gather(1, wrong))[:, 0]
 
     # ---- masked runs

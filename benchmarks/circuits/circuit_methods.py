@@ -88,7 +88,10 @@ def random(case: Case) -> Tensor:
 
 @method("blind prior", "how often the edge's role is in the circuits of other families; no run", kind=CONTROL)
 def blind_prior(case: Case) -> Tensor:
-    inside, of = (torch.tensor(x).double() for x in zip(*(case.prior.get(role(edge, case.model.cfg.n_layers), (0, 0)) for edge in case.edges), strict=True))
+    inside, of = (
+        torch.tensor(x).double()
+        for x in zip(*(case.prior.get(role(edge, case.model.cfg.n_layers), (0, 0)) for edge in case.edges), strict=True)
+    )
     return (inside + 0.5) / (of + 1)
 
 
@@ -217,7 +220,12 @@ def greedy(case: Case) -> Tensor:
     return removed(case, case.score)
 
 
-@method("exhaustive", "the smallest faithful circuit of these pairs: what another draw of pairs costs", kind=SEARCH, most_edges=13)
+@method(
+    "exhaustive",
+    "the smallest faithful circuit of these pairs: what another draw of pairs costs",
+    kind=SEARCH,
+    most_edges=13,
+)
 def exhaustive(case: Case) -> Tensor:
     masks, _ = case.space.circuits(2**20)
     fits = case.score(masks) >= case.criterion.threshold

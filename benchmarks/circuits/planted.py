@@ -78,7 +78,14 @@ class _Builder:
         return 1 + float(torch.rand((), generator=self.generator))
 
     def head(
-        self, at: tuple[int, int], source: str, into: str, gain: float, query: Tensor, key: Tensor, last: int | None = None
+        self,
+        at: tuple[int, int],
+        source: str,
+        into: str,
+        gain: float,
+        query: Tensor,
+        key: Tensor,
+        last: int | None = None,
     ) -> None:
         """A head that copies the block ``source`` (of the tokens, not their end sign) into a channel; ``query`` and
         ``key`` are [d_model, d_head]."""
@@ -154,13 +161,21 @@ def _or(g: torch.Generator) -> tuple[_Builder, tuple[str, ...]]:
         b.head((0, head), "token", "copy", 1.0, *b.looks({3: 0}))
     n, read = b.task.d_vocab, b.block["copy"].T
     ones = torch.ones(n, dtype=torch.float64)
-    _through_mlp(b, torch.cat((read, read), 1), torch.cat((0 * ones, -ones)), b.gain() * torch.cat((b.block[OUT], -b.block[OUT])))
+    _through_mlp(
+        b, torch.cat((read, read), 1), torch.cat((0 * ones, -ones)), b.gain() * torch.cat((b.block[OUT], -b.block[OUT]))
+    )
     looks = [f"pos_embed->L0H{head}.{x}" for head in (0, 1) for x in "qk"]
     return b, (*looks, *_path("L0H0", "L0.mlp"), *_path("L0H1", "L0.mlp"), "L0.mlp->logits")
 
 
 def _and(g: torch.Generator) -> tuple[_Builder, tuple[str, ...]]:
-    b = _Builder(task_of({"format": "{a}{b}{c}{d}=", "answer": "(a & b) + 0 * c + 0 * d", "base": 2}), 1, 3, g, (OUT, DEAD, "copy"))
+    b = _Builder(
+        task_of({"format": "{a}{b}{c}{d}=", "answer": "(a & b) + 0 * c + 0 * d", "base": 2}),
+        1,
+        3,
+        g,
+        (OUT, DEAD, "copy"),
+    )
     for head, place in enumerate((0, 1)):
         b.head((0, head), "token", "copy", 1.0, *b.looks({4: place}))
     both, constant = b.block["copy"][1], b.block["place"][4]

@@ -43,7 +43,9 @@ SCORES = {
     "auroc": True, "optimal": True, "certified": True, "planted": True, "precision": True, "heads": True, "regret": False, "cpr": True,
     "cmd": False, "rank": True,
 }  # fmt: skip
-BOUNDS = dict.fromkeys(("auroc", "optimal", "certified", "planted", "precision", "heads"), (0.0, 1.0)) | {"rank": (-1.0, 1.0)}
+BOUNDS = dict.fromkeys(("auroc", "optimal", "certified", "planted", "precision", "heads"), (0.0, 1.0)) | {
+    "rank": (-1.0, 1.0)
+}
 
 
 def auroc(scores: Float[np.ndarray, " edge"], inside: Bool[np.ndarray, " edge"]) -> float:

@@ -24,12 +24,13 @@ from benchmarks.circuits.truth import CORRUPTED
 from interp.core.stats import holm
 
 DRAWS, POOL, SEED = 4_000, 1_000, 0
+BLIND = "blind prior"
 
 #: (one, other, what is asked) in AUROC of the only minimal circuit under corrupted ablation.
 PLANNED = (
-    ("eap", "blind prior", "does the cheapest estimate beat a rule that never sees the model?"),
-    ("eap-ig-5", "blind prior", "do five steps of integrated gradients?"),
-    ("gim", "blind prior", "do modified gradients?"),
+    ("eap", BLIND, "does the cheapest estimate beat a rule that never sees the model?"),
+    ("eap-ig-5", BLIND, "do five steps of integrated gradients?"),
+    ("gim", BLIND, "do modified gradients?"),
     ("atp-qk", "eap", "does it help to take queries and keys through the softmax?"),
     ("eap-ig", "eap-ig-5", "does it help to integrate until the estimates are complete?"),
 )
@@ -59,7 +60,9 @@ CLAIMS = (
 )
 
 
-def wide(rows: pd.DataFrame, truths: Mapping[str, Mapping[str, Any]], score: str, ablation: str = CORRUPTED) -> pd.DataFrame:
+def wide(
+    rows: pd.DataFrame, truths: Mapping[str, Mapping[str, Any]], score: str, ablation: str = CORRUPTED
+) -> pd.DataFrame:
     """The score of each method (columns) on each subject; rows are (family, subject), without empty ones."""
     chosen = rows[rows["ablation"] == ablation] if ablation else rows
     table = chosen.pivot_table(score, "subject", "method", "mean", sort=False).dropna(how="all")
@@ -100,7 +103,14 @@ def compared(table: pd.DataFrame, one: str, other: str) -> dict[str, float]:
     families = change.groupby(level="family")["change"].mean().to_numpy()
     signs = np.array(list(product((1, -1), repeat=len(families))))
     p = float((np.abs(signs @ families) >= abs(families.sum()) - 1e-12).mean())
-    return {"difference": float(families.mean()), "low": float(low), "high": float(high), "p": p, "subjects": len(change), "families": len(families)}
+    return {
+        "difference": float(families.mean()),
+        "low": float(low),
+        "high": float(high),
+        "p": p,
+        "subjects": len(change),
+        "families": len(families),
+    }
 
 
 def planned(table: pd.DataFrame) -> pd.DataFrame:
@@ -142,5 +152,3 @@ def halves(rows: pd.DataFrame, truths: Mapping[str, Mapping[str, Any]]) -> tuple
     minimal = wide(rows, truths, "auroc")
     trained = minimal[minimal.index.get_level_values("family") != PLANTED]
     return trained, wide(rows, truths, "planted", "")
-
-

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save_file
 from torch import Tensor
 
 import models
@@ -30,7 +31,7 @@ DRAWN = 64  # candidates for each pair
 ADDERS, TWO_LAYERS, MODULAR, INDUCTION, ORDER = "one-layer adders", "two-layer adders", "modular", "induction", "order"
 COMPARISON, STRINGS, PLANTED = "comparison", "strings", "planted"
 FAMILIES = (ADDERS, TWO_LAYERS, MODULAR, INDUCTION, ORDER, COMPARISON, STRINGS, PLANTED)
-QUICK = 4  # of each family's subjects, every fourth
+QUICK = 4
 
 MADE, PASSED, DIGIT, OTHER = "made carry", "passed carry", "one digit", "other problem"
 
@@ -90,7 +91,9 @@ def changed(task: Task, target: int, one: bool, n: int, seed: int) -> ProblemPai
         fits &= (right[:, :target] == wrong[:, :target]).all(1)
     rows = fits.nonzero()[:n, 0]
     if len(rows) < n:
-        raise UserError(f"Only {len(rows)} of {DRAWN * n} drawn pairs of {task.name} have the answers that are asked for.")
+        raise UserError(
+            f"Only {len(rows)} of {DRAWN * n} drawn pairs of {task.name} have the answers that are asked for."
+        )
     what = "one digit" if one else "all of the problem"
     return ProblemPairs(task, clean[rows], corrupted[rows], target, what, seed)
 
@@ -117,10 +120,11 @@ _ASKED: Mapping[str, tuple[str, int]] = {
 }
 
 
-def _own(kind: str, seed: int) -> Subject:
+def own_subject(kind: str, seed: int, folder: Path = recipes.MODELS) -> Subject:
+    """A model of :mod:`benchmarks.circuits.recipes`, in a folder of them."""
     question, target = _ASKED.get(kind, (OTHER, 0))
     name = recipes.recipe(kind, seed).name
-    return Subject(name, recipes.KINDS[kind][0], str(recipes.MODELS / name), question, target)
+    return Subject(name, recipes.KINDS[kind][0], str((folder / name).absolute()), question, target)
 
 
 def planted_subject(kind: str, seed: int) -> Subject:
@@ -140,10 +144,15 @@ SUBJECTS: tuple[Subject, ...] = (
     *_ordinary(INDUCTION, OTHER, "induction-6-two-heads-0", "induction-6-two-heads-1"),
     *_ordinary(ORDER, DIGIT, "max-4-of-64-0", "sorted-4-of-16-0", "sorted-4-of-16-1"),
     *_ordinary(ORDER, OTHER, "copy-8-0", "reverse-8-0", target=3),
-    *(_own(kind, seed) for kind, (_, _, _, seeds) in recipes.KINDS.items() for seed in range(seeds)),
+    *(own_subject(kind, seed) for kind, (_, _, _, seeds) in recipes.KINDS.items() for seed in range(seeds)),
     *(planted_subject(kind, 0) for kind in planted.KINDS),
     *(planted_subject(kind, 1) for kind in ("irrelevant", "or", "cancel", "suppress")),
 )
+
+
+def quick() -> list[Subject]:
+    """Of each family's subjects every fourth."""
+    return [each for family in FAMILIES for each in [one for one in SUBJECTS if one.family == family][::QUICK]]
 
 
 def weights_hash(model: Any) -> str:
@@ -167,3 +176,23 @@ TRUTH = Path(__file__).with_name("truth.json")
 def stored_truths() -> dict[str, dict[str, Any]]:
     """What is stored of each subject, by its name."""
     return json.loads(TRUTH.read_text(encoding="utf-8")) if TRUTH.is_file() else {}
+
+
+def write_release(folder: Path) -> None:
+    """Every subject as ``NAME.safetensors``, with ``truth.json``: effective float32 weights under TransformerLens' names,
+    ``clean`` and ``corrupted`` tokens of the pairs that judge, and as metadata the config, where logits are read and the
+    hash."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for subject in SUBJECTS:
+        pairs, model = subject.pairs(N_TRUTH, TRUTH_SEED), subject.model
+        tensors = {name: value.detach().float().contiguous() for name, value in model.effective_weights().items()}
+        tensors |= {"clean": pairs.clean_tokens, "corrupted": pairs.corrupted_tokens}
+        tensors |= {"right": pairs.clean_targets[:, pairs.target], "wrong": pairs.corrupted_targets[:, pairs.target]}
+        read = str(pairs.task.query_positions[pairs.target])
+        metadata = {"config": json.dumps(model.config.to_dict()), "position": read, "hash": weights_hash(model)}
+        save_file(
+            {name: value.clone().contiguous() for name, value in tensors.items()},
+            folder / f"{subject.name}.safetensors",
+            metadata,
+        )
+    (folder / TRUTH.name).write_text(TRUTH.read_text(encoding="utf-8"), encoding="utf-8")

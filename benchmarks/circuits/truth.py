@@ -44,7 +44,7 @@ CORRUPTED, MEAN, ZERO, OPTIMAL = ABLATIONS = ("corrupted", "mean", "zero", "opti
 MOST_SUBSETS, MOST_LISTED = {CORRUPTED: 2**20, MEAN: 2**20, ZERO: 2**13, OPTIMAL: MOST_FITTED}, 2**11
 THRESHOLD, FIRST_PAIRS = 0.9, 16
 KEPT = 12  # minimal circuits whose edges are stored
-EXHAUSTED, STEPS, PROOFS, MINUTES = 3_000_000, (8, 64, 1024), 6, 1.0
+EXHAUSTED, STEPS, PROOFS, MINUTES = 3_000_000, (8, 64, 1024), 4, 0.5
 
 
 def experiment_of(subject: Subject, pairs: ProblemPairs, ablation: str, metrics: Any = METRICS) -> EdgeExperiment:
@@ -124,7 +124,14 @@ def listed(subject: Subject, pairs: ProblemPairs, ablation: str) -> Listed:
         faithful[at.numpy()] = (criterion.score(torch.cat((first, rest), -1)) >= THRESHOLD).numpy()
     at_most = None
     if not complete and not faithful.any():
-        found = search(lambda some: experiment(some | undecided), space, criterion, "greedy", share=0.0 if live < 48 else 0.1, to_the_end=False)
+        found = search(
+            lambda some: experiment(some | undecided),
+            space,
+            criterion,
+            "greedy",
+            share=0.0 if live < 48 else 0.1,
+            to_the_end=False,
+        )
         at_most = found.size
     return Listed(space, masks, faithful, complete, looked_to, at_most)
 
@@ -215,7 +222,9 @@ def certified(subject: Subject) -> dict[str, Any] | None:
             found.append(mask)
             how = proof
         else:
-            complete = complete and certifier.task.domain is not None and certifier.task.domain.combinations <= EXHAUSTED
+            complete = (
+                complete and certifier.task.domain is not None and certifier.task.domain.combinations <= EXHAUSTED
+            )
     if not found:
         return None
     minimal = [list(space.names(mask)) for mask in found]
@@ -228,8 +237,8 @@ def certified(subject: Subject) -> dict[str, Any] | None:
 # ---- all of it
 
 
-def truth_of(subject: Subject, ablations: tuple[str, ...] = ABLATIONS, proofs: bool = True) -> dict[str, Any]:
-    """What ``truth.json`` holds of a subject."""
+def truth_of(subject: Subject, ablations: tuple[str, ...] = ABLATIONS) -> dict[str, Any]:
+    """What ``truth.json`` holds of a subject, but for :func:`certified`."""
     model, plan = subject.model, subject.plan
     pairs = subject.pairs(N_TRUTH, TRUTH_SEED)
     found: dict[str, Any] = {
@@ -241,7 +250,7 @@ def truth_of(subject: Subject, ablations: tuple[str, ...] = ABLATIONS, proofs: b
         "weights": weights_hash(model),
         "pairs": pairs_hash(pairs),
         "ablations": {},
-        "certified": None,
+        "switches": switches(model),
         "planted": None if plan is None else {"replacement": plan.replacement, "edges": list(plan.circuit)},
     }
     for ablation in ablations:
@@ -249,9 +258,6 @@ def truth_of(subject: Subject, ablations: tuple[str, ...] = ABLATIONS, proofs: b
             found["ablations"][ablation] = known(subject, ablation)
         except UserError as error:  # such as an ablation that leaves the mean of a metric as it is
             found["ablations"][ablation] = {"refused": str(error)[:200]}
-    if proofs:
-        found["certified"] = certified(subject)
-        found["switches"] = switches(model)
     return found
 
 
@@ -300,7 +306,7 @@ class Truth:
 
     @property
     def certified(self) -> list[str] | None:
-        found = self.entry["certified"]
+        found = self.entry.get("certified")
         alone = found is not None and found["complete"] and found["n_minimal"] == 1
         return found["minimal"][0] if alone and self.ablation == CORRUPTED else None
 
@@ -321,7 +327,9 @@ class Truth:
         new = list({key: i for i, key in enumerate(keys) if key not in self._seen}.values())
         if new:
             values = self.experiment(masks[new] | ~self.live)
-            both = zip(self.criterion.faithfulness(values)[0].tolist(), self.criterion.score(values).tolist(), strict=True)
+            both = zip(
+                self.criterion.faithfulness(values)[0].tolist(), self.criterion.score(values).tolist(), strict=True
+            )
             self._seen |= {keys[i]: pair for i, pair in zip(new, both, strict=True)}
         share, score = np.array([self._seen[key] for key in keys]).reshape(-1, 2).T
         return masks.sum(1).numpy(), share, score

@@ -24,9 +24,11 @@ import numpy as np
 import pandas as pd
 import torch
 
-from benchmarks.circuits.cases import TRUTH_SEED, load, proved
+import models
 from benchmarks.circuits.dictionary import Dictionary, train_dictionary
+from benchmarks.circuits.subjects import TRUTH_SEED
 from interp.causal.interchange.accuracy import InterchangeAccuracy, interchange
+from interp.core.stored_data import DATA
 from interp.probes.lens.ridge import FOLDS, directions, held_out_predictions
 from models.errors import UserError, known_name
 from models.files.checkpoint import write_json_atomic
@@ -215,6 +217,18 @@ def _correlations(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.divide(y @ x, scale, out=np.zeros(x.shape[1]), where=scale > 0)
 
 
+def proved() -> list[str]:
+    """The models of the zoo that are right on all inputs: proved, or counted one by one."""
+    rows = json.loads((DATA / "models.json").read_text(encoding="utf-8"))["table"]["rows"]
+    found = []
+    for row in rows:
+        said = row["all inputs"]
+        right, _, of = said.removeprefix("exhaustive: ").partition(" of ")
+        if said.startswith("certified") or (said.startswith("exhaustive") and right == of.split(" ")[0]):
+            found.append(row["model"])
+    return found
+
+
 def with_columns(names: list[str] | None = None) -> list[str]:
     """The proved models that add column by column, of which the variables are."""
     return [name for name in names or proved() if _columns(name)]
@@ -223,7 +237,7 @@ def with_columns(names: list[str] | None = None) -> list[str]:
 @cache
 def _columns(name: str) -> bool:
     try:
-        return not column_layout(load(name).task).subtracts
+        return not column_layout(models.load(name).task).subtracts
     except UserError:
         return False
 
@@ -249,7 +263,7 @@ def run_variables(
         path = folder / f"{model.replace('/', '_')}.json"
         known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
         have = {(row["variable"], row["method"]) for row in known}
-        loaded = load(model)
+        loaded = models.load(model)
         suited = [
             name for name in methods or VARIABLE_METHODS if VARIABLE_METHODS[name].least_width <= loaded.cfg.d_model
         ]
