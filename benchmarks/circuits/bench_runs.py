@@ -26,7 +26,7 @@ from models.errors import UserError, known_name
 from models.files.checkpoint import write_json_atomic
 
 RESULTS = TRUTH.with_name("results.json")
-#: Methods are run under these; of "optimal", whose constants are fitted to a circuit, they see means and are judged too.
+#: Methods are run under these. Of "optimal", whose constants are fitted to a circuit, they see means.
 RUN = (CORRUPTED, MEAN, ZERO)
 COLUMNS = ("subject", "ablation", "method", *SCORES, "forwards", "backwards", "edges")
 

@@ -36,9 +36,9 @@ def role(edge: str, layers: int) -> str:
 class Case:
     """A subject under one ablation, as a method sees it.
 
-    A method returns one score for each of ``edges``, as a tensor or as a mapping from names; what is not named has zero.
-    The larger a score is, the more the edge belongs to the circuit; a negative one says that cutting it would raise the
-    metric.
+    A method returns one score for each of ``edges``, as a tensor or as a mapping from names; what is not named has
+    zero. The larger a score is, the more the edge belongs to the circuit; a negative one says that cutting it would
+    raise the metric.
 
     Attributes:
         model: of this project, with TransformerLens' hooks, cache and weight names.
@@ -100,7 +100,7 @@ class Case:
 
     @cached_property
     def experiment(self) -> EdgeExperiment:
-        """Runs in which kept edges carry the clean problem and cut edges what the ablation says; the logit difference."""
+        """Runs in which kept edges carry the clean problem, cut ones what the ablation says; the logit difference."""
         return experiment_of(self.subject, self.pairs, self.ablation, "logit_diff")
 
     @cached_property

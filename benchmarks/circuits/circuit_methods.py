@@ -3,8 +3,8 @@
     @method("mine", "what it does, in a few words")
     def mine(case: Case) -> Tensor: ...     # one score for each of case.edges
 
-A method sees a model and some pairs (:class:`benchmarks.circuits.cases.Case`). What it returns is judged on others. There
-are three kinds, which stand apart in the tables:
+A method sees a model and some pairs (:class:`benchmarks.circuits.cases.Case`). What it returns is judged on others.
+There are three kinds, which stand apart in the tables:
 
     control     knows nothing of the runs: what any method must beat
     estimate    says what an edge does, from a few passes or from one for each edge

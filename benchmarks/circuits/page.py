@@ -1,6 +1,6 @@
-"""Write docs/circuit_benchmark.md, its picture and the README's section from the stored truths and rows: ``python -m benchmarks.circuits.page``.
+"""Write docs/circuit_benchmark.md, its picture and the README's section: ``python -m benchmarks.circuits.page``.
 
-Before there are rows, the page has what was stated in advance alone.
+All of it comes from the stored truths and rows. Before there are rows, the page has what was stated in advance alone.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -40,46 +41,62 @@ TITLES = {CONTROL: "Controls: no run of the model", ESTIMATE: "Estimates", SEARC
 
 ABOUT = f"""# Which method finds the circuit?
 
-A method gets a model and {N_METHOD} pairs of problems, and gives every edge of the residual stream a score. It is judged
-on other pairs of models whose circuits are all known. `python -m benchmarks.circuits` runs a quarter of the subjects,
-[add a method](add_a_method.md) says how yours gets in, and this page is written by `python -m benchmarks.circuits.page`.
+A method gets a model and {N_METHOD} pairs of problems, and gives every edge of the residual stream a score. It is
+judged on other pairs of models whose circuits are all known. `python -m benchmarks.circuits` runs a quarter of the
+subjects, [add a method](add_a_method.md) says how yours gets in, and `python -m benchmarks.circuits.page` writes this
+page.
 
 Three kinds of truth are never mixed in one column:
 
-* **minimal**: every different circuit is run on {N_TRUTH} pairs. One is faithful if it keeps {THRESHOLD:.0%} of the logit
-  difference and of the right answers, and minimal if no faithful one is a part of it. Cut edges carry the other problem
-  (corrupted), the sender's mean, zero, or constants that are fitted to the circuit (optimal), a column each. Only
-  subjects with exactly one minimal circuit have a value.
-* **certified**: the same for circuits that are right on *every* input, proved or run on all, with what one fixed problem
-  writes on cut edges. It does not depend on pairs.
+* **minimal**: every different circuit is run on {N_TRUTH} pairs. One is faithful if it keeps {THRESHOLD:.0%} of the
+  logit difference and of the right answers, and minimal if no faithful one is a part of it. Cut edges carry the other
+  problem (corrupted), the sender's mean, zero, or constants that are fitted to the circuit (optimal), a column each.
+  Only subjects with exactly one minimal circuit have a value.
+* **certified**: the same for circuits that are right on *every* input, proved or run on all, with what one fixed
+  problem writes on cut edges. It does not depend on pairs.
 * **planted**: models that were built around a circuit: two redundant heads, a backup head, two that cancel, one that
   suppresses another, one that carries what differs and is read by nobody, and five more
   (`benchmarks/circuits/planted.py`).
 
-Only edges that can matter are counted: those that carry different values in the two runs at a place that is read. A score
-is the mean over families of the mean over a family's subjects. Intervals (95%) draw families, and then subjects within
-each.
+Only edges that can matter are counted: those that carry different values in the two runs at a place that is read. A
+score is the mean over families of the mean over a family's subjects. Intervals (95%) draw families, and then subjects
+within each.
 """
 
 CARD = {
-    "Edges that cannot matter were counted, as free negatives": "Edges are live by position and by value; others are in no "
-    "score.",
-    "A rule that never sees the model beat half of the methods": "The rule is a row, with one family left out, and every "
-    "method is compared with it. So is a rule that sees only weights.",
-    "20 of 31 models were one family, resampled as if independent": "Eight families, none with more than a fifth of the "
-    "subjects; intervals draw families first.",
-    "No circuit had a query or key edge; all models had one layer": "Modular arithmetic, induction, order and comparison "
-    "have them; 18 models have two layers.",
-    "Methods that maximise the score that defines the truth stood among the others": "They stand apart, with their passes.",
-    "The only minimal circuit is a fact about one ablation": "Four ablations have a column each; certified and planted "
-    "circuits are truths of their own.",
-    "What the subjects are": "Trained models that are proved or right on every problem of their task, all of which were "
-    "run, and planted ones. Each has a hash of its weights and of its pairs in `truth.json`.",
-    "What is sampled": f"The pairs: {N_TRUTH} that judge, and {N_METHOD} others for a method. Tasks with few problems share "
-    "some between the two.",
-    "What is not in it": "Models of language, circuits of neurons, edges by position. Graphs with more than twenty live "
-    "edges have a bound on the smallest circuit and no AUROC of it. Of families, the planted one is built by the same "
-    "people as the methods' code.",
+    "Edges that cannot matter were counted, as free negatives": (
+        "Edges are live by position and by value; others are in no score."
+    ),
+    "A rule that never sees the model beat half of the methods": (
+        "The rule is a row, with one family left out, and every method is compared with it. So is a rule that sees "
+        "only weights."
+    ),
+    "20 of 31 models were one family, resampled as if independent": (
+        "Eight families, none with more than a fifth of the subjects; intervals draw families first."
+    ),
+    "No circuit had a query or key edge; all models had one layer": (
+        "Modular arithmetic, induction, order and comparison have them; some models of four families have two layers."
+    ),
+    "Methods that maximise the score that defines the truth stood among the others": (
+        "They stand apart, with their passes."
+    ),
+    "The only minimal circuit is a fact about one ablation": (
+        "Four ablations have a column each; certified and planted circuits are truths of their own."
+    ),
+    "What the subjects are": (
+        "Trained models that are proved or right on every problem of their task, all of which were run, and planted "
+        "ones. Each has a hash of its weights and of its pairs in `truth.json`."
+    ),
+    "What is sampled": (
+        f"The pairs: {N_TRUTH} that judge, and {N_METHOD} others for a method. Tasks with few problems share some "
+        "between the two."
+    ),
+    "What is not in it": (
+        "Models of language, circuits of neurons, edges by position; public two-layer adders, whose weights are not in "
+        "this repository; greedy pruning by optimal ablation, which the earlier version had. Graphs with more than "
+        "twenty live edges have a bound on the smallest circuit and no AUROC of it. The planted models were built by "
+        "those who wrote the methods' code."
+    ),
     "Licence": "MIT",
 }
 
@@ -106,13 +123,13 @@ def stated() -> str:
         [
             "## Stated before the run",
             "",
-            "These claims and comparisons were committed before the final run (three subjects had been run to try the code).",
-            "Everything else on this page is exploratory.",
+            "These claims and comparisons were committed before the final run, when three subjects had been run to try",
+            "the code. Everything else on this page is exploratory.",
             "",
             *claims,
             "",
-            "The comparisons, in AUROC of the only minimal circuit under corrupted ablation, corrected for their number "
-            "(Holm):",
+            "The comparisons, in AUROC of the only minimal circuit under corrupted ablation, corrected for their",
+            "number (Holm):",
             "",
             *asked,
             "",
@@ -130,7 +147,7 @@ def verdicts(rows: pd.DataFrame, truths: Mapping[str, Any]) -> list[str]:
     numbers = [
         f"EAP minus the blind prior {said(against)}",
         f"atp-qk minus EAP {said(fixed)}",
-        f"rank correlation {ranks['value']:.2f} [{ranks['low']:.2f}, {ranks['high']:.2f}] over {ranks['methods']} methods",
+        f"rank correlation {_interval(pd.Series(ranks))} over {ranks['methods']} methods",
     ]
     return [
         f"{i}. {claim.claim} **{'Not refuted' if stands else 'Refuted'}**: {number}."
@@ -139,7 +156,7 @@ def verdicts(rows: pd.DataFrame, truths: Mapping[str, Any]) -> list[str]:
 
 
 def ranking(rows: pd.DataFrame, truths: Mapping[str, Any], kind: str) -> pd.DataFrame:
-    """One row per method of a kind: AUROC by kind of truth, the other scores under corrupted ablation, and the passes."""
+    """One row per method of a kind: AUROC by kind of truth, other scores under corrupted ablation, and the passes."""
     columns: dict[str, dict[str, str]] = {}
     asked = [
         ("corrupted", "auroc", CORRUPTED),
@@ -240,15 +257,16 @@ def results() -> str:
     not_beaten = [name for name, above in prior.items() if not above]
     parts = ["## What came of it", "", *verdicts(rows, truths), "", markdown(tests), ""]
     parts += [
-        f"By this interval, {', '.join(beaten) or 'no method'} beat the blind prior; {', '.join(not_beaten) or 'none'} do not.",
+        f"Above the blind prior, by the interval of the difference: {', '.join(beaten) or 'none'}. Not above it: "
+        f"{', '.join(not_beaten) or 'none'}.",
         "",
         f"![AUROC of each method against its passes, with the blind prior as a line]({PICTURE.name})",
         "",
         "## The ranking",
         "",
-        "The first six columns are AUROCs, by kind of truth; the others are under corrupted ablation. Precision is at the "
-        "circuit's size, heads is the share of the circuit's heads among as many that score highest, regret is in edges, "
-        "and passes are forward and backward ones over all pairs.",
+        "The first six columns are AUROCs, by kind of truth; the others are under corrupted ablation. Precision is at",
+        "the circuit's size, heads is the share of the circuit's heads among as many that score highest, regret is in",
+        "edges, and passes are forward and backward ones over all pairs.",
         "",
     ]
     for kind, title in TITLES.items():
@@ -305,8 +323,8 @@ def _predicts(rows: pd.DataFrame, truths: Mapping[str, Any]) -> list[str]:
         )
         both = both.sort_values("stored", ascending=False)
         parts += [
-            f"The second half is made on demand: {len(judged)} subjects of seed {fresh['seed']}, planted and trained, judged "
-            "on the fly. `python -m benchmarks.circuits --fresh SEED` makes others.",
+            f"The second half is made on demand: {len(judged)} subjects of seed {fresh['seed']}, planted and trained,",
+            "and judged on the fly. `python -m benchmarks.circuits --fresh SEED` makes others.",
             "",
             markdown(both.map(_number).rename_axis("method").reset_index()),
             "",
@@ -316,7 +334,7 @@ def _predicts(rows: pd.DataFrame, truths: Mapping[str, Any]) -> list[str]:
     parts += [f"* {name}: {each['value']:.2f} [{each['low']:.2f}, {each['high']:.2f}]" for name, each in found.items()]
     low, middle, high = between["value"].quantile([0, 0.5, 1])
     parts += [
-        f"* between two families: {middle:.2f} in the median, {low:.2f} at least and {high:.2f} at most ({len(between)} pairs)",
+        f"* between two families: {middle:.2f} in the median of {len(between)} pairs, from {low:.2f} to {high:.2f}",
         "",
     ]
     return parts
@@ -331,8 +349,8 @@ def picture() -> go.Figure:
         own = found[[METHODS[name].kind == kind for name in found.index]]
         errors = {"array": own["high"] - own["value"], "arrayminus": own["value"] - own["low"], "thickness": 1}
         figure.add_scatter(
-            x=cost[own.index], y=own["value"], error_y=errors, mode="markers+text", text=list(own.index), name=TITLES[kind],
-            textposition="top right", marker={"color": colour, "size": 9},
+            x=cost[own.index], y=own["value"], error_y=errors, mode="markers+text", text=list(own.index),
+            name=TITLES[kind], textposition="top right", marker={"color": colour, "size": 9},
         )  # fmt: skip
     for name, dash in ((BLIND, "dash"), ("weights", "dot"), ("random", "dashdot")):
         figure.add_hline(
@@ -355,25 +373,21 @@ def readme_section() -> str:
     n = int(found["subjects"].max())
     best = found[[METHODS[name].kind == ESTIMATE for name in found["method"]]].sort_values("value").iloc[-1]
     control = {row.method: _interval(row) for row in found.itertuples() if METHODS[row.method].kind == CONTROL}
-    return "\n".join(
-        [
-            SECTION,
-            "",
-            f"A benchmark on {len(truths)} models of {len(FAMILIES)} families, trained and proved (or run on every input) or",
-            f"built around a circuit, whose circuits are all known. On the {n} that have exactly one minimal circuit,",
-            f"a rule that never sees the model has an AUROC of {control[BLIND]} among edges that can matter, the",
-            f"weights alone {control['weights']}, and the best estimate, {best.method}, {_interval(best)}. Stated before",
-            "the run:",
-            "",
-            *verdicts(rows, truths),
-            "",
-            f"![AUROC of each method against its passes, with the blind prior as a line](docs/{PICTURE.name})",
-            "",
-            "`python -m benchmarks.circuits --from my_method.py` scores yours in two minutes; [the page](docs/circuit_benchmark.md)",
-            "has every method, four ablations, certified and planted circuits, fresh subjects, and the criticism.",
-            "",
-        ]
+    said = (
+        f"A benchmark on {len(truths)} models of {len(FAMILIES)} families, trained and proved (or run on every input) "
+        "or built around a circuit, whose circuits are all known. "
+        f"On the {n} that have exactly one minimal circuit, a rule that never sees the model has an AUROC of "
+        f"{control[BLIND]} among edges that can matter, the weights alone have {control['weights']}, and the best "
+        f"estimate, {best.method}, has {_interval(best)}. Stated before the run:"
     )
+    more = (
+        "`python -m benchmarks.circuits --from my_method.py` scores yours in two minutes; [the "
+        "page](docs/circuit_benchmark.md) has every method, four ablations, certified and planted circuits, fresh "
+        "subjects, and the criticism."
+    )
+    shown = f"![AUROC of each method against its passes, with the blind prior as a line](docs/{PICTURE.name})"
+    claims = [fill(line, 120, subsequent_indent="   ") for line in verdicts(rows, truths)]
+    return "\n".join([SECTION, "", fill(said, 120), "", *claims, "", shown, "", fill(more, 120), ""])
 
 
 def page() -> str:

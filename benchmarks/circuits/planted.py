@@ -1,9 +1,9 @@
 """Models built by hand around a circuit that is known because it was put there; :func:`planted` draws one.
 
 The residual stream has blocks of directions: one for each token, one for each position, and channels into which heads
-write tokens. A head looks at a position or at a token and copies one block into a channel; an MLP combines channels; the
-unembedding reads one of them. A random rotation of the stream, random gains and random heads whose channel nobody reads
-are drawn from the seed, so that no edge can be told from another by its name or the sizes of its weights.
+write tokens. A head looks at a position or at a token and copies one block into a channel; an MLP combines channels;
+the unembedding reads one of them. A random rotation of the stream, random gains, the order of heads, and random heads
+whose channel nobody reads are drawn from the seed.
 
     irrelevant   a head carries what differs between the problems, and nobody reads it
     or           two heads copy the answer, and the MLP passes on at most one copy: each alone is enough

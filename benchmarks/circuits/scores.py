@@ -3,9 +3,9 @@
 With the edges in the order of a method's scores, C_k are the first k of them (those of them that are joined to the
 output), K the number of edges that can matter, and F the restored share of the logit difference, on the truth's pairs:
 
-    auroc, precision   of the absolute scores, for "the edge is in the only minimal circuit", over edges that can matter;
-                       precision among as many edges as the circuit has. Ties count half, as random orders of them would
-                       on average
+    auroc, precision   of the absolute scores, for "the edge is in the only minimal circuit", over edges that can
+                       matter; precision among as many edges as the circuit has. Ties count half, as random orders of
+                       them would on average
     optimal            AUROC for the only minimal circuit under optimal ablation, of methods that saw means
     certified          AUROC for the only minimal circuit that is right on every input
     planted            AUROC for the edges that a model was built around
@@ -40,8 +40,8 @@ SMALL = 64
 THRESHOLD = 0.9
 #: Score -> whether more is better.
 SCORES = {
-    "auroc": True, "optimal": True, "certified": True, "planted": True, "precision": True, "heads": True, "regret": False, "cpr": True,
-    "cmd": False, "rank": True,
+    "auroc": True, "optimal": True, "certified": True, "planted": True, "precision": True, "heads": True,
+    "regret": False, "cpr": True, "cmd": False, "rank": True,
 }  # fmt: skip
 BOUNDS = dict.fromkeys(("auroc", "optimal", "certified", "planted", "precision", "heads"), (0.0, 1.0)) | {
     "rank": (-1.0, 1.0)

@@ -1,9 +1,9 @@
 """Intervals that resample families and then models, comparisons that were stated before the run, and rank correlations.
 
 A method's score is the mean over families of its mean over the family's subjects, so that no family outweighs another.
-Intervals (95%) draw families with replacement, and subjects with replacement within each. Two methods are compared on the
-subjects that both were run on: by the same interval of the difference, and by a p-value from all changes of sign of the
-families' mean differences, corrected for the comparisons of :data:`PLANNED` (Holm). All else is exploratory.
+Intervals (95%) draw families with replacement, and subjects with replacement within each. Two methods are compared on
+the subjects that both were run on: by the same interval of the difference, and by a p-value from all changes of sign of
+the families' mean differences, corrected for the comparisons of :data:`PLANNED` (Holm). All else is exploratory.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The subjects: models that are proved, exhausted or planted, each with a question, frozen by hashes.
 
-A subject is a model and pairs of problems that differ in one thing. Its family is what a blind prior leaves out, and what
-intervals resample first. ``truth.json`` holds, for each, the hash of its weights and of its pairs, and a model whose
-weights differ is refused.
+A subject is a model and pairs of problems that differ in one thing. Its family is what a blind prior leaves out, and
+what intervals resample first. ``truth.json`` holds, for each, the hash of its weights and of its pairs, and a model
+whose weights differ is refused.
 """
 
 from __future__ import annotations
@@ -179,9 +179,9 @@ def stored_truths() -> dict[str, dict[str, Any]]:
 
 
 def write_release(folder: Path) -> None:
-    """Every subject as ``NAME.safetensors``, with ``truth.json``: effective float32 weights under TransformerLens' names,
-    ``clean`` and ``corrupted`` tokens of the pairs that judge, and as metadata the config, where logits are read and the
-    hash."""
+    """Every subject as ``NAME.safetensors``, with ``truth.json``: effective float32 weights as "blocks.0.attn.W_Q",
+    the tokens of the pairs that judge ("clean", "corrupted") and their answers ("right", "wrong"); as metadata the
+    config, the position at which logits are read, and the hash."""
     folder.mkdir(parents=True, exist_ok=True)
     for subject in SUBJECTS:
         pairs, model = subject.pairs(N_TRUTH, TRUTH_SEED), subject.model

@@ -101,7 +101,7 @@ def listed(subject: Subject, pairs: ProblemPairs, ablation: str) -> Listed:
     live = int(space.everything().sum())
     complete = 2**live <= MOST_SUBSETS[ablation]
     masks, looked_to = space.circuits(MOST_SUBSETS[ablation] if complete else MOST_LISTED)
-    complete = looked_to == live
+    complete = looked_to == live and (ablation != OPTIMAL or len(masks) <= MOST_FITTED)
     undecided = ~space.everything()
     nothing = torch.zeros(1, len(space), dtype=torch.bool)
 
@@ -159,7 +159,7 @@ class _Certifier:
         self.task = self.subject.model.task
         self.masked = MaskedModel(self.subject.model, list(self.task.query_positions), None, self.task)
         self.problem = self.task.sample(1, torch.Generator().manual_seed(TRUTH_SEED))
-        self.constants = self.masked.values(self.task.encode(self.problem))
+        self.constants = self.masked.values(self.task.encode(self.problem))[:, :1]
 
     def right(self, masks: Bool[Tensor, "variant edge"], problems: Tensor) -> Bool[Tensor, " variant"]:
         """Which circuits answer all of these problems."""
@@ -181,7 +181,7 @@ class _Certifier:
         if domain is not None and domain.combinations <= EXHAUSTED:
             return "exhaustive" * all(bool(self.right(mask[None], part)) for part in self._all_problems())
         whole = MaskedModel(self.subject.model, None, None, self.task)
-        constants = whole.values(self.task.encode(self.problem)).transpose(0, 1)[0]
+        constants = whole.values(self.task.encode(self.problem))[:, 0]
         try:
             verdict = interp.certify(masked_as_model(whole, mask, constants), tolerance=None, minutes=MINUTES)
         except UserError:
@@ -306,8 +306,8 @@ class Truth:
 
     @property
     def certified(self) -> list[str] | None:
-        found = self.entry.get("certified")
-        alone = found is not None and found["complete"] and found["n_minimal"] == 1
+        found = self.entry.get("certified") or {"complete": False}
+        alone = found["complete"] and found["n_minimal"] == 1
         return found["minimal"][0] if alone and self.ablation == CORRUPTED else None
 
     @property

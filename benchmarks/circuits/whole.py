@@ -1,6 +1,6 @@
-"""Everything again, or what is missing of it: truths, rows, fresh subjects, the page: ``python -m benchmarks.circuits.whole``.
+"""Everything again, or what is missing of it: ``python -m benchmarks.circuits.whole``.
 
-About an hour on one thread; the same command resumes.
+Truths, rows, fresh subjects and the page, in about an hour on one thread; the same command resumes.
 """
 
 from __future__ import annotations

@@ -155,8 +155,8 @@ class Space:
 
         A circuit that is not empty is a smaller one and a chain of further edges, which starts at a node that something
         reaches and ends at one that reaches the output. So sizes are completed one after the other, from the empty
-        circuit on. Cost: that of the circuits listed, not of the 2^edges subsets; where there is room for all subsets of
-        at most twenty edges, these are made at once instead.
+        circuit on. Cost: that of the circuits listed, not of the 2^edges subsets; where there is room for all subsets
+        of at most twenty edges, these are made at once instead.
         """
         everything = int(self.everything().sum())
         if everything <= MOST_AT_ONCE and 2**everything <= at_most:
