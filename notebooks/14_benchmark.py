@@ -63,8 +63,8 @@ print(interp.all_circuits(adder, pairs, replacement="mean").sentence())
 #
 # ## 2. The ranking
 #
-# A method gives every edge a score, from pairs of its own. AUROC is the chance that an edge of the only minimal circuit
-# has a larger score than one outside, among edges that can matter. `python -m benchmarks.circuits.whole` has computed
+# A method gives every edge a score, from pairs of its own. AUROC is the chance that an edge of every minimal circuit
+# has a larger score than an edge of none, among edges that can matter. `python -m benchmarks.circuits.whole` has computed
 # this on models of eight families; intervals draw families, and then subjects. The dashed line is a rule that never
 # sees the model: it orders edges by how often their role is in the circuits of the *other* families.
 
@@ -82,8 +82,8 @@ of_subjects(truths)
 print("\n".join(verdicts(rows, truths)))
 
 # %% [markdown]
-# Estimates, by kind of truth: the only minimal circuit under four ablations, the circuit that is right on every input,
-# and the one that was planted. Methods that measure the score which defines the truth stand on [the
+# Estimates, by kind of truth: minimal circuits under four ablations, circuits that are right on every input, and what
+# was planted. Methods that measure the score which defines the truth stand on [the
 # page](../circuit_benchmark.md), apart.
 
 # %%

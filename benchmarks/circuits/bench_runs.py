@@ -1,7 +1,7 @@
 """All methods on all subjects, resumable: one file of truths and one of rows.
 
-A row is one subject, ablation and method, with its scores and its cost in passes over the pairs. Methods are judged on
-the ablation that they were given. The blind prior of a subject comes from the unique minimal circuits, under the same
+A row is one subject, ablation and method, with its scores and its cost in passes over the pairs. Methods are judged
+under the ablation that they were given. The blind prior of a subject comes from the minimal circuits, under the same
 ablation, of all *other* families.
 """
 
@@ -21,7 +21,7 @@ from benchmarks.circuits.cases import Case, role
 from benchmarks.circuits.circuit_methods import METHODS
 from benchmarks.circuits.scores import SCORES, score_ranking
 from benchmarks.circuits.subjects import TRUTH, Subject, pairs_hash, weights_hash
-from benchmarks.circuits.truth import ABLATIONS, CORRUPTED, MEAN, ZERO, Truth, certified, truth_of
+from benchmarks.circuits.truth import ABLATIONS, CORRUPTED, MEAN, ZERO, Truth, certified, sides_of, truth_of
 from models.errors import UserError, known_name
 from models.files.checkpoint import write_json_atomic
 
@@ -68,22 +68,20 @@ def require_frozen(subject: Subject, entry: Mapping[str, Any]) -> None:
 
 
 def prior_of(truths: Mapping[str, Mapping[str, Any]], family: str, ablation: str) -> dict[str, tuple[float, float]]:
-    """Role -> (in the unique circuit, live) over all subjects of other families; each family counts the same."""
+    """Role -> (how often inside, how often judged) over all subjects of other families, which count the same each."""
     inside: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
-    of_family: dict[str, int] = defaultdict(int)
-    usable = []
+    of_family: dict[str, list[tuple[int, tuple[set[str], set[str]]]]] = defaultdict(list)
     for entry in truths.values():
         known = entry["ablations"].get(ablation, {})
-        if entry["family"] != family and known.get("complete") and known["n_minimal"] == 1 and "live_edges" in known:
-            usable.append((entry, known))
-            of_family[entry["family"]] += 1
-    for entry, known in usable:
-        share = 1 / of_family[entry["family"]]
-        circuit = set(known["minimal"][0])
-        for edge in known["live_edges"]:
-            cell = inside[role(edge, entry["layers"])]
-            cell[0] += share * (edge in circuit)
-            cell[1] += share
+        sides = sides_of(known, known.get("live_edges", ()))
+        if entry["family"] != family and sides is not None:
+            of_family[entry["family"]].append((entry["layers"], sides))
+    for subjects in of_family.values():
+        for layers, sides in subjects:
+            for edge in set.union(*sides):
+                cell = inside[role(edge, layers)]
+                cell[0] += (edge in sides[0]) / len(subjects)
+                cell[1] += 1 / len(subjects)
     return {name: (one, of) for name, (one, of) in inside.items()}
 
 

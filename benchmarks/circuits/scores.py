@@ -3,11 +3,11 @@
 With the edges in the order of a method's scores, C_k are the first k of them (those of them that are joined to the
 output), K the number of edges that can matter, and F the restored share of the logit difference, on the truth's pairs:
 
-    auroc, precision   of the absolute scores, for "the edge is in the only minimal circuit", over edges that can
-                       matter; precision among as many edges as the circuit has. Ties count half, as random orders of
-                       them would on average
-    optimal            AUROC for the only minimal circuit under optimal ablation, of methods that saw means
-    certified          AUROC for the only minimal circuit that is right on every input
+    auroc, precision   of the absolute scores, for "the edge is in every minimal circuit" against "in none", over edges
+                       that can matter; precision among as many edges as there are inside. Ties count half, as random
+                       orders of them would on average
+    optimal            the AUROC under optimal ablation, of methods that saw means
+    certified          the AUROC for minimal circuits that are right on every input
     planted            AUROC for the edges that a model was built around
     heads              of as many heads as the (planted, else minimal) circuit has, the share that are in it
     regret             edges of the first C_k that is faithful, in answers and logits, minus those of the smallest
@@ -22,7 +22,7 @@ ten shares from 0.001 to 1. Here a graph of at most 64 edges takes every k from 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -72,7 +72,7 @@ def areas(shares: Float[np.ndarray, " point"], recovered: Float[np.ndarray, " po
     return float(np.trapezoid(recovered, shares)), float(np.trapezoid(np.abs(1 - recovered), shares))
 
 
-def head_accuracy(names: Sequence[str], scores: Float[np.ndarray, " edge"], circuit: Sequence[str]) -> float:
+def head_accuracy(names: Sequence[str], scores: Float[np.ndarray, " edge"], circuit: Collection[str]) -> float:
     """Of as many heads as the circuit has, those with the largest outgoing score: the share that are in it. NaN where
     all heads or none are."""
     best: dict[str, float] = {}
@@ -86,15 +86,6 @@ def head_accuracy(names: Sequence[str], scores: Float[np.ndarray, " edge"], circ
     return precision(np.array(list(best.values())), np.array([head in inside for head in best]))
 
 
-def _truths(truth: Truth) -> dict[str, list[str] | None]:
-    return {
-        "auroc": truth.unique,
-        "optimal": truth.optimal,
-        "certified": truth.certified,
-        "planted": truth.planted,
-    }
-
-
 def score_ranking(truth: Truth, scores: Float[np.ndarray, " edge"], seed: int = 0) -> dict[str, float]:
     """All scores of one ranking; NaN where there is nothing to compare with. Ties are put in a random order.
 
@@ -106,14 +97,14 @@ def score_ranking(truth: Truth, scores: Float[np.ndarray, " edge"], seed: int = 
     where = truth.live.numpy()
     live, names = scores[where], [name for name, on in zip(truth.space.labels, where, strict=True) if on]
     found = dict.fromkeys(SCORES, float("nan"))
-    for column, circuit in _truths(truth).items():
-        if circuit is not None:
-            inside = np.isin(names, circuit)
-            found[column] = auroc(np.abs(live), inside)
+    for column, kind in (("auroc", "minimal"), *((kind, kind) for kind in ("optimal", "certified", "planted"))):
+        if (sides := truth.sides[kind]) is not None:
+            inside, judged = np.isin(names, [*sides[0]]), np.isin(names, [*sides[0], *sides[1]])
+            found[column] = auroc(np.abs(live[judged]), inside[judged])
             if column == "auroc":
-                found["precision"] = precision(np.abs(live), inside)
-    if (circuit := truth.planted or truth.unique) is not None:
-        found["heads"] = head_accuracy(names, live, circuit)
+                found["precision"] = precision(np.abs(live[judged]), inside[judged])
+    if (sides := truth.sides["planted"] or truth.sides["minimal"]) is not None:
+        found["heads"] = head_accuracy(names, live, sides[0])
     tie = np.random.default_rng(seed).random(len(live))
     absolute, signed = (np.lexsort((tie, -each)) for each in (np.abs(live), live))
     sizes, recovered, both = _curve(truth, absolute)

@@ -26,7 +26,7 @@ from interp.core.stats import holm
 DRAWS, POOL, SEED = 4_000, 1_000, 0
 BLIND = "blind prior"
 
-#: (one, other, what is asked) in AUROC of the only minimal circuit under corrupted ablation.
+#: (one, other, what is asked) in AUROC of minimal circuits under corrupted ablation.
 PLANNED = (
     ("eap", BLIND, "does the cheapest estimate beat a rule that never sees the model?"),
     ("eap-ig-5", BLIND, "do five steps of integrated gradients?"),

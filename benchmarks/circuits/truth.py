@@ -2,7 +2,8 @@
 
     minimal     all different circuits of the edges that can matter are run on pairs, under one of four ablations; a
                 circuit is faithful if it keeps 90% of the logit difference and of the right answers, and minimal if no
-                faithful one is a part of it. What belongs to the only minimal one is the truth
+                faithful one is a part of it. Edges of every minimal circuit are inside, those of none outside, and
+                those of some are not judged
     certified   the same for circuits that are right on every input, with what one fixed problem writes on cut edges.
                 There are no pairs in it
     planted     the edges of a model that was built around them (:mod:`benchmarks.circuits.planted`)
@@ -13,7 +14,7 @@ nothing is lost by it. Where there are more circuits than can be run, the smalle
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -272,6 +273,15 @@ def switches(model: Any) -> list[list[Any]]:
     return table[["neuron", "signal"]].astype(str).to_numpy().tolist()
 
 
+def sides_of(known: Mapping[str, Any] | None, live: Iterable[str]) -> tuple[set[str], set[str]] | None:
+    """(live edges of every minimal circuit, those of none); edges of some are on no side. None where not all circuits
+    were looked at."""
+    if not known or not known.get("complete") or not 1 <= known["n_minimal"] <= KEPT:
+        return None
+    minimal = [set(names) for names in known["minimal"]]
+    return set.intersection(*minimal) & set(live), set(live) - set.union(*minimal)
+
+
 @dataclass(eq=False)
 class Truth:
     """The truth of a subject under one ablation, as methods are judged by it."""
@@ -291,29 +301,22 @@ class Truth:
     def known(self) -> Mapping[str, Any]:
         return self.entry["ablations"][self.ablation]
 
-    @property
-    def unique(self) -> list[str] | None:
-        """The edges of the only minimal circuit; None if there are several, or not all were looked at."""
-        return self.known["minimal"][0] if self.known["complete"] and self.known["n_minimal"] == 1 else None
-
-    @property
-    def optimal(self) -> list[str] | None:
-        """The same with fitted constants, which no method sees before it has a circuit: those that saw means are
-        judged by it."""
-        known = self.entry["ablations"].get(OPTIMAL, {})
-        alone = known.get("complete") and known["n_minimal"] == 1
-        return known["minimal"][0] if alone and self.ablation == MEAN else None
-
-    @property
-    def certified(self) -> list[str] | None:
-        found = self.entry.get("certified") or {"complete": False}
-        alone = found["complete"] and found["n_minimal"] == 1
-        return found["minimal"][0] if alone and self.ablation == CORRUPTED else None
-
-    @property
-    def planted(self) -> list[str] | None:
-        found = self.entry["planted"]
-        return found["edges"] if found is not None and found["replacement"] == self.ablation else None
+    @cached_property
+    def sides(self) -> dict[str, tuple[set[str], set[str]] | None]:
+        """(edges inside, edges outside) by kind of truth: of "minimal" circuits under this ablation; of those with
+        constants that are fitted ("optimal"), by which methods that saw means are judged; of "certified" ones, by which
+        those that saw other problems are; and what was "planted", under the ablation for which it was."""
+        live = set(self.space.names(self.live))
+        entry, plan = self.entry, self.entry.get("planted")
+        planted = None
+        if plan is not None and plan["replacement"] == self.ablation:
+            planted = set(plan["edges"]) & live, live - set(plan["edges"])
+        return {
+            "minimal": sides_of(entry["ablations"].get(self.ablation), live),
+            "optimal": sides_of(entry["ablations"].get(OPTIMAL), live) if self.ablation == MEAN else None,
+            "certified": sides_of(entry.get("certified"), live) if self.ablation == CORRUPTED else None,
+            "planted": planted,
+        }
 
     @cached_property
     def exact(self) -> Float[np.ndarray, " edge"]:

@@ -32,7 +32,7 @@ from benchmarks.circuits.subjects import (
     weights_hash,
     write_release,
 )
-from benchmarks.circuits.truth import CORRUPTED, ZERO, certified, known, truth_of
+from benchmarks.circuits.truth import CORRUPTED, ZERO, certified, known, sides_of, truth_of
 from interp.causal.edges import EdgeExperiment
 from models.errors import UserError
 
@@ -145,8 +145,9 @@ def test_an_own_model_is_right_on_every_problem():
 
 
 def test_the_circuit_itself_has_the_best_scores_and_its_opposite_the_worst(truth: Truth):
-    assert truth.unique is not None
-    inside = np.isin(truth.space.labels, truth.unique).astype(float)
+    sides = truth.sides["minimal"]
+    assert sides is not None
+    inside = np.isin(truth.space.labels, [*sides[0]]).astype(float)
     best, worst = score_ranking(truth, inside), score_ranking(truth, 1 - inside)
     assert best["auroc"] == best["planted"] == best["precision"] == best["heads"] == 1 and best["regret"] == 0
     assert worst["auroc"] == worst["planted"] == 0 and worst["regret"] > 0
@@ -161,9 +162,10 @@ def test_exact_effects_agree_with_themselves(truth: Truth):
 
 def test_equal_scores_are_chance(truth: Truth):
     found = score_ranking(truth, np.ones(len(truth.space)))
-    assert truth.unique is not None
+    sides = truth.sides["minimal"]
+    assert sides is not None
     assert found["auroc"] == 0.5 and np.isnan(found["rank"])
-    assert found["precision"] == pytest.approx(len(truth.unique) / int(truth.live.sum()))
+    assert found["precision"] == pytest.approx(len(sides[0]) / int(truth.live.sum()))
 
 
 @pytest.mark.parametrize("bad", [np.zeros(3), np.full(23, np.nan), np.full(23, np.inf)])
@@ -198,6 +200,12 @@ def test_areas_are_mib_s():
         under += width * (curve[i] + curve[i + 1]) / 2
         away += width * (abs(1 - curve[i]) + abs(1 - curve[i + 1])) / 2
     assert areas(np.array(SHARES), curve) == pytest.approx((under, away))
+
+
+def test_an_edge_of_some_minimal_circuits_is_on_no_side():
+    known = {"complete": True, "n_minimal": 2, "minimal": [["a", "b"], ["a", "c"]]}
+    assert sides_of(known, "abcd") == ({"a"}, {"d"})
+    assert sides_of(known | {"complete": False}, "abcd") is None is sides_of(None, "abcd")
 
 
 # ---- methods and cases
