@@ -64,9 +64,9 @@ print(interp.all_circuits(adder, pairs, replacement="mean").sentence())
 # ## 2. The ranking
 #
 # A method gives every edge a score, from pairs of its own. AUROC is the chance that an edge of every minimal circuit
-# has a larger score than an edge of none, among edges that can matter. `python -m benchmarks.circuits.whole` has computed
-# this on models of eight families; intervals draw families, and then subjects. The dashed line is a rule that never
-# sees the model: it orders edges by how often their role is in the circuits of the *other* families.
+# has a larger score than an edge of none, among edges that can matter. `python -m benchmarks.circuits.whole` has
+# computed this on models of eight families; intervals draw families, and then subjects. The dashed line is a rule that
+# never sees the model: it orders edges by how often their role is in the circuits of the *other* families.
 
 # %%
 rows, truths = read_rows(RESULTS), stored_truths()
