@@ -32,7 +32,7 @@ from benchmarks.circuits.subjects import (
     weights_hash,
     write_release,
 )
-from benchmarks.circuits.truth import CORRUPTED, ZERO, certified, known, sides_of, truth_of
+from benchmarks.circuits.truth import CORRUPTED, ZERO, certified, known, sides_of, switches, truth_of
 from interp.causal.edges import EdgeExperiment
 from models.errors import UserError
 
@@ -139,6 +139,11 @@ def test_an_own_model_is_right_on_every_problem():
     with torch.no_grad():
         answers = own(own.task.encode(problems))[:, list(own.task.query_positions)].argmax(-1)
     assert len(problems) == 256 and torch.equal(answers, own.task.targets(problems))
+
+
+def test_stored_switches_are_those_that_are_proved_now():
+    stored = stored_truths()["microadder-22"]["switches"]
+    assert stored and stored == switches(_subject("microadder-22").model)
 
 
 # ---- scores
