@@ -47,7 +47,7 @@ MOST_SUBSETS, MOST_LISTED = {CORRUPTED: 2**20, MEAN: 2**20, ZERO: 2**13, OPTIMAL
 THRESHOLD, FIRST_PAIRS = 0.9, (8, 16)
 MOST_TWICE = 2**16  # circuits that are run on another draw of pairs, too
 KEPT = 12  # minimal circuits whose edges are stored
-EXHAUSTED, STEPS, PROOFS, MINUTES = 3_000_000, (8, 64, 1024), 4, 0.5
+FEW, EXHAUSTED, STEPS, PROOFS, MINUTES = 20_000, 3_000_000, (8, 64, 1024), 4, 1.0
 
 
 def experiment_of(subject: Subject, pairs: ProblemPairs, ablation: str, metrics: Any = METRICS) -> EdgeExperiment:
@@ -210,32 +210,32 @@ def certified(subject: Subject) -> dict[str, Any] | None:
     masks, _ = space.circuits(2**live)
     undecided = ~space.everything()
     n_circuits = len(masks)
-    for n in STEPS:
-        problems = certifier.task.sample(n, torch.Generator().manual_seed(TRUTH_SEED + n))
+    task = certifier.task
+    draws = [task.sample(n, torch.Generator().manual_seed(TRUTH_SEED + n)) for n in STEPS]
+    few = task.domain is not None and task.domain.combinations <= FEW
+    for problems in (*draws, task.domain.every()) if few else draws:
         masks = torch.cat([part[certifier.right(part | undecided, problems)] for part in masks.split(2**14)])
     found: list[Tensor] = []
     tries, complete, how = 0, True, ""
     for mask in masks:
         if any(bool((mask | ~smaller).all()) for smaller in found):
             continue
-        if tries == PROOFS:
+        if tries == PROOFS and not few:
             complete = False
             break
         tries += 1
-        proof = certifier.proved(mask | undecided)
+        proof = "exhaustive" if few else certifier.proved(mask | undecided)
         if proof:
             found.append(mask)
             how = proof
-        else:
-            complete = (
-                complete and certifier.task.domain is not None and certifier.task.domain.combinations <= EXHAUSTED
-            )
+        else:  # a proof that fails says nothing about the circuit
+            complete = complete and task.domain is not None and task.domain.combinations <= EXHAUSTED
     if not found:
         return None
     minimal = [list(space.names(mask)) for mask in found]
     return {
         "live": live, "circuits": n_circuits, "complete": complete, "how": how, "n_minimal": len(minimal),
-        "minimal": minimal, "problem": certifier.task.problem_text(certifier.task.numbers(certifier.problem)[0]),
+        "minimal": minimal, "problem": task.problem_text(task.numbers(certifier.problem)[0]),
     }  # fmt: skip
 
 
