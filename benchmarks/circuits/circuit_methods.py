@@ -185,7 +185,12 @@ def conductance(case: Case) -> Tensor:
 # ---- searches: the later an edge is given up, the higher it stands
 
 
-@method("acdc", "for how many of 13 thresholds ACDC keeps the edge (Conmy et al., 2023)", kind=SEARCH)
+@method(
+    "acdc",
+    "for how many of 13 thresholds ACDC keeps the edge (Conmy et al., 2023)",
+    kind=SEARCH,
+    ablations=(CORRUPTED,),
+)
 def acdc(case: Case) -> Tensor:
     kept = torch.zeros(len(case.edges), dtype=torch.float64)
     for tau in TAUS:
@@ -215,7 +220,7 @@ def removed(case: Case, score: Callable[[Bool[Tensor, "variant edge"]], Tensor])
     return found
 
 
-@method("greedy", "greedy removal by the exact score", kind=SEARCH, most_edges=32)
+@method("greedy", "greedy removal by the exact score", kind=SEARCH, most_edges=32, ablations=(CORRUPTED,))
 def greedy(case: Case) -> Tensor:
     return removed(case, case.score)
 
@@ -225,6 +230,7 @@ def greedy(case: Case) -> Tensor:
     "the smallest faithful circuit of these pairs: what another draw of pairs costs",
     kind=SEARCH,
     most_edges=13,
+    ablations=(CORRUPTED,),
 )
 def exhaustive(case: Case) -> Tensor:
     masks, _ = case.space.circuits(2**20)

@@ -14,7 +14,7 @@ from benchmarks.circuits.subjects import Subject, own_subject, planted_subject
 from benchmarks.provability.train import store
 
 #: Kinds that train in less than a minute.
-TRAINED = ("subtract-mod-23", "max-3-of-16", "sorted-3-of-10", "copy-4", "less-of-32", "brackets-8", "add-2-two-layers")
+TRAINED = ("subtract-mod-23", "max-3-of-16", "sorted-3-of-10", "copy-4", "less-of-32", "brackets-8")
 TRIES = 5
 
 

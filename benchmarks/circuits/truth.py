@@ -14,7 +14,7 @@ nothing is lost by it. Where there are more circuits than can be run, the smalle
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -46,7 +46,7 @@ CORRUPTED, MEAN, ZERO, OPTIMAL = ABLATIONS = ("corrupted", "mean", "zero", "opti
 MOST_SUBSETS, MOST_LISTED = {CORRUPTED: 2**20, MEAN: 2**20, ZERO: 2**13, OPTIMAL: MOST_FITTED}, 2**11
 THRESHOLD, FIRST_PAIRS = 0.9, (8, 16)
 MOST_TWICE = 2**16  # circuits that are run on another draw of pairs, too
-KEPT = 12  # minimal circuits whose edges are stored
+KEPT = 12  # minimal circuits that are stored by themselves
 FEW, EXHAUSTED, STEPS, PROOFS, MINUTES = 20_000, 3_000_000, (8, 64, 1024), 4, 1.0
 
 
@@ -66,6 +66,12 @@ def values_of(
         for part, found in zip(parts, judged, strict=True):
             part[which, at] = found.float()
     return parts
+
+
+def in_all_and_some(minimal: Sequence[Sequence[str]]) -> dict[str, list[str]]:
+    """Edges of every circuit, and of at least one."""
+    sets = [set(names) for names in minimal] or [set()]
+    return {"in_all": sorted(set.intersection(*sets)), "in_some": sorted(set.union(*sets))}
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +99,7 @@ class Listed:
             "faithful": int(self.faithful.sum()),
             "n_minimal": len(self.minimal),
             "minimal": [list(names) for names in self.minimal[:KEPT]],
+            **in_all_and_some(self.minimal),
             "smallest": smallest,
         }
 
@@ -235,7 +242,7 @@ def certified(subject: Subject) -> dict[str, Any] | None:
     minimal = [list(space.names(mask)) for mask in found]
     return {
         "live": live, "circuits": n_circuits, "complete": complete, "how": how, "n_minimal": len(minimal),
-        "minimal": minimal, "problem": task.problem_text(task.numbers(certifier.problem)[0]),
+        "minimal": minimal, **in_all_and_some(minimal), "problem": task.problem_text(task.numbers(certifier.problem)[0]),
     }  # fmt: skip
 
 
@@ -280,10 +287,9 @@ def switches(model: Any) -> list[list[Any]]:
 def sides_of(known: Mapping[str, Any] | None, live: Iterable[str]) -> tuple[set[str], set[str]] | None:
     """(live edges of every minimal circuit, those of none); edges of some are on no side. None where not all circuits
     were looked at."""
-    if not known or not known.get("complete") or not 1 <= known["n_minimal"] <= KEPT:
+    if not known or not known.get("complete") or not known["n_minimal"]:
         return None
-    minimal = [set(names) for names in known["minimal"]]
-    return set.intersection(*minimal) & set(live), set(live) - set.union(*minimal)
+    return set(known["in_all"]) & set(live), set(live) - set(known["in_some"])
 
 
 @dataclass(eq=False)

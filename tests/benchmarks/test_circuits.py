@@ -32,7 +32,7 @@ from benchmarks.circuits.subjects import (
     weights_hash,
     write_release,
 )
-from benchmarks.circuits.truth import CORRUPTED, ZERO, certified, known, sides_of, switches, truth_of
+from benchmarks.circuits.truth import CORRUPTED, ZERO, certified, in_all_and_some, known, sides_of, switches, truth_of
 from interp.causal.edges import EdgeExperiment
 from models.errors import UserError
 
@@ -208,7 +208,7 @@ def test_areas_are_mib_s():
 
 
 def test_an_edge_of_some_minimal_circuits_is_on_no_side():
-    known = {"complete": True, "n_minimal": 2, "minimal": [["a", "b"], ["a", "c"]]}
+    known = {"complete": True, "n_minimal": 2} | in_all_and_some(["ab", "ac"])
     assert sides_of(known, "abcd") == ({"a"}, {"d"})
     assert sides_of(known | {"complete": False}, "abcd") is None is sides_of(None, "abcd")
 
@@ -253,6 +253,8 @@ def test_the_blind_prior_knows_other_families_alone():
     one = {
         "complete": True,
         "n_minimal": 1,
+        "in_all": ["embed->L0H0.v"],
+        "in_some": ["embed->L0H0.v"],
         "minimal": [["embed->L0H0.v"]],
         "live_edges": ["embed->L0H0.v", "embed->L0H1.v"],
     }
