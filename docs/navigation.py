@@ -34,6 +34,7 @@ def on_files(files: Any, config: Any) -> Any:
         ("How to", [*found("read_*.md"), *found("add_*.md")]),
         ("Reference", ["code_in_ten_files.md", "glossary.md", "hooks.md", "reference.md", "speed.md"]),
         ("Proofs", "proofs.md"),
+        ("Benchmark of circuits", "circuit_benchmark.md"),
     ]
     config.nav = [{title: pages} for title, pages in order if pages]
     return files

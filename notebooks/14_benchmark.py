@@ -12,26 +12,26 @@
 # ---
 
 # %% [markdown]
-# # Which method finds the circuit? A benchmark with proved models
+# # Which method finds the circuit? A benchmark with models whose circuits are known
 #
 # Methods that look for circuits are mostly judged on models whose circuit nobody knows, or on models into which one
-# was built. Here are trained models that are proved right on every input, and so small that *all* their circuits can
-# be run. This notebook counts the circuits of one of them, ranks methods, adds another, and ends with a
-# circuit that is proved right on all 10^20 pairs of ten-digit numbers.
+# was built. Here are both trained models that are proved right on every input, and so small that *all* their circuits
+# can be run, and models that were built around a circuit. This notebook counts the circuits of one of them, ranks
+# methods next to a rule that never sees a model, adds another, and ends with a circuit that is proved right on all
+# 10^20 pairs of ten-digit numbers.
 
 # %%
-import json
-from tempfile import TemporaryDirectory
-
 import pandas as pd
 import torch
 
 import interp
 import models
-from benchmarks.circuits import method, run_benchmark
-from interp.core.results import Findings, Provenance
+from benchmarks.circuits import SUBJECTS, method
+from benchmarks.circuits.bench_runs import RESULTS, read_rows, run_rows
+from benchmarks.circuits.page import of_subjects, picture, ranking, verdicts
+from benchmarks.circuits.statistics import family_mean, wide
+from benchmarks.circuits.subjects import stored_truths
 from models.tasks import problem_pairs
-from studies.papers import DATA
 
 adder = models.load("microadder-57")
 
@@ -58,25 +58,36 @@ circuits.figure()
 print(interp.all_circuits(adder, pairs, replacement="mean").sentence())
 
 # %% [markdown]
+# Only edges that can matter make different circuits. A pair's two problems have the same token at the query, where this
+# one layer's queries, MLP and logits are read, so that edges from the embedding to them carry nothing.
+#
 # ## 2. The ranking
 #
-# A method gives every edge a score, from pairs of its own. AUROC is the chance that an edge of the only minimal
-# circuit has a larger score than one outside. `python -m studies reproduce comparison:circuits` has computed this on
-# all proved models of the zoo; intervals resample models.
+# A method gives every edge a score, from pairs of its own. AUROC is the chance that an edge of every minimal circuit
+# has a larger score than an edge of none, among edges that can matter. `python -m benchmarks.circuits.whole` has
+# computed this on models of eight families; intervals draw families, and then subjects. The dashed line is a rule that
+# never sees the model: it orders edges by how often their role is in the circuits of the *other* families.
 
 # %%
-stored = json.loads((DATA / "comparison-circuits.json").read_text(encoding="utf-8"))
-scores = pd.DataFrame(stored["scores"]["auroc"])
-ranking = Findings(
-    f"AUROC of the only minimal circuit's edges on {stored['models']} proved models",
-    scores[["method", "value", "low", "high"]],
-    Provenance(int(scores["models"].max()), stored["settings"]["truth_seed"], "models with one minimal circuit"),
-)
-ranking.figure()
+rows, truths = read_rows(RESULTS), stored_truths()
+picture()
 
 # %%
-for finding in stored["findings"]:
-    print(f"{finding['claim']}\n    {finding['number']}\n")
+of_subjects(truths)
+
+# %% [markdown]
+# Three claims were stated before the run, each with the number that refutes it:
+
+# %%
+print("\n".join(verdicts(rows, truths)))
+
+# %% [markdown]
+# Estimates, by kind of truth: minimal circuits under four ablations, circuits that are right on every input, and what
+# was planted. Methods that measure the score which defines the truth stand on [the
+# page](../circuit_benchmark.md), apart.
+
+# %%
+ranking(rows, truths, "estimate")
 
 # %% [markdown]
 # ## 3. A method of your own
@@ -95,15 +106,18 @@ def two_ends(case):
     return (without + alone) / 2
 
 
-with TemporaryDirectory() as folder:
-    found = run_benchmark(
-        folder, only=["microadder-57"], methods=["two ends", "exact", "eap", "gim", "random"], draws=1
-    )
-assert found is not None
-found.summary()[["method", "auroc", "precision", "regret", "cmd", "rank", "forwards", "backwards"]]
+chosen = ("add-mod-29-norm-0", "induction-6-one-head-1", "planted-cancel-0")
+few = [subject for subject in SUBJECTS if subject.name in chosen]
+own = run_rows(few, truths, ["two ends"], ["corrupted"], say=lambda line: None)
+names = ["two ends", "exact", "eap", "gim", "blind prior", "random"]
+stored = rows[rows["subject"].isin(own["subject"]) & rows["method"].isin(names)]
+both = pd.concat([own, stored])
+scores = ("auroc", "precision", "regret", "cmd")
+pd.DataFrame({score: family_mean(wide(both, truths, score)) for score in scores}).loc[names]
 
 # %% [markdown]
-# `python -m benchmarks.circuits --from my_method.py` does the same for a file, on all models.
+# `python -m benchmarks.circuits --from my_method.py` does the same for a file, on a quarter of the subjects, and with
+# `--every` on all of them.
 #
 # ## 4. A circuit that is right on all 10^20 pairs
 #

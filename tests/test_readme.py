@@ -13,9 +13,9 @@ import pytest
 import transformers
 
 import models
+from benchmarks.circuits.bench_runs import RESULTS
+from benchmarks.circuits.page import page, readme_section
 from interp.cli import main
-from interp.core.stored_data import read_stored
-from studies.papers import DATA
 from tests.docs_blocks import blocks
 
 ROOT = Path(__file__).parents[1]
@@ -107,21 +107,7 @@ def test_its_pictures_are_there_and_small():
     assert pictures and all(0 < picture.stat().st_size <= 1_500_000 for picture in pictures)
 
 
-def test_the_benchmarks_table_and_findings_have_the_stored_numbers():
-    stored = read_stored(DATA / "comparison-circuits.json")
-    section = README.split("## Which method finds the circuit?\n")[1].split("\n## ")[0]
-    of = {row["method"]: row for row in stored["scores"]["auroc"]}
-    shown = [row.strip("| ").split(" | ") for row in section.splitlines() if row.startswith("| ")][2:]
-    values = []
-    for names, printed in shown:
-        for row in map(of.__getitem__, names.split(", ")):
-            assert printed == f"{row['value']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
-            values.append(row["value"])
-    assert values == sorted(values, reverse=True) and values[0] == max(row["value"] for row in of.values())
-    assert f"{stored['models']} models whose answers are proved" in section
-    assert f"the {of['exact']['models']} models" in section
-    bullets = section.split("\n* ")[1:]
-    assert len(bullets) == len(stored["findings"])
-    for said, finding in zip(bullets, stored["findings"], strict=True):
-        numbers = re.findall(r"[-+]?\d[\d.]*\d%?", said.split("\n\n")[0])
-        assert numbers and set(numbers) <= set(re.findall(r"[-+]?\d[\d.]*\d%?", finding["number"]))
+@pytest.mark.skipif(not RESULTS.is_file(), reason="the benchmark has not been run")
+def test_the_section_and_the_page_of_the_benchmark_are_what_is_written_from_the_stored_rows():
+    assert readme_section() in README
+    assert (ROOT / "docs" / "circuit_benchmark.md").read_text() == page()

@@ -4,46 +4,54 @@
     def mine(case: Case) -> Tensor: ...     # one score for each of case.edges
 
 A method sees a model and some pairs (:class:`benchmarks.circuits.cases.Case`). What it returns is judged on others.
+There are three kinds, which stand apart in the tables:
+
+    control     knows nothing of the runs: what any method must beat
+    estimate    says what an edge does, from a few passes or from one for each edge
+    search      measures the score that defines the truth, of single edges or of many masks: it is told what it is asked
+                for, and pays in passes
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import product
 from zlib import crc32
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from torch import Tensor
 
-from benchmarks.circuits.cases import Case
-from interp.causal.circuits.every_circuit import MOST_FITTED
-from interp.causal.edges import EdgeExperiment
+from benchmarks.circuits.cases import Case, role
+from benchmarks.circuits.truth import CORRUPTED, MEAN, ZERO
 from interp.causal.edges.gradient_attribution import complete_estimate, compute_attribution
-from interp.causal.edges.optimal import optimal_values
+from interp.causal.edges.graph import EMBED, LOGITS, POS_EMBED
 from interp.causal.edges.paths import compute_direct
-from interp.core.sites import model_name
-from models.errors import UserError
+from models.errors import UserError, known_name
+from models.transformer.part_names import head_name, in_block, layer_part
 
 TAUS = tuple(10 ** (k / 4 - 3) for k in range(13))  # 0.001 to 1
 
 
+CONTROL, ESTIMATE, SEARCH = "control", "estimate", "search"
+Function = Callable[[Case], Tensor | Mapping[str, float]]
+
+
 @dataclass(frozen=True)
 class Method:
-    """``most_edges``: it is left out on graphs with more edges that can matter; ``draws``: on so many draws at most;
-    ``kinds``: on these kinds of pairs alone."""
+    """``most_edges``: it is left out on graphs with more edges that can matter; ``ablations``: it is run under these
+    alone. The tables say so."""
 
     name: str
     what: str
-    function: Callable[[Case], Float[Tensor, " edge"]]
+    function: Function
+    kind: str = ESTIMATE
     most_edges: int | None = None
-    draws: int | None = None
-    kinds: tuple[str, ...] | None = None
+    ablations: tuple[str, ...] = (CORRUPTED, MEAN, ZERO)
 
-    def suits(self, live: int, draw: int, kind: str) -> bool:
-        """Whether it is run on a graph with so many edges that can matter, on this draw of this kind of pairs."""
-        few = self.most_edges is None or live <= self.most_edges
-        return few and (self.draws is None or draw < self.draws) and (self.kinds is None or kind in self.kinds)
+    def suits(self, ablation: str, live: int) -> bool:
+        return ablation in self.ablations and (self.most_edges is None or live <= self.most_edges)
 
 
 METHODS: dict[str, Method] = {}
@@ -53,36 +61,74 @@ def method(
     name: str,
     what: str,
     *,
+    kind: str = ESTIMATE,
     most_edges: int | None = None,
-    draws: int | None = None,
-    kinds: tuple[str, ...] | None = None,
-) -> Callable[[Callable[[Case], Tensor]], Callable[[Case], Tensor]]:
+    ablations: tuple[str, ...] = (CORRUPTED, MEAN, ZERO),
+) -> Callable[[Function], Function]:
     """Register a method. Raises UserError if another one has the name."""
 
-    def add(function: Callable[[Case], Tensor]) -> Callable[[Case], Tensor]:
+    def add(function: Function) -> Function:
         if name in METHODS and METHODS[name].function.__module__ != function.__module__:
             raise UserError(f"A method named {name!r} is registered already.")
-        METHODS[name] = Method(name, what, function, most_edges, draws, kinds)
+        known_name("kind of method", kind, (CONTROL, ESTIMATE, SEARCH))
+        METHODS[name] = Method(name, what, function, kind, most_edges, ablations)
         return function
 
     return add
 
 
+# ---- controls
+
+
+@method("random", "random scores", kind=CONTROL)
+def random(case: Case) -> Tensor:
+    own = crc32(f"{case.subject.name}, {case.ablation}, {case.seed}".encode())  # not the same for all models
+    return torch.randn(len(case.edges), generator=torch.Generator().manual_seed(own), dtype=torch.float64)
+
+
+@method("blind prior", "how often the edge's role is in the circuits of other families; no run", kind=CONTROL)
+def blind_prior(case: Case) -> Tensor:
+    inside, of = (
+        torch.tensor(x).double()
+        for x in zip(*(case.prior.get(role(edge, case.model.cfg.n_layers), (0, 0)) for edge in case.edges), strict=True)
+    )
+    return (inside + 0.5) / (of + 1)
+
+
+@method("weights", "the length of what the sender's weights and the receiver's make together; no run", kind=CONTROL)
+@torch.no_grad()
+def weights(case: Case) -> Tensor:
+    """``|W_sender W_receiver| / (|W_sender| |W_receiver|)``, Frobenius norms (composition, Elhage et al. 2021)."""
+    own, graph = case.model.effective_weights(), case.experiment.graph
+    writes, reads = {EMBED: own["embed.W_E"], POS_EMBED: own.get("pos_embed.W_pos")}, {LOGITS: own["unembed.W_U"]}
+    for layer, head in product(range(graph.n_layers), range(graph.n_heads)):
+        w = {kind: own[in_block(layer, f"attn.W_{kind}")][head] for kind in "QKVO"}
+        name = head_name(layer, head)
+        writes[name] = w["V"] @ w["O"]
+        qk = w["Q"] @ w["K"].T
+        reads |= {f"{name}.q": qk, f"{name}.k": qk.T, f"{name}.v": writes[name]}
+    for layer in range(graph.n_layers * graph.has_mlp):
+        name = layer_part(layer, "mlp")
+        writes[name], reads[name] = own[in_block(layer, "mlp.W_out")], own[in_block(layer, "mlp.W_in")]
+    found = []
+    for edge in graph.edges:
+        one, other = writes[edge.sender], reads[edge.receiver]
+        found.append(float((one @ other).norm() / (other.norm() * one.norm()).clamp_min(1e-12)))
+    return torch.tensor(found, dtype=torch.float64)
+
+
 # ---- one edge at a time, exactly
 
 
-@method("exact", "what the logit difference loses without the edge")
+@method("exact", "what the logit difference loses without the edge", kind=SEARCH)
 def exact(case: Case) -> Tensor:
     return (case.experiment.full[0] - compute_direct(case.experiment)[0]).double().mean(-1)
 
 
-@method("restore", "what the logit difference gains with only the edge")
+@method("restore", "what the logit difference gains with only the edge", kind=SEARCH)
 def restore(case: Case) -> Tensor:
-    """Every edge by itself put into the corrupted run (denoising)."""
-    single = EdgeExperiment(case.model, case.pairs, "logit_diff", "corrupted", "denoise")
-    found = (compute_direct(single)[0] - single.full[0]).double().mean(-1)
-    case.experiment.forwards += single.forwards
-    return found
+    """Every edge by itself in a run whose other edges are cut (denoising)."""
+    return case.recovered(torch.eye(len(case.edges), dtype=torch.bool) & case.live[:, None])
 
 
 # ---- gradients
@@ -105,7 +151,7 @@ def eap_ig_five(case: Case) -> Tensor:
 @method(
     "eap-ig",
     "the same, with steps doubled until the estimates add up to the difference within 5%, 640 at most",
-    most_edges=64,
+    ablations=(CORRUPTED,),  # with constants on cut edges even 640 steps are mostly not enough
 )
 def eap_ig(case: Case) -> Tensor:
     return -complete_estimate(case.experiment, "eap-ig")[1][0].double().mean(-1)
@@ -121,7 +167,7 @@ def atp_qk(case: Case) -> Tensor:
     return _attributed(case, "qk-fix", 1)
 
 
-@method("atp-star", "the same, without one sublayer's gradients at a time (AtP*'s GradDrop); no sign", most_edges=64)
+@method("atp-star", "the same, without one sublayer's gradients at a time (AtP*'s GradDrop); no sign")
 def atp_star(case: Case) -> Tensor:
     return -_attributed(case, "atp-star", 1)
 
@@ -139,7 +185,12 @@ def conductance(case: Case) -> Tensor:
 # ---- searches: the later an edge is given up, the higher it stands
 
 
-@method("acdc", "for how many of 13 thresholds ACDC keeps the edge (Conmy et al., 2023)", most_edges=32)
+@method(
+    "acdc",
+    "for how many of 13 thresholds ACDC keeps the edge (Conmy et al., 2023)",
+    kind=SEARCH,
+    ablations=(CORRUPTED,),
+)
 def acdc(case: Case) -> Tensor:
     kept = torch.zeros(len(case.edges), dtype=torch.float64)
     for tau in TAUS:
@@ -169,38 +220,20 @@ def removed(case: Case, score: Callable[[Bool[Tensor, "variant edge"]], Tensor])
     return found
 
 
-@method("greedy", "greedy removal by the exact score", most_edges=32)
+@method("greedy", "greedy removal by the exact score", kind=SEARCH, most_edges=32, ablations=(CORRUPTED,))
 def greedy(case: Case) -> Tensor:
     return removed(case, case.score)
 
 
 @method(
-    "greedy-optimal",
-    "greedy removal under optimal ablation (Li and Janson, 2024)",
-    most_edges=8,
-    draws=1,
-    kinds=("made carry",),
+    "exhaustive",
+    "the smallest faithful circuit of these pairs: what another draw of pairs costs",
+    kind=SEARCH,
+    most_edges=13,
+    ablations=(CORRUPTED,),
 )
-def greedy_optimal(case: Case) -> Tensor:
-    undecided, full = ~case.live, case.experiment.full[0].double().mean()
-    tokens = case.pairs.clean_tokens[: len(case.pairs) // 2]
-
-    def score(masks: Tensor) -> Tensor:
-        assert len(masks) <= MOST_FITTED
-        return -(optimal_values(case.experiment, masks | undecided, tokens)[0].double().mean(-1) - full).abs()
-
-    return removed(case, score)
-
-
-@method("exhaustive", "the smallest faithful circuit of these pairs: what another draw of pairs costs", most_edges=16)
 def exhaustive(case: Case) -> Tensor:
-    masks, _ = case.space.circuits(2**16)
+    masks, _ = case.space.circuits(2**20)
     fits = case.score(masks) >= case.criterion.threshold
     sizes = masks.sum(1).masked_fill(~fits, len(case.edges) + 1)
     return masks[int(sizes.argmin())].double()
-
-
-@method("random", "random scores: the control")
-def random(case: Case) -> Tensor:
-    own = crc32(f"{model_name(case.model)}, {case.pairs.what}, {case.seed}".encode())  # not the same for all models
-    return torch.randn(len(case.edges), generator=torch.Generator().manual_seed(own), dtype=torch.float64)

@@ -3,8 +3,13 @@
 With the edges in the order of a method's scores, C_k are the first k of them (those of them that are joined to the
 output), K the number of edges that can matter, and F the restored share of the logit difference, on the truth's pairs:
 
-    auroc, precision   of the absolute scores, for "the edge is in the only minimal circuit"; precision among as many
-                       edges as the circuit has. Ties count half, as random orders of them would on average
+    auroc, precision   of the absolute scores, for "the edge is in every minimal circuit" against "in none", over edges
+                       that can matter; precision among as many edges as there are inside. Ties count half, as random
+                       orders of them would on average
+    optimal            the AUROC under optimal ablation, of methods that saw means
+    certified          the AUROC for minimal circuits that are right on every input
+    planted            AUROC for the edges that a model was built around
+    heads              of as many heads as the (planted, else minimal) circuit has, the share that are in it
     regret             edges of the first C_k that is faithful, in answers and logits, minus those of the smallest
                        faithful circuit there is. 0: the method's ranking leads to the smallest circuit
     cpr                area under F(C_k) over k / K, edges in the order of the signed scores; larger is better
@@ -17,6 +22,7 @@ ten shares from 0.001 to 1. Here a graph of at most 64 edges takes every k from 
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,15 +33,19 @@ from scipy.stats import rankdata, spearmanr
 from models.errors import UserError
 
 if TYPE_CHECKING:
-    from benchmarks.circuits.cases import Truth
+    from benchmarks.circuits.truth import Truth
 
 SHARES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 SMALL = 64
 THRESHOLD = 0.9
 #: Score -> whether more is better.
-SCORES = {"auroc": True, "precision": True, "regret": False, "cpr": True, "cmd": False, "rank": True}
-
-BOUNDS = {"auroc": (0.0, 1.0), "precision": (0.0, 1.0), "rank": (-1.0, 1.0)}
+SCORES = {
+    "auroc": True, "optimal": True, "certified": True, "planted": True, "precision": True, "heads": True,
+    "regret": False, "cpr": True, "cmd": False, "rank": True,
+}  # fmt: skip
+BOUNDS = dict.fromkeys(("auroc", "optimal", "certified", "planted", "precision", "heads"), (0.0, 1.0)) | {
+    "rank": (-1.0, 1.0)
+}
 
 
 def auroc(scores: Float[np.ndarray, " edge"], inside: Bool[np.ndarray, " edge"]) -> float:
@@ -62,6 +72,20 @@ def areas(shares: Float[np.ndarray, " point"], recovered: Float[np.ndarray, " po
     return float(np.trapezoid(recovered, shares)), float(np.trapezoid(np.abs(1 - recovered), shares))
 
 
+def head_accuracy(names: Sequence[str], scores: Float[np.ndarray, " edge"], circuit: Collection[str]) -> float:
+    """Of as many heads as the circuit has, those with the largest outgoing score: the share that are in it. NaN where
+    all heads or none are."""
+    best: dict[str, float] = {}
+    for name, score in zip(names, scores, strict=True):
+        sender = name.partition("->")[0]
+        if "H" in sender:
+            best[sender] = max(best.get(sender, 0.0), abs(float(score)))
+    inside = {edge.partition("->")[0] for edge in circuit} & best.keys()
+    if len(inside) == len(best):
+        return float("nan")
+    return precision(np.array(list(best.values())), np.array([head in inside for head in best]))
+
+
 def score_ranking(truth: Truth, scores: Float[np.ndarray, " edge"], seed: int = 0) -> dict[str, float]:
     """All scores of one ranking; NaN where there is nothing to compare with. Ties are put in a random order.
 
@@ -71,18 +95,23 @@ def score_ranking(truth: Truth, scores: Float[np.ndarray, " edge"], seed: int = 
     if scores.shape != (len(truth.space),) or not np.isfinite(scores).all():
         raise UserError(f"A method gives one finite score to each of {len(truth.space)} edges, not {scores.shape}.")
     where = truth.live.numpy()
-    live = scores[where]
+    live, names = scores[where], [name for name, on in zip(truth.space.labels, where, strict=True) if on]
+    found = dict.fromkeys(SCORES, float("nan"))
+    for column, kind in (("auroc", "minimal"), *((kind, kind) for kind in ("optimal", "certified", "planted"))):
+        if (sides := truth.sides[kind]) is not None:
+            inside, judged = np.isin(names, [*sides[0]]), np.isin(names, [*sides[0], *sides[1]])
+            found[column] = auroc(np.abs(live[judged]), inside[judged])
+            if column == "auroc":
+                found["precision"] = precision(np.abs(live[judged]), inside[judged])
+    if (sides := truth.sides["planted"] or truth.sides["minimal"]) is not None:
+        found["heads"] = head_accuracy(names, live, sides[0])
     tie = np.random.default_rng(seed).random(len(live))
-    found = {"auroc": float("nan"), "precision": float("nan")}
-    if truth.circuit is not None:
-        inside = truth.circuit.numpy()[where]
-        found = {"auroc": auroc(np.abs(live), inside), "precision": precision(np.abs(live), inside)}
     absolute, signed = (np.lexsort((tie, -each)) for each in (np.abs(live), live))
     sizes, recovered, both = _curve(truth, absolute)
     fits = np.flatnonzero(both >= THRESHOLD)
-    small = len(live) <= SMALL
-    known = truth.smallest is not None and small and len(fits)
-    found["regret"] = float(sizes[fits[0]] - truth.smallest) if known else float("nan")
+    small, smallest = len(live) <= SMALL, truth.known.get("smallest")
+    if smallest is not None and small and len(fits):
+        found["regret"] = float(sizes[fits[0]] - smallest)
     shares = np.arange(len(live) + 1) / len(live) if small else np.array(SHARES)
     found["cmd"] = areas(shares, recovered)[1]
     found["cpr"] = areas(shares, _curve(truth, signed)[1])[0]

@@ -7,8 +7,9 @@ A method sees pairs of problems. What it names is judged on others: the *interch
 pairs in which the model answers as the program does when the variable is taken from the other problem, among those in
 which that changes the program's answer (:func:`interp.causal.interchange.interchange`). The *regret* is how much more
 the best of all methods has. Places are the hook points of each layer at the position that predicts the column; in each
-a method may take one direction, so that what it names is comparable. "whole" takes everything that a place holds, and
-"sae-8" takes eight directions.
+a method may take one direction, so that what it names is comparable. Every method chooses its place by one criterion:
+where interchanging along its direction works best on the pairs that it sees. "whole" takes everything that a place
+holds, and "sae-8" takes eight directions.
 """
 
 from __future__ import annotations
@@ -24,10 +25,12 @@ import numpy as np
 import pandas as pd
 import torch
 
-from benchmarks.circuits.cases import TRUTH_SEED, load, proved
+import models
 from benchmarks.circuits.dictionary import Dictionary, train_dictionary
+from benchmarks.circuits.subjects import TRUTH_SEED
 from interp.causal.interchange.accuracy import InterchangeAccuracy, interchange
-from interp.probes.lens.ridge import FOLDS, directions, held_out_predictions
+from interp.core.stored_data import DATA
+from interp.probes.lens.ridge import directions
 from models.errors import UserError, known_name
 from models.files.checkpoint import write_json_atomic
 from models.tasks.algorithms import ALGORITHMS, column_layout
@@ -104,9 +107,6 @@ class VariableCase:
         return self.dictionaries[place, steps]
 
 
-#: With it directions can be compared at one place: methods choose their places by different criteria.
-SAME_PLACE = "linear probe, where means are"
-
 _Named = Callable[[VariableCase], tuple[str, Any]]
 
 
@@ -150,22 +150,12 @@ def dbm(case: VariableCase) -> tuple[str, Any]:
     return case.best({place: case.interchange(place, 1, "dbm") for place in case.places})
 
 
-@variable_method("linear probe", "the place where ridge regression reads it best, and the direction that reads it")
+@variable_method("linear probe", "the direction from which ridge regression reads the variable, and its best place")
 def linear_probe(case: VariableCase) -> tuple[str, Any]:
-    errors = {}
-    fold = np.arange(N_TRAIN) % FOLDS
+    found = {}
     for place, (x, values) in case.readings.items():
-        errors[place] = float(((held_out_predictions(x, values[:, None], fold)[:, 0] - values) ** 2).mean())
-    place = min(errors, key=lambda name: errors[name])
-    x, values = case.readings[place]
-    return place, torch.from_numpy(directions(x, values[:, None])).float()
-
-
-@variable_method(SAME_PLACE, "the direction that ridge regression reads, at the place that means takes")
-def linear_probe_there(case: VariableCase) -> tuple[str, Any]:
-    place, _ = means(case)
-    x, values = case.readings[place]
-    return place, torch.from_numpy(directions(x, values[:, None])).float()
+        found[place] = case.interchange(place, torch.from_numpy(directions(x, values[:, None])).float())
+    return case.best(found)
 
 
 @variable_method("means", "the direction in which the variable's values differ most, and its best place")
@@ -173,12 +163,11 @@ def means(case: VariableCase) -> tuple[str, Any]:
     return case.best({place: case.interchange(place, 1, "means") for place in case.places})
 
 
-@variable_method("random", "a random direction at a random place: the control")
+@variable_method("random", "a random direction, and its best place: the control")
 def random(case: VariableCase) -> tuple[str, Any]:
     generator = torch.Generator().manual_seed(case.seed)
-    place = case.places[int(torch.randint(len(case.places), (1,), generator=generator))]
-    width = case.readings[place][0].shape[1]
-    return place, torch.randn(width, 1, generator=generator)
+    drawn = {place: torch.randn(x.shape[1], 1, generator=generator) for place, (x, _) in case.readings.items()}
+    return case.best({place: case.interchange(place, direction) for place, direction in drawn.items()})
 
 
 @variable_method("sae", "the latent of a sparse autoencoder that follows it best", least_width=LEAST_FOR_SAE)
@@ -215,6 +204,18 @@ def _correlations(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.divide(y @ x, scale, out=np.zeros(x.shape[1]), where=scale > 0)
 
 
+def proved() -> list[str]:
+    """The models of the zoo that are right on all inputs: proved, or counted one by one."""
+    rows = json.loads((DATA / "models.json").read_text(encoding="utf-8"))["table"]["rows"]
+    found = []
+    for row in rows:
+        said = row["all inputs"]
+        right, _, of = said.removeprefix("exhaustive: ").partition(" of ")
+        if said.startswith("certified") or (said.startswith("exhaustive") and right == of.split(" ")[0]):
+            found.append(row["model"])
+    return found
+
+
 def with_columns(names: list[str] | None = None) -> list[str]:
     """The proved models that add column by column, of which the variables are."""
     return [name for name in names or proved() if _columns(name)]
@@ -223,7 +224,7 @@ def with_columns(names: list[str] | None = None) -> list[str]:
 @cache
 def _columns(name: str) -> bool:
     try:
-        return not column_layout(load(name).task).subtracts
+        return not column_layout(models.load(name).task).subtracts
     except UserError:
         return False
 
@@ -249,7 +250,7 @@ def run_variables(
         path = folder / f"{model.replace('/', '_')}.json"
         known = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
         have = {(row["variable"], row["method"]) for row in known}
-        loaded = load(model)
+        loaded = models.load(model)
         suited = [
             name for name in methods or VARIABLE_METHODS if VARIABLE_METHODS[name].least_width <= loaded.cfg.d_model
         ]

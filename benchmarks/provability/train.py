@@ -13,6 +13,7 @@ import math
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -97,9 +98,12 @@ def initial(recipe: OrdinaryModel, task: Task, seed: int) -> ArithmeticTransform
 
 
 def wrong(model: ArithmeticTransformer, task: Task) -> int:
-    """How many of the validation problems the model answers wrongly, by teacher forcing."""
+    """How many of the validation problems the model answers wrongly, by teacher forcing; of all, where they are few."""
     generator = torch.Generator().manual_seed(12_345)
-    problems = torch.cat([draw(VALIDATION // 2, generator) for draw in (task.sample, hard_problems(task))])
+    if task.domain is not None and task.domain.combinations <= 2 * VALIDATION:
+        problems = task.domain.every()
+    else:
+        problems = torch.cat([draw(VALIDATION // 2, generator) for draw in (task.sample, hard_problems(task))])
     with torch.no_grad():
         found = model(task.encode(problems))[:, list(task.query_positions)].argmax(-1)
     return int((found != task.targets(problems)).any(1).sum())
@@ -152,10 +156,11 @@ def store(
     came_to: dict[str, Any],
     rate: float = RATE,
     drawn: str = "",
+    models: Path = MODELS,
 ) -> None:
     """Keep a model as a run folder, which ``models.load`` reads together with its task; ``drawn`` says how its batches
     were drawn, if they were not new in each step."""
-    folder = RunFolder(MODELS / recipe.name)
+    folder = RunFolder(models / recipe.name)
     definition = {"task": recipe.task, "config": model.config.to_dict(), "biases": True}
     settings = {"steps": recipe.steps, "lr": rate, "batch_size": BATCH, "weight_decay": DECAY, "alibi": recipe.alibi}
     settings |= {"command": recipe.command, "problems": drawn} if recipe.command else {}

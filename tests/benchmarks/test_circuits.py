@@ -1,4 +1,4 @@
-"""The benchmark: its scores on rankings whose quality is known, and a run that resumes."""
+"""The benchmark: its truths where they are known, its scores on rankings of known quality, and a run that resumes."""
 
 from __future__ import annotations
 
@@ -13,58 +13,167 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.circuits import METHODS, Case, Subject, Truth, method, run_benchmark, score_ranking
-from benchmarks.circuits.bench_runs import from_records, sign_flip_p
-from benchmarks.circuits.cases import held_out, load, proved, subjects
-from benchmarks.circuits.circuit_methods import Method
-from benchmarks.circuits.scores import SHARES, areas, auroc, precision
-from interp.causal.circuits.circuit_files import attribution_graph, circuit_json, edge_name
+from benchmarks.circuits import METHODS, SUBJECTS, Case, Subject, Truth, method
+from benchmarks.circuits import truth as truth_module
+from benchmarks.circuits.bench_runs import make_truths, prior_of, read_rows, require_frozen, run_rows
+from benchmarks.circuits.cases import role
+from benchmarks.circuits.circuit_methods import CONTROL, Method
+from benchmarks.circuits.planted import KINDS, planted
+from benchmarks.circuits.scores import SCORES, SHARES, areas, auroc, head_accuracy, precision, score_ranking
+from benchmarks.circuits.statistics import compared, family_mean, rank_correlation, scored
+from benchmarks.circuits.subjects import (
+    FAMILIES,
+    N_TRUTH,
+    TRUTH_SEED,
+    pairs_hash,
+    planted_subject,
+    quick,
+    stored_truths,
+    weights_hash,
+    write_release,
+)
+from benchmarks.circuits.truth import CORRUPTED, ZERO, certified, in_all_and_some, known, sides_of, switches, truth_of
+from interp.causal.edges import EdgeExperiment
 from models.errors import UserError
-from studies.comparison.circuits import carry_neurons, stability
-from studies.papers import DATA
 
-STORED = DATA / "comparison-circuits.json"
+
+def _subject(name: str) -> Subject:
+    return next(subject for subject in SUBJECTS if subject.name == name)
 
 
 @pytest.fixture(scope="module")
-def truth() -> Truth:
-    return Truth.of(Subject("microadder-57", "made carry"), load("microadder-57"), n=48)
+def subject() -> Subject:
+    return planted_subject("suppress", 3)
+
+
+@pytest.fixture(scope="module")
+def entry(subject: Subject) -> dict[str, Any]:
+    return truth_of(subject, (CORRUPTED,)) | {"certified": certified(subject)}
+
+
+@pytest.fixture(scope="module")
+def truth(subject: Subject, entry: dict[str, Any]) -> Truth:
+    return Truth(subject, CORRUPTED, entry)
+
+
+# ---- what is known
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_planted_model_answers_every_problem_and_its_circuit_is_faithful(kind: str):
+    plan = planted(kind, 7)
+    task = plan.model.task
+    problems = task.domain.every()
+    with torch.no_grad():
+        answers = plan.model(task.encode(problems))[:, list(task.query_positions)].argmax(-1)
+    assert torch.equal(answers, task.targets(problems))
+    judge = Truth(planted_subject(kind, 7), plan.replacement, {"ablations": {}})
+    _, _, score = judge.judged(judge.space.mask(plan.circuit)[None])
+    assert score[0] > 0.99
+
+
+@pytest.mark.parametrize("kind", ["irrelevant", "and", "cancel", "suppress", "largest", "places"])
+def test_what_was_planted_is_the_only_minimal_circuit(kind: str):
+    own = planted_subject(kind, 5)
+    found = known(own, CORRUPTED)
+    assert found["complete"] and found["n_minimal"] == 1 and own.plan is not None
+    assert set(found["minimal"][0]) == set(own.plan.circuit)
+
+
+def test_redundant_heads_are_two_minimal_circuits_under_zero_ablation_and_together_the_planted_one(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(truth_module, "MOST_LISTED", 2**13)
+    own = planted_subject("or", 5)
+    assert own.plan is not None
+    found = known(own, ZERO)
+    assert found["n_minimal"] == 2 and set().union(*found["minimal"]) == set(own.plan.circuit)
+
+
+def test_a_circuit_that_is_right_on_every_input_needs_no_suppressor(entry: dict[str, Any], subject: Subject):
+    assert subject.plan is not None
+    assert entry["certified"]["how"] == "exhaustive" and entry["certified"]["n_minimal"] == 1
+    assert set(entry["certified"]["minimal"][0]) < set(subject.plan.circuit)
+
+
+def test_pruning_by_the_first_pairs_loses_no_faithful_circuit(subject: Subject, entry: dict[str, Any], truth: Truth):
+    masks, _ = truth.space.circuits(2**12)
+    _, _, score = truth.judged(masks)
+    assert int((score >= 0.9).sum()) == entry["ablations"][CORRUPTED]["faithful"]
+
+
+def test_only_edges_that_can_change_an_output_are_live():
+    own = _subject("microadder-57")
+    experiment = EdgeExperiment(own.model, own.pairs(32, 0), "logit_diff", "corrupted", "noise")
+    case = Case(own)
+    single = ~torch.eye(len(case.edges), dtype=torch.bool)
+    change = (experiment(single)[0] - experiment.full[0]).abs().amax(1)
+    changes = change > 1e-5 * experiment.full[0].abs().max()  # more than rounding
+    assert not (changes & ~case.live).any() and int(case.live.sum()) == 5
+
+
+# ---- subjects
+
+
+def test_there_are_sixty_subjects_of_eight_families_and_none_has_more_than_a_fifth():
+    families = [subject.family for subject in SUBJECTS]
+    assert len({subject.name for subject in SUBJECTS}) == len(SUBJECTS) >= 60 and set(families) == set(FAMILIES)
+    assert max(families.count(family) for family in FAMILIES) <= len(SUBJECTS) / 5
+    assert {subject.family for subject in quick()} == set(FAMILIES)
+
+
+@pytest.mark.parametrize("name", ["adder-3-by-hand", "add-mod-23-0", "planted-or-0"])
+def test_a_subject_is_the_one_whose_truth_is_stored(name: str):
+    stored, own = stored_truths()[name], _subject(name)
+    require_frozen(own, stored)
+    assert (
+        weights_hash(own.model) == stored["weights"] and pairs_hash(own.pairs(N_TRUTH, TRUTH_SEED)) == stored["pairs"]
+    )
+    with pytest.raises(UserError, match="weights"):
+        require_frozen(own, stored | {"weights": "0"})
+
+
+def test_an_own_model_is_right_on_every_problem():
+    own = _subject("brackets-8-0").model
+    problems = own.task.domain.every()
+    with torch.no_grad():
+        answers = own(own.task.encode(problems))[:, list(own.task.query_positions)].argmax(-1)
+    assert len(problems) == 256 and torch.equal(answers, own.task.targets(problems))
+
+
+def test_stored_switches_are_those_that_are_proved_now():
+    stored = stored_truths()["microadder-22"]["switches"]
+    assert stored and stored == switches(_subject("microadder-22").model)
+
+
+# ---- scores
 
 
 def test_the_circuit_itself_has_the_best_scores_and_its_opposite_the_worst(truth: Truth):
-    assert truth.circuit is not None
-    inside = truth.circuit.double().numpy()
+    sides = truth.sides["minimal"]
+    assert sides is not None
+    inside = np.isin(truth.space.labels, [*sides[0]]).astype(float)
     best, worst = score_ranking(truth, inside), score_ranking(truth, 1 - inside)
-    assert best["auroc"] == best["precision"] == 1 and best["regret"] == 0
-    outside = int(truth.live.sum()) - int(inside.sum())
-    assert worst["auroc"] == 0 and worst["precision"] == max(0, 1 - outside / inside.sum()) and worst["regret"] > 0
-    assert best["cmd"] < worst["cmd"] and best["cpr"] > worst["cpr"]
+    assert best["auroc"] == best["planted"] == best["precision"] == best["heads"] == 1 and best["regret"] == 0
+    assert worst["auroc"] == worst["planted"] == 0 and worst["regret"] > 0
+    assert worst["heads"] == 0.5  # two of three heads are in it
+    assert best["cmd"] < worst["cmd"]
 
 
 def test_exact_effects_agree_with_themselves(truth: Truth):
     assert score_ranking(truth, truth.exact)["rank"] == pytest.approx(1)
     assert score_ranking(truth, -truth.exact)["rank"] == pytest.approx(-1)
-    assert score_ranking(truth, -truth.exact)["auroc"] == score_ranking(truth, truth.exact)["auroc"]
-
-
-def test_what_was_stored_of_a_subject_judges_as_the_listing_did():
-    subject, model = Subject("adder-3-by-hand", "made carry"), load("adder-3-by-hand")
-    listed = Truth.of(subject, model)
-    assert listed.found is not None
-    known = {"minimal": listed.found.minimal, "unique": listed.found.unique, "smallest": listed.smallest}
-    scores = np.random.default_rng(0).normal(size=len(listed.space))
-    again = score_ranking(Truth.again(subject, model, known), scores)
-    assert again == pytest.approx(score_ranking(listed, scores), abs=1e-6)
 
 
 def test_equal_scores_are_chance(truth: Truth):
-    assert truth.circuit is not None
     found = score_ranking(truth, np.ones(len(truth.space)))
+    sides = truth.sides["minimal"]
+    assert sides is not None
     assert found["auroc"] == 0.5 and np.isnan(found["rank"])
-    assert found["precision"] == pytest.approx(truth.circuit.sum() / truth.live.sum())
+    assert found["precision"] == pytest.approx(len(sides[0]) / int(truth.live.sum()))
 
 
-@pytest.mark.parametrize("bad", [np.zeros(3), np.full(13, np.nan), np.full(13, np.inf)])
+@pytest.mark.parametrize("bad", [np.zeros(3), np.full(23, np.nan), np.full(23, np.inf)])
 def test_scores_that_are_none_are_refused(truth: Truth, bad: np.ndarray):
     with pytest.raises(UserError, match="one finite score"):
         score_ranking(truth, bad)
@@ -80,8 +189,11 @@ def test_auroc_is_the_chance_that_an_edge_inside_is_above_one_outside(pairs: lis
         assert auroc(scores, inside) == pytest.approx(np.mean(pairs_of))
 
 
-def test_precision_counts_ties_with_their_chance():
+def test_precision_counts_ties_with_their_chance_and_heads_by_their_largest_edge():
     assert precision(np.array([3.0, 1, 1, 0]), np.array([True, True, False, False])) == 0.75
+    names = ["embed->L0H0.v", "L0H0->logits", "L0H1->logits", "L0H1->L0.mlp"]
+    assert head_accuracy(names, np.array([9.0, 1, 0, -2]), ["L0H0->logits"]) == 0
+    assert np.isnan(head_accuracy(names, np.ones(4), ["L0H0->logits", "L0H1->logits"]))
 
 
 def test_areas_are_mib_s():
@@ -95,91 +207,80 @@ def test_areas_are_mib_s():
     assert areas(np.array(SHARES), curve) == pytest.approx((under, away))
 
 
-def test_edges_have_mib_s_names(truth: Truth):
-    assert edge_name("embed", "L0H1.q") == "input->a0.h1<q>" and edge_name("L0H1", "L0.mlp") == "a0.h1->m0"
-    stored = circuit_json(truth.experiment, truth.unique or (), truth.exact)
-    inside = {name for name, edge in stored["edges"].items() if edge["in_graph"]}
-    assert inside == {"input->a0.h0<v>", "a0.h0->m0", "a0.h0->logits", "m0->logits"}
-    assert all(node["in_graph"] for node in stored["nodes"].values())
+def test_an_edge_of_some_minimal_circuits_is_on_no_side():
+    known = {"complete": True, "n_minimal": 2} | in_all_and_some(["ab", "ac"])
+    assert sides_of(known, "abcd") == ({"a"}, {"d"})
+    assert sides_of(known | {"complete": False}, "abcd") is None is sides_of(None, "abcd")
 
 
-def test_an_attribution_graph_has_the_circuit_s_nodes_and_links(truth: Truth):
-    stored = attribution_graph(truth.experiment, truth.unique or (), truth.exact, "slug", "model")
-    label = {node["node_id"]: node["clerp"] for node in stored["nodes"]}
-    assert len(label) == len(stored["nodes"]) == 4
-    links = {(label[link["source"]], label[link["target"]]): link["weight"] for link in stored["links"]}
-    assert set(links) == {("embed", "L0H0"), ("L0H0", "L0.mlp"), ("L0H0", "logits"), ("L0.mlp", "logits")}
-    edge = truth.space.labels.index("L0.mlp->logits")
-    assert links["L0.mlp", "logits"] == pytest.approx(truth.exact[edge], abs=1e-5)
-    assert len(stored["metadata"]["prompt_tokens"]) == len(truth.experiment.tokens[0])
+# ---- methods and cases
 
 
-def test_a_difference_that_chance_makes_has_a_large_p_and_one_that_it_cannot_a_small():
-    assert sign_flip_p(np.ones(10)) == pytest.approx(2 / 2**10)
-    assert sign_flip_p(np.array([1.0, -1.0, 2.0, -2.0])) == 1
-    assert 1_000 * sign_flip_p(np.full(30, 0.1)) < 0.05  # many comparisons leave a difference that all models share
-
-
-@pytest.mark.parametrize(
-    "name", ["exact", "restore", "eap", "clean-corrupted", "atp-qk", "atp-star", "gim", "greedy", "random"]
-)
-def test_every_method_gives_each_edge_a_score_and_counts_its_passes(name: str):
-    model = load("adder-456")
-    case = Case(model, Subject("adder-456", "made carry").pairs(model.task, 8, 0), 0)
-    scores = METHODS[name].function(case)
+@pytest.mark.parametrize("name", [name for name in METHODS if name not in ("conductance", "eap-ig")])
+def test_every_method_gives_each_edge_a_score_and_counts_its_passes(name: str, subject: Subject):
+    case = Case(subject)
+    scores = case.scored(METHODS[name].function(case))
     assert scores.shape == (len(case.edges),) and scores.isfinite().all()
-    forwards, backwards = case.passes
-    assert (forwards > 0) == (name != "random")
-    assert (backwards > 0) == (name in ("eap", "clean-corrupted", "atp-qk", "atp-star", "gim"))
+    assert (case.passes[0] > 0) == (METHODS[name].kind != CONTROL)
+    assert (case.passes[1] > 0) == (name in ("eap", "eap-ig-5", "clean-corrupted", "atp-qk", "atp-star", "gim"))
 
 
 def test_the_softmax_fix_changes_only_edges_into_queries_and_keys():
-    model = load("microadder-57")
-    case = Case(model, Subject("microadder-57", "made carry").pairs(model.task, 8, 0), 0)
-    changed = (METHODS["eap"].function(case) - METHODS["atp-qk"].function(case)).abs() > 1e-6
+    case = Case(_subject("add-mod-23-0"))
+    one, other = (case.scored(METHODS[name].function(case)) for name in ("eap", "atp-qk"))
+    changed = (one - other).abs() > 1e-4 * one.abs().max()
     assert changed.any() and all(name.endswith((".q", ".k")) for name in np.array(case.edges)[changed.numpy()])
 
 
-def test_a_run_resumes_and_a_new_method_alone_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    asked: list[int] = []
+def test_a_case_is_the_same_in_every_framework(subject: Subject):
+    case = Case(subject)
+    with torch.no_grad():
+        ours, stock = case.module(case.clean_tokens), case.hooked_transformer(case.clean_tokens)
+    assert torch.allclose(case.metric(ours), case.metric(stock), atol=1e-4)
+    assert torch.allclose(case.metric(ours).float(), case.experiment.full[0].float(), atol=1e-4)
+    assert case.scored({case.edges[2]: 1.5}).tolist()[:4] == [0, 0, 1.5, 0]
+    with pytest.raises(UserError, match="no edge"):
+        case.scored({"embed->nowhere": 1.0})
 
-    def mine(case: Any) -> torch.Tensor:
-        asked.append(case.seed)
-        return torch.arange(len(case.edges)).double()
 
-    monkeypatch.setitem(METHODS, "mine", Method("mine", "the order of the edges", mine))
-    options: dict[str, Any] = {"only": ["adder-3-by-hand"], "draws": 1}
-    first = run_benchmark(tmp_path, methods=["random"], **options)
-    assert first is not None and set(first.rows["method"]) == {"random"} and not asked
-    second = run_benchmark(tmp_path, methods=["random", "mine"], **options)
-    assert second is not None and len(asked) == len(second.truths) == 3
-    run_benchmark(tmp_path, methods=["random", "mine"], **options)
-    assert len(asked) == 3
-    assert second.table("cmd")["method"].tolist() == second.by_model("cmd").mean().sort_values().index.tolist()
-    control = second.table("cmd").set_index("method").loc["random"]
-    assert control["low"] <= control["value"] <= control["high"] and control["models"] == 1
-    assert run_benchmark(tmp_path, methods=["mine"], **options, minutes=0.0) is None
+def test_the_blind_prior_knows_other_families_alone():
+    first, later = "embed->first head.v", "first head->later head.k"
+    assert (role("embed->L0H3.v", 2), role("L0H1->L1H0.k", 2), role("L0.mlp->logits", 1)) == (
+        first,
+        later,
+        "mlp->logits",
+    )
+    one = {
+        "complete": True,
+        "n_minimal": 1,
+        "in_all": ["embed->L0H0.v"],
+        "in_some": ["embed->L0H0.v"],
+        "minimal": [["embed->L0H0.v"]],
+        "live_edges": ["embed->L0H0.v", "embed->L0H1.v"],
+    }
+    stored = {"a": {"family": "x", "layers": 1, "ablations": {CORRUPTED: one}}}
+    assert prior_of(stored, "x", CORRUPTED) == {}
+    assert prior_of(stored, "y", CORRUPTED) == {"embed->head.v": (1.0, 2.0)}
+
+
+def test_a_run_resumes_and_a_new_method_alone_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subject: Subject):
+    asked: list[str] = []
+
+    def mine(case: Case) -> dict[str, float]:
+        asked.append(case.subject.name)
+        return {case.edges[0]: 1.0}
+
+    monkeypatch.setitem(METHODS, "mine", Method("mine", "one edge", mine))
+    truths = make_truths([subject], (CORRUPTED,), False, tmp_path / "truth.json", say=lambda line: None)
+    options: dict[str, Any] = {"ablations": (CORRUPTED,), "path": tmp_path / "rows.json", "say": lambda line: None}
+    first = run_rows([subject], truths, ["random"], **options)
+    assert first["method"].tolist() == ["random"] and not asked
+    for _ in range(2):
+        rows = run_rows([subject], truths, ["random", "mine"], **options)
+    assert rows["method"].tolist() == ["random", "mine"] and asked == [subject.name]
+    assert read_rows(tmp_path / "rows.json")[list(SCORES)].notna().any().any()
     with pytest.raises(UserError, match="'random'"):
-        run_benchmark(tmp_path, methods=["randon"])
-
-
-def test_better_methods_stand_in_front_of_worse_ones_and_equals_share_a_place():
-    rng = np.random.default_rng(0)
-    rows = []
-    for model in range(20):
-        for name, level in (("good", 0.9), ("as good", 0.9), ("bad", 0.4)):
-            value = level + 0.02 * rng.standard_normal()
-            scores = dict.fromkeys(("auroc", "precision", "cpr", "rank"), value) | {
-                "regret": 1 - value,
-                "cmd": 1 - value,
-            }
-            rows.append({"method": name, "draw": 0, "forwards": 1, "backwards": 0, **scores, "model": str(model)})
-    truth = {"model": "x", "kind": "y", "unique": True}
-    records = [{"truth": truth | {"model": row["model"]}, "rows": [row], "others": []} for row in rows]
-    found = from_records(records)
-    for score in ("auroc", "cmd"):
-        assert found.places[score] == {"good": 1, "as good": 1, "bad": 3}
-    assert found.table("cmd")["method"].iloc[-1] == "bad"
+        run_rows([subject], truths, ["randon"], **options)
 
 
 def test_a_name_is_taken_once():
@@ -187,33 +288,49 @@ def test_a_name_is_taken_once():
         method("eap", "another")(lambda case: case.live.double())
 
 
-def test_thirty_models_are_proved_and_others_held_out():
-    assert len(proved()) >= 30 and len(held_out()) >= 4 and not set(held_out()) & set(proved())
-    assert "microadder-75" not in proved()
+# ---- statistics
 
 
-def test_a_domain_whose_pairs_share_problems_is_no_subject():
-    names = [subject.model for subject in subjects(["modular-table-hand-built", "modular-clock-hand-built"])]
-    assert names == ["modular-clock-hand-built"]
+def _table(effect: float) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    index = pd.MultiIndex.from_product([[f"f{i}" for i in range(8)], range(6)], names=["family", "subject"])
+    level, own = rng.normal(0.6, 0.1, 8).repeat(6), rng.normal(0, 0.02, (48, 2))
+    return pd.DataFrame({"eap": level + own[:, 0], "gim": level + effect + own[:, 1]}, index)
 
 
-def test_other_draws_and_seeds_are_compared_with_the_same_subjects_circuits():
-    """Subjects whose circuits are not all listed are left out; a case with several minimal circuits has no overlap."""
-    named = {"kind": "digit", "complete": True}
-    known = [named | {"model": name, "minimal": text} for name, text in (("a", "x, y"), ("b", "x; y"))]
-    known.append({"model": "c", "kind": "digit", "minimal": "x", "complete": False})
-    draw = named | {"over": "draw", "replacement": "corrupted"}
-    others = [draw | {"model": name, "minimal": text} for name, text in (("a", "x, y"), ("a", "x"), ("b", "x; y"))]
-    others += [draw | {"model": "c", "minimal": "x"}, draw | {"model": "a", "minimal": "", "complete": False}]
-    seeds = [{"model": "a-seed-7", "kind": "digit", "minimal": "x, z"}]
-    found = stability({"truths": known, "others": others, "held_out": {"truths": seeds}}).set_index("over")
-    assert found[["cases", "same"]].to_numpy().tolist() == [[3, 2], [1, 0]]
-    assert found["overlap"].tolist() == pytest.approx([0.75, 1 / 3])
+def test_a_difference_that_all_families_share_is_seen_and_none_is_not():
+    found = compared(_table(0.1), "gim", "eap")
+    assert found["low"] > 0 and found["p"] == pytest.approx(2 / 2**8) and found["families"] == 8
+    nothing = compared(_table(0.0), "gim", "eap")
+    assert nothing["low"] < 0 < nothing["high"] and nothing["p"] > 0.05
 
 
-def test_the_stored_switches_of_an_adder_are_those_that_are_proved_now():
-    stored = json.loads(STORED.read_text())["neurons"]
-    kept = pd.DataFrame([row for row in stored if row["model"] == "microadder-22"])
-    found = carry_neurons(["microadder-22", "toygpt-long"])  # the second one has no columns that are proved
-    assert found.neuron.tolist() == kept.neuron.tolist() and found.signal.tolist() == kept.signal.tolist()
-    assert found.gap.to_numpy() == pytest.approx(kept.gap.to_numpy(), abs=1e-3)
+def test_a_family_counts_the_same_whatever_its_size_and_its_spread_is_in_the_interval():
+    table = _table(0.0)
+    more = pd.concat([table, *[table.xs("f0", level="family", drop_level=False)] * 20])
+    assert family_mean(more).to_numpy() == pytest.approx(family_mean(table).to_numpy())
+    row = scored(table).set_index("method").loc["eap"]
+    between = table["eap"].groupby(level="family").mean().std() / 8**0.5
+    assert 2 * between < row["high"] - row["low"] < 6 * between
+
+
+def test_methods_that_keep_their_order_are_correlated():
+    index = pd.MultiIndex.from_product([["f", "g"], range(5)], names=["family", "subject"])
+    rows = np.array([0.5, 0.6, 0.7, 0.8, 0.9]) + np.random.default_rng(0).normal(0, 0.005, (10, 5))
+    table = pd.DataFrame(rows, index, ["eap", "gim", "atp-qk", "exact", "greedy"])
+    assert rank_correlation(table, table)["low"] > 0.9
+    assert rank_correlation(table, 1 - table)["high"] < -0.9
+
+
+def test_a_release_has_weights_pairs_and_truth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subject: Subject):
+    from safetensors import safe_open
+
+    from benchmarks.circuits import subjects
+
+    monkeypatch.setattr(subjects, "SUBJECTS", (subject,))
+    write_release(tmp_path)
+    with safe_open(tmp_path / f"{subject.name}.safetensors", "pt") as file:
+        assert {"embed.W_E", "clean", "corrupted", "right", "wrong"} <= set(file.keys())
+        assert file.metadata()["hash"] == weights_hash(subject.model)
+        assert file.get_tensor("clean").shape == file.get_tensor("corrupted").shape
+    assert json.loads((tmp_path / "truth.json").read_text()) == stored_truths()

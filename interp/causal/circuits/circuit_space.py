@@ -21,6 +21,9 @@ from torch import Tensor
 
 from models.errors import UserError, known_name
 
+#: Edges up to which all subsets are made at once.
+MOST_AT_ONCE = 20
+
 
 @dataclass(frozen=True, eq=False)
 class Space:
@@ -152,9 +155,12 @@ class Space:
 
         A circuit that is not empty is a smaller one and a chain of further edges, which starts at a node that something
         reaches and ends at one that reaches the output. So sizes are completed one after the other, from the empty
-        circuit on. Cost: that of the circuits listed, not of the 2^edges subsets.
+        circuit on. Cost: that of the circuits listed, not of the 2^edges subsets; where there is room for all subsets
+        of at most twenty edges, these are made at once instead.
         """
         everything = int(self.everything().sum())
+        if everything <= MOST_AT_ONCE and 2**everything <= at_most:
+            return self._of_all_subsets(), everything
         by_size: list[set[int]] = [{0}]
         while len(by_size) <= everything:
             size, found = len(by_size), set[int]()
@@ -172,6 +178,21 @@ class Space:
         listed = [bits for circuits in by_size for bits in sorted(circuits)]
         rows = [[bits >> edge & 1 for edge in range(len(self))] for bits in listed]
         return torch.tensor(rows, dtype=torch.bool).reshape(len(rows), len(self)), len(by_size) - 1
+
+    def _of_all_subsets(self) -> Bool[Tensor, "circuit edge"]:
+        """Every different circuit once, the smallest first."""
+        edges = self.everything().nonzero()[:, 0]
+        at = torch.arange(len(edges))
+        found = []
+        for bits in torch.arange(2 ** len(edges)).split(2**16):
+            masks = torch.zeros(len(bits), len(self), dtype=torch.bool)
+            masks[:, edges] = (bits[:, None] >> at & 1).bool()
+            found.append((self.live(masks)[:, edges].long() << at).sum(1).unique())
+        bits = torch.cat(found).unique()
+        kept = (bits[:, None] >> at & 1).bool()
+        masks = torch.zeros(len(bits), len(self), dtype=torch.bool)
+        masks[:, edges] = kept
+        return masks[kept.sum(1).argsort(stable=True)]
 
     def _extensions(self, circuit: int, length: int) -> set[int]:
         """Circuits, as bits, with a chain of ``length`` more edges."""

@@ -21,11 +21,14 @@ def gradients(
     experiment: EdgeExperiment, embeddings: Tensor, at: slice, hooks: Hooks = ()
 ) -> tuple[Float[Tensor, "sender batch seen d_model"], Float[Tensor, "metric receiver batch seen d_model"]]:
     """What every sender writes in the run from these embeddings, and the gradients of the metrics with respect to what
-    every receiver reads, as hooks on the model change them. Zero at positions that are not read."""
+    every receiver reads, as hooks on the model change them. Zero at positions that are not read. Hooks on points that
+    the model lacks, such as norms, are left out."""
     masked, share = experiment.masked, embeddings.shape[1] / len(experiment)
     experiment.forwards += share
     experiment.backwards += share * len(experiment.metrics)
-    with torch.enable_grad(), masked.model.hooks(fwd_hooks=list(hooks)):
+    points = masked.model.hook_dict
+    there = [(name, hook) for name, hook in hooks if not callable(name) or any(map(name, points))]
+    with torch.enable_grad(), masked.model.hooks(fwd_hooks=there):
         written, logits, inputs = masked.propagate([embeddings.detach().requires_grad_()[None]], 0, record=True)
         read = [part for stage in inputs for part in stage.parts]
         found = []

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from interp.causal.circuits import circuit_space
 from interp.causal.circuits.circuit_search import METHODS, Criterion, search
 from interp.causal.circuits.circuit_space import Space
 from models.errors import UserError
@@ -257,3 +258,12 @@ def test_bad_input() -> None:
         Space(("x", "y", "z"), ("a", "b", "a"), ("b", "a", "logits"))
     with pytest.raises(UserError, match="over 2 edges"):
         graph.live(torch.ones(2, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("consistent", [False, True])
+def test_circuits_made_at_once_are_those_that_are_made_by_size(consistent: bool, monkeypatch: pytest.MonkeyPatch):
+    of = space(consistent=consistent)
+    at_once = of.circuits(2**8)
+    monkeypatch.setattr(circuit_space, "MOST_AT_ONCE", 0)
+    by_size = of.circuits(2**8)
+    assert torch.equal(at_once[0], by_size[0]) and at_once[1] == by_size[1] == 8

@@ -1,0 +1,406 @@
+"""Write docs/circuit_benchmark.md, its picture and the README's section: ``python -m benchmarks.circuits.page``.
+
+All of it comes from the stored truths and rows. Before there are rows, the page has what was stated in advance alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import plotly.graph_objects as go
+
+from benchmarks.circuits.bench_runs import RESULTS, read_rows, rows_of_table
+from benchmarks.circuits.circuit_methods import CONTROL, ESTIMATE, METHODS, SEARCH
+from benchmarks.circuits.statistics import (
+    BLIND,
+    CLAIMS,
+    PLANNED,
+    between_families,
+    compared,
+    family_mean,
+    halves,
+    planned,
+    rank_correlation,
+    scored,
+    wide,
+)
+from benchmarks.circuits.subjects import FAMILIES, N_METHOD, N_TRUTH, TRUTH, stored_truths
+from benchmarks.circuits.truth import ABLATIONS, CORRUPTED, MEAN, THRESHOLD, ZERO
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE, PICTURE = DOCS / "circuit_benchmark.md", DOCS / "circuit-benchmark.svg"
+README, SECTION = DOCS.parent / "README.md", "## Which method finds the circuit?"
+FRESH = TRUTH.with_name("fresh.json")
+TITLES = {CONTROL: "Controls: no run of the model", ESTIMATE: "Estimates", SEARCH: "Methods that measure the score"}
+
+ABOUT = f"""# Which method finds the circuit?
+
+A method gets a model and {N_METHOD} pairs of problems, and gives every edge of the residual stream a score. It is
+judged on other pairs of models whose circuits are all known. `python -m benchmarks.circuits` runs a quarter of the
+subjects, [add a method](add_a_method.md) says how yours gets in, and `python -m benchmarks.circuits.page` writes this
+page.
+
+Three kinds of truth are never mixed in one column:
+
+* **minimal**: every different circuit is run on {N_TRUTH} pairs. One is faithful if it keeps {THRESHOLD:.0%} of the
+  logit difference and of the right answers, and minimal if no faithful one is a part of it. Cut edges carry the other
+  problem (corrupted), the sender's mean, zero, or constants that are fitted to the circuit (optimal), a column each.
+  An edge is inside if it is in every minimal circuit and outside if it is in none; others are not judged.
+* **certified**: the same for circuits that are right on *every* input, proved or run on all, with what one fixed
+  problem writes on cut edges. It does not depend on pairs.
+* **planted**: models that were built around a circuit: two redundant heads, a backup head, two that cancel, one that
+  suppresses another, one that carries what differs and is read by nobody, and five more
+  (`benchmarks/circuits/planted.py`).
+
+Only edges that can matter are counted: those that carry different values in the two runs at a place that is read. A
+score is the mean over families of the mean over a family's subjects. Intervals (95%) draw families, and then subjects
+within each.
+"""
+
+COUNTED = """How many subjects have exactly one minimal circuit, of those whose circuits were all looked at, under each
+ablation and of circuits that are right on every input."""
+
+CARD = {
+    "Edges that cannot matter were counted, as free negatives": (
+        "Edges are live by position and by value; others are in no score."
+    ),
+    "A rule that never sees the model beat half of the methods": (
+        "The rule is a row, with one family left out, and every method is compared with it. So is a rule that sees "
+        "only weights."
+    ),
+    "20 of 31 models were one family, resampled as if independent": (
+        "Eight families, none with more than a fifth of the subjects; intervals draw families first."
+    ),
+    "No circuit had a query or key edge; all models had one layer": (
+        "Modular arithmetic, induction, order and comparison have them; some models of four families have two layers."
+    ),
+    "Methods that maximise the score that defines the truth stood among the others": (
+        "They stand apart, with their passes."
+    ),
+    "The only minimal circuit is a fact about one ablation": (
+        "Four ablations have a column each; certified and planted circuits are truths of their own."
+    ),
+    "What the subjects are": (
+        "Trained models that are proved or right on every problem of their task, all of which were run, and planted "
+        "ones. Each has a hash of its weights and of its pairs in `truth.json`."
+    ),
+    "What is sampled": (
+        f"The pairs: {N_TRUTH} that judge, and {N_METHOD} others for a method. Tasks with few problems share some "
+        "between the two."
+    ),
+    "What is not in it": (
+        "Models of language, circuits of neurons, edges by position; public two-layer adders, whose weights are not in "
+        "this repository; greedy pruning by optimal ablation, which the earlier version had. Graphs with more than "
+        "twenty live edges have a bound on the smallest circuit and no AUROC of it. The planted models were built by "
+        "those who wrote the methods' code."
+    ),
+    "Licence": "MIT",
+}
+
+
+def _number(value: float) -> str:
+    return "" if value is None or np.isnan(value) else f"{value:.2f}"
+
+
+def _interval(row: Any) -> str:
+    return f"{row.value:.2f} [{row.low:.2f}, {row.high:.2f}]"
+
+
+def markdown(frame: pd.DataFrame) -> str:
+    """A Markdown table."""
+    rows = [list(frame.columns), ["---"] * len(frame.columns), *frame.astype(str).to_numpy().tolist()]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def stated() -> str:
+    """What was said before the run."""
+    claims = [f"{i}. {each.claim} It is refuted if {each.refuted}." for i, each in enumerate(CLAIMS, 1)]
+    asked = [f"* {one} and {other}: {question}" for one, other, question in PLANNED]
+    return "\n".join(
+        [
+            "## Stated before the run",
+            "",
+            "These claims and comparisons were committed before the final run, when three subjects had been run to try",
+            "the code. Everything else on this page is exploratory.",
+            "",
+            *claims,
+            "",
+            "The comparisons, in AUROC of minimal circuits under corrupted ablation, corrected for their",
+            "number (Holm):",
+            "",
+            *asked,
+            "",
+        ]
+    )
+
+
+def verdicts(rows: pd.DataFrame, truths: Mapping[str, Any]) -> list[str]:
+    """What came of the three claims."""
+    table = wide(rows, truths, "auroc")
+    against, fixed = compared(table, "eap", BLIND), compared(table, "atp-qk", "eap")
+    ranks = rank_correlation(*halves(rows, truths))
+    said = lambda found: f"{found['difference']:+.2f} [{found['low']:+.2f}, {found['high']:+.2f}]"  # noqa: E731
+    held = [against["low"] <= 0, fixed["low"] > 0, ranks["value"] >= 0.5 and ranks["low"] > 0]
+    numbers = [
+        f"EAP minus the blind prior {said(against)}",
+        f"atp-qk minus EAP {said(fixed)}",
+        f"rank correlation {_interval(pd.Series(ranks))} over {ranks['methods']} methods",
+    ]
+    return [
+        f"{i}. {claim.claim} **{'Not refuted' if stands else 'Refuted'}**: {number}."
+        for i, (claim, stands, number) in enumerate(zip(CLAIMS, held, numbers, strict=True), 1)
+    ]
+
+
+def ranking(rows: pd.DataFrame, truths: Mapping[str, Any], kind: str) -> pd.DataFrame:
+    """One row per method of a kind: AUROC by kind of truth, other scores under corrupted ablation, and the passes."""
+    columns: dict[str, dict[str, str]] = {}
+    asked = [
+        ("corrupted", "auroc", CORRUPTED),
+        ("mean", "auroc", MEAN),
+        ("zero", "auroc", ZERO),
+        ("optimal", "optimal", MEAN),
+    ]
+    for title, score, ablation in (*asked, ("certified", "certified", CORRUPTED), ("planted", "planted", "")):
+        table = wide(rows, truths, score, ablation)
+        columns[title] = {row.method: _interval(row) for row in scored(table).itertuples()} if len(table) else {}
+    for score in ("precision", "heads", "regret", "cpr", "cmd"):
+        columns[score] = {name: _number(value) for name, value in family_mean(wide(rows, truths, score)).items()}
+    columns["passes"] = {name: f"{value:.0f}" for name, value in passes(rows).items()}
+    order = family_mean(wide(rows, truths, "auroc")).sort_values(ascending=False).index
+    names = [name for name in order if METHODS[name].kind == kind]
+    return pd.DataFrame(columns).reindex(names).fillna("-").rename_axis("method").reset_index()
+
+
+def passes(rows: pd.DataFrame) -> pd.Series:
+    """Forward and backward passes over all pairs, a method's mean under corrupted ablation."""
+    return rows[rows["ablation"] == CORRUPTED].groupby("method")[["forwards", "backwards"]].mean().sum(axis=1)
+
+
+def of_subjects(truths: Mapping[str, Any]) -> pd.DataFrame:
+    """One row per family."""
+    rows = []
+    for family in FAMILIES:
+        own = [entry for entry in truths.values() if entry["family"] == family]
+        live = [entry["ablations"][CORRUPTED]["live"] for entry in own]
+        kinds = [[entry["ablations"].get(ablation) for entry in own] for ablation in ABLATIONS]
+        kinds.append([entry.get("certified") for entry in own])
+        counts = [[bool(known and known.get("complete")) for known in kind] for kind in kinds]
+        alone = [sum(map(_alone, kind)) for kind in kinds]
+        layers = ", ".join(map(str, sorted({entry["layers"] for entry in own})))
+        said = [f"{one} of {sum(of)}" for one, of in zip(alone, counts, strict=True)]
+        rows.append((family, len(own), layers, f"{min(live)} to {max(live)}", *said))
+    return pd.DataFrame(rows, columns=["family", "subjects", "layers", "live edges", *ABLATIONS, "certified"])
+
+
+def _alone(known: Mapping[str, Any] | None) -> bool:
+    return bool(known and known.get("complete") and known["n_minimal"] == 1)
+
+
+def agreement_of_truths(truths: Mapping[str, Any]) -> pd.DataFrame:
+    """How often two kinds of truth have the same edges, where both have one circuit, and their overlap (Jaccard)."""
+    kinds = [*ABLATIONS, "certified"]
+
+    def circuit(entry: Mapping[str, Any], kind: str) -> set[str] | None:
+        known = entry.get("certified") if kind == "certified" else entry["ablations"].get(kind)
+        return set(known["minimal"][0]) if known and _alone(known) else None
+
+    rows = []
+    for i, one in enumerate(kinds):
+        for other in kinds[i + 1 :]:
+            both = [(circuit(entry, one), circuit(entry, other)) for entry in truths.values()]
+            pairs = [(a, b) for a, b in both if a is not None and b is not None]
+            if pairs:
+                overlap = np.mean([len(a & b) / len(a | b) for a, b in pairs])
+                rows.append((f"{one} and {other}", len(pairs), sum(a == b for a, b in pairs), f"{overlap:.2f}"))
+    return pd.DataFrame(rows, columns=["truths", "subjects with one circuit of both", "the same", "overlap"])
+
+
+def results() -> str:
+    """All that is known after the run."""
+    rows, truths = read_rows(RESULTS), stored_truths()
+    table = wide(rows, truths, "auroc")
+    tests = planned(table)
+    tests = pd.DataFrame(
+        {
+            "one": tests["one"],
+            "other": tests["other"],
+            "difference": [f"{row.difference:+.2f} [{row.low:+.2f}, {row.high:+.2f}]" for row in tests.itertuples()],
+            "p": tests["p"].round(3),
+            "p, corrected": tests["p_corrected"].round(3),
+            "subjects": tests["subjects"],
+            "families": tests["families"],
+        }
+    )
+    prior = {
+        row.method: compared(table, row.method, BLIND)["low"] > 0
+        for row in scored(table).itertuples()
+        if row.method != BLIND
+    }
+    beaten = [name for name, above in prior.items() if above]
+    not_beaten = [name for name, above in prior.items() if not above]
+    parts = ["## What came of it", "", *verdicts(rows, truths), "", markdown(tests), ""]
+    parts += [
+        f"Above the blind prior, by the interval of the difference: {', '.join(beaten) or 'none'}. Not above it: "
+        f"{', '.join(not_beaten) or 'none'}.",
+        "",
+        f"![AUROC of each method against its passes, with the blind prior as a line]({PICTURE.name})",
+        "",
+        "## The ranking",
+        "",
+        "The first six columns are AUROCs, by kind of truth; the others are under corrupted ablation. Precision is at",
+        "the circuit's size, heads is the share of the circuit's heads among as many that score highest, regret is in",
+        "edges, and passes are forward and backward ones over all pairs.",
+        "",
+    ]
+    for kind, title in TITLES.items():
+        parts += [f"### {title}", "", markdown(ranking(rows, truths, kind)), ""]
+    left = [f"{name} ({_left(each)})" for name, each in METHODS.items() if _left(each)]
+    parts += [f"Left out where it says so: {'; '.join(left)}. A dash: no value there.", ""]
+    parts += _predicts(rows, truths)
+    parts += [
+        "## The subjects",
+        "",
+        COUNTED,
+        "",
+        markdown(of_subjects(truths)),
+        "",
+        *_stable(truths),
+        "",
+        markdown(agreement_of_truths(truths)),
+        "",
+    ]
+    return "\n".join(parts)
+
+
+def _left(each: Any) -> str:
+    said = [f"at most {each.most_edges} live edges"] if each.most_edges else []
+    return " and ".join(said + ([f"{', '.join(each.ablations)} ablation alone"] if len(each.ablations) < 3 else []))
+
+
+def _stable(truths: Mapping[str, Any]) -> list[str]:
+    said = []
+    for ablation in (CORRUPTED, MEAN):
+        again = [
+            known["same_on_other_pairs"]
+            for entry in truths.values()
+            if "same_on_other_pairs" in (known := entry["ablations"].get(ablation, {}))
+        ]
+        said.append(f"{sum(again)} of {len(again)} under {ablation} ablation")
+    return [f"Another draw of pairs has the same minimal circuits in {' and '.join(said)}."]
+
+
+def _predicts(rows: pd.DataFrame, truths: Mapping[str, Any]) -> list[str]:
+    """Rank correlations between halves and families, and the fresh subjects."""
+    found = {"trained and planted": rank_correlation(*halves(rows, truths))}
+    parts = ["## Does a ranking predict another?", ""]
+    if FRESH.is_file():
+        fresh = json.loads(FRESH.read_text(encoding="utf-8"))
+        own, judged = rows_of_table(fresh["rows"]), fresh["truths"]
+        one, other = (wide(each, known, "auroc") for each, known in ((rows, truths), (own, judged)))
+        found["stored and fresh"] = rank_correlation(one, other)
+        both = pd.DataFrame(
+            {
+                "stored": family_mean(one),
+                "fresh": family_mean(other),
+                "planted": family_mean(wide(rows, truths, "planted", "")),
+                "fresh planted": family_mean(wide(own, judged, "planted", "")),
+            }
+        )
+        both = both.sort_values("stored", ascending=False)
+        parts += [
+            f"The second half is made on demand: {len(judged)} subjects of seed {fresh['seed']}, planted and trained,",
+            "and judged on the fly. `python -m benchmarks.circuits --fresh SEED` makes others.",
+            "",
+            markdown(both.map(_number).rename_axis("method").reset_index()),
+            "",
+        ]
+    between = between_families(wide(rows, truths, "auroc"))
+    parts += ["Rank correlation (Spearman) of the methods' mean AUROC, controls left out:", ""]
+    parts += [f"* {name}: {each['value']:.2f} [{each['low']:.2f}, {each['high']:.2f}]" for name, each in found.items()]
+    low, middle, high = between["value"].quantile([0, 0.5, 1])
+    parts += [
+        f"* between two families: {middle:.2f} in the median of {len(between)} pairs, from {low:.2f} to {high:.2f}",
+        "",
+    ]
+    return parts
+
+
+def picture() -> go.Figure:
+    """AUROC against passes, with the blind prior as a line."""
+    rows, truths = read_rows(RESULTS), stored_truths()
+    found = scored(wide(rows, truths, "auroc")).set_index("method")
+    cost, figure = passes(rows), go.Figure()
+    for kind, colour in ((ESTIMATE, "#1f77b4"), (SEARCH, "#d62728")):
+        own = found[[METHODS[name].kind == kind for name in found.index]]
+        errors = {"array": own["high"] - own["value"], "arrayminus": own["value"] - own["low"], "thickness": 1}
+        figure.add_scatter(
+            x=cost[own.index], y=own["value"], error_y=errors, mode="markers+text", text=list(own.index),
+            name=TITLES[kind], textposition="top right", marker={"color": colour, "size": 9},
+        )  # fmt: skip
+    for name, dash in ((BLIND, "dash"), ("weights", "dot"), ("random", "dashdot")):
+        figure.add_hline(
+            found.loc[name, "value"],
+            line={"dash": dash, "color": "grey"},
+            annotation_text=name,
+            annotation_position="bottom left",
+        )
+    figure.update_xaxes(type="log", title="passes over the pairs, forward and backward")
+    figure.update_yaxes(title="AUROC of the circuit's edges, among edges that can matter", range=[0.3, 1.03])
+    return figure.update_layout(
+        template="simple_white", width=900, height=520, legend={"x": 0.55, "y": 0.05}, margin={"t": 20, "r": 10}
+    )
+
+
+def readme_section() -> str:
+    """The README's section: the claims that were stated before the run, what came of them, and a picture."""
+    rows, truths = read_rows(RESULTS), stored_truths()
+    found = scored(wide(rows, truths, "auroc"))
+    n = int(found["subjects"].max())
+    best = found[[METHODS[name].kind == ESTIMATE for name in found["method"]]].sort_values("value").iloc[-1]
+    control = {row.method: _interval(row) for row in found.itertuples() if METHODS[row.method].kind == CONTROL}
+    said = (
+        f"A benchmark on {len(truths)} models of {len(FAMILIES)} families, trained and proved (or run on every input) "
+        "or built around a circuit, whose circuits are all known. "
+        f"On the {n} whose minimal circuits tell edges apart, a rule that never sees the model has an AUROC of "
+        f"{control[BLIND]} among edges that can matter, the weights alone have {control['weights']}, and the best "
+        f"estimate, {best.method}, has {_interval(best)}. Stated before the run:"
+    )
+    more = (
+        "`python -m benchmarks.circuits --from my_method.py` scores yours in two minutes; [the "
+        "page](docs/circuit_benchmark.md) has every method, four ablations, certified and planted circuits, fresh "
+        "subjects, and the criticism."
+    )
+    shown = f"![AUROC of each method against its passes, with the blind prior as a line](docs/{PICTURE.name})"
+    claims = [fill(line, 120, subsequent_indent="   ") for line in verdicts(rows, truths)]
+    return "\n".join([SECTION, "", fill(said, 120), "", *claims, "", shown, "", fill(more, 120), ""])
+
+
+def page() -> str:
+    card = [
+        "## Data card",
+        "",
+        markdown(pd.DataFrame(list(CARD.items()), columns=["what was wrong, or is asked", "what is so now"])),
+        "",
+    ]
+    known = [results()] if RESULTS.is_file() else []
+    return "\n".join([ABOUT, stated(), *known, *card])
+
+
+def main() -> None:
+    PAGE.write_text(page(), encoding="utf-8")
+    if RESULTS.is_file():
+        picture().write_image(PICTURE)
+        before, _, after = README.read_text(encoding="utf-8").partition(SECTION)
+        rest = after[after.index("\n## ") + 1 :]
+        README.write_text(before + readme_section() + "\n" + rest, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""Intervals that resample families and then models, comparisons that were stated before the run, and rank correlations.
+
+A method's score is the mean over families of its mean over the family's subjects, so that no family outweighs another.
+Intervals (95%) draw families with replacement, and subjects with replacement within each. Two methods are compared on
+the subjects that both were run on: by the same interval of the difference, and by a p-value from all changes of sign of
+the families' mean differences, corrected for the comparisons of :data:`PLANNED` (Holm). All else is exploratory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import combinations, product
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+from scipy.stats import spearmanr
+
+from benchmarks.circuits.circuit_methods import CONTROL, METHODS
+from benchmarks.circuits.subjects import PLANTED
+from benchmarks.circuits.truth import CORRUPTED
+from interp.core.stats import holm
+
+DRAWS, POOL, SEED = 4_000, 1_000, 0
+BLIND = "blind prior"
+
+#: (one, other, what is asked) in AUROC of minimal circuits under corrupted ablation.
+PLANNED = (
+    ("eap", BLIND, "does the cheapest estimate beat a rule that never sees the model?"),
+    ("eap-ig-5", BLIND, "do five steps of integrated gradients?"),
+    ("gim", BLIND, "do modified gradients?"),
+    ("atp-qk", "eap", "does it help to take queries and keys through the softmax?"),
+    ("eap-ig", "eap-ig-5", "does it help to integrate until the estimates are complete?"),
+)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What was claimed before the final run, and the number that refutes it."""
+
+    claim: str
+    refuted: str
+
+
+CLAIMS = (
+    Claim(
+        "EAP does not beat the blind prior on edges that can matter.",
+        "the interval of AUROC(eap) - AUROC(blind prior) lies above zero",
+    ),
+    Claim(
+        "Taking queries and keys through the softmax exactly (atp-qk) finds more of the circuit than EAP.",
+        "the interval of AUROC(atp-qk) - AUROC(eap) does not lie above zero",
+    ),
+    Claim(
+        "How methods rank on planted models predicts how they rank on trained ones.",
+        "the rank correlation is below 0.5, or its interval holds zero",
+    ),
+)
+
+
+def wide(
+    rows: pd.DataFrame, truths: Mapping[str, Mapping[str, Any]], score: str, ablation: str = CORRUPTED
+) -> pd.DataFrame:
+    """The score of each method (columns) on each subject; rows are (family, subject), without empty ones."""
+    chosen = rows[rows["ablation"] == ablation] if ablation else rows
+    table = chosen.pivot_table(score, "subject", "method", "mean", sort=False).dropna(how="all")
+    family = [truths[name]["family"] for name in table.index]
+    return table.set_index(pd.MultiIndex.from_arrays([family, table.index], names=["family", "subject"]))
+
+
+def family_mean(table: pd.DataFrame) -> pd.Series:
+    return table.groupby(level="family").mean().mean()
+
+
+def resampled_means(table: pd.DataFrame, seed: int = SEED) -> Float[np.ndarray, "draw column"]:
+    """The means of draws of families, and of subjects within each."""
+    rng = np.random.default_rng(seed)
+    pools = []
+    for _, part in table.groupby(level="family", sort=False):
+        values = part.to_numpy(dtype=float)
+        drawn = values[rng.integers(len(values), size=(POOL, len(values)))]
+        with np.errstate(invalid="ignore"):
+            pools.append(np.nansum(drawn, 1) / (~np.isnan(drawn)).sum(1))
+    stack = np.stack(pools)  # [family, pool, column]
+    families = rng.integers(len(stack), size=(DRAWS, len(stack)))
+    return np.nanmean(stack[families, rng.integers(POOL, size=families.shape)], axis=1)
+
+
+def scored(table: pd.DataFrame) -> pd.DataFrame:
+    """One row per method: ``value``, ``low``, ``high``, how many ``subjects`` and ``families``."""
+    low, high = np.nanquantile(resampled_means(table), (0.025, 0.975), axis=0)
+    families = table.notna().groupby(level="family").any().sum()
+    frame = pd.DataFrame({"value": family_mean(table), "low": low, "high": high, "subjects": table.notna().sum()})
+    return frame.assign(families=families).rename_axis("method").reset_index()
+
+
+def compared(table: pd.DataFrame, one: str, other: str) -> dict[str, float]:
+    """The mean difference of two methods, with its interval and its p-value over families."""
+    change = (table[one] - table[other]).dropna().to_frame("change")
+    low, high = np.nanquantile(resampled_means(change)[:, 0], (0.025, 0.975))
+    families = change.groupby(level="family")["change"].mean().to_numpy()
+    signs = np.array(list(product((1, -1), repeat=len(families))))
+    p = float((np.abs(signs @ families) >= abs(families.sum()) - 1e-12).mean())
+    return {
+        "difference": float(families.mean()),
+        "low": float(low),
+        "high": float(high),
+        "p": p,
+        "subjects": len(change),
+        "families": len(families),
+    }
+
+
+def planned(table: pd.DataFrame) -> pd.DataFrame:
+    """The comparisons stated in advance, corrected for their number."""
+    rows = [{"one": one, "other": other, "asked": asked} | compared(table, one, other) for one, other, asked in PLANNED]
+    frame = pd.DataFrame(rows)
+    return frame.assign(p_corrected=holm(frame["p"].tolist()))
+
+
+def ranked(table: pd.DataFrame) -> list[str]:
+    """Methods that are no control and were run on every subject."""
+    return [name for name in table if name in METHODS and METHODS[name].kind != CONTROL and table[name].notna().all()]
+
+
+def rank_correlation(one: pd.DataFrame, other: pd.DataFrame) -> dict[str, Any]:
+    """Spearman's correlation of the methods' means on two sets of subjects, with an interval that resamples both."""
+    names = [name for name in ranked(one) if name in ranked(other)]
+    value = float(spearmanr(family_mean(one[names]), family_mean(other[names])).statistic)
+    first, second = (resampled_means(table[names], seed) for table, seed in ((one, 1), (other, 2)))
+    drawn = [spearmanr(a, b).statistic for a, b in zip(first[:500], second[:500], strict=True)]
+    low, high = np.nanquantile(drawn, (0.025, 0.975))
+    return {"value": value, "low": float(low), "high": float(high), "methods": len(names)}
+
+
+def between_families(table: pd.DataFrame) -> pd.DataFrame:
+    """The same for every two families."""
+    names = list(dict.fromkeys(table.index.get_level_values("family")))
+    parts = {name: table.xs(name, level="family", drop_level=False) for name in names}
+    rows = []
+    for one, other in combinations(names, 2):
+        if min(len(parts[one]), len(parts[other])) > 1:
+            rows.append({"one": one, "other": other} | rank_correlation(parts[one], parts[other]))
+    return pd.DataFrame(rows)
+
+
+def halves(rows: pd.DataFrame, truths: Mapping[str, Mapping[str, Any]]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """(the trained subjects by their only minimal circuit under corrupted ablation, the planted ones by what was
+    planted, under the ablation for which it was)."""
+    minimal = wide(rows, truths, "auroc")
+    trained = minimal[minimal.index.get_level_values("family") != PLANTED]
+    return trained, wide(rows, truths, "planted", "")

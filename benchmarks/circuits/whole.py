@@ -1,0 +1,39 @@
+"""Everything again, or what is missing of it: ``python -m benchmarks.circuits.whole``.
+
+Truths, rows, fresh subjects and the page, in about an hour on one thread; the same command resumes.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+
+from benchmarks.circuits import page
+from benchmarks.circuits.bench_runs import RESULTS, make_truths, run_rows, table_of_rows
+from benchmarks.circuits.fresh import fresh_subjects
+from benchmarks.circuits.subjects import SUBJECTS
+from benchmarks.circuits.truth import CORRUPTED, ZERO
+from models.files.checkpoint import write_json_atomic
+
+FRESH_SEED = 54
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    say = lambda line: print(line, flush=True)  # noqa: E731
+    truths = make_truths(SUBJECTS, say=say)
+    run_rows(SUBJECTS, truths, path=RESULTS, say=say)
+    if not page.FRESH.is_file():
+        with tempfile.TemporaryDirectory() as folder:
+            own = fresh_subjects(FRESH_SEED, Path(folder), say)
+            judged = make_truths(own, (CORRUPTED, ZERO), False, None, say)
+            rows = run_rows(own, judged, None, (CORRUPTED, ZERO), say=say, prior_from=truths)
+        write_json_atomic(page.FRESH, {"seed": FRESH_SEED, "truths": judged, "rows": table_of_rows(rows)})
+    page.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
