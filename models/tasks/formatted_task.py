@@ -368,7 +368,7 @@ def formatted(
             [n, column] (units first) by the variable's name. With several families, carries and borrows are called
             ``carry_or_borrow_in`` and ``_out``.
         held_out: the share (below 1) or number of problems that are the test set and never trained on. By default a
-            tenth of a domain of up to 4 million problems, else 10,000 drawn ones. For all pairs of ten-digit numbers it
+            tenth of a domain of up to 4 million problems, at most 10,000. For all pairs of ten-digit numbers it
             may also name a fixed test set, "AdderBoard" or "the ten test sets".
         seed: of the held-out problems.
 

@@ -18,7 +18,7 @@ from models.tasks.domain import Domain
 from models.tasks.ten_digits import DIGITS
 
 LISTED = 2**22  # up to this many combinations of digits, all problems are listed and split
-SHARE, DRAWN = 0.1, 10_000  # what is held out by default: of a listed domain, and of a larger one
+SHARE, DRAWN = 0.1, 10_000  # what is held out by default: this share of a listed domain, and at most so many problems
 ATTEMPTS = 64  # draws of a training problem before the domain counts as too sparse
 OF_CLASS = 4096  # the same for a problem of a class, which may be one in hundreds
 _ODD = 0x9E3779B97F4A7C15 - (1 << 64)  # as torch's int64 holds it
@@ -71,9 +71,9 @@ class HeldOut:
             self.fixed, self.name, self.listed = FIXED_TESTS[held_out], held_out, False
             return
         self.listed = task.domain.combinations <= LISTED
-        if held_out is None:
-            held_out = SHARE if self.listed else DRAWN
         size = task.domain.size if self.listed else None
+        if held_out is None:
+            held_out = DRAWN if size is None else min(DRAWN, max(1, round(SHARE * size)))
         if 0 < held_out < 1 and size is not None:
             held_out = max(1, round(held_out * size))
         if held_out != int(held_out) or not 1 <= held_out <= (10**7 if size is None else size):

@@ -1,0 +1,127 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # From a file to a finding
+#
+# Somebody sends a file of weights, and says nothing more. What was it trained on, does it work, how, and where does it
+# fail? Two such files are made here first: the weights of two models of
+# [the benchmark of ordinary models](../proofs.md), with TransformerLens' names, and nothing else.
+
+# %%
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from safetensors.torch import save_file
+
+import interp
+import models
+
+ORDINARY = next(root for root in (Path("."), Path("..")) if (root / "benchmarks").is_dir()) / "benchmarks/provability"
+place = TemporaryDirectory()
+folder = Path(place.name)
+for name, file in (("subtract-signed-3-0", "first.safetensors"), ("add-three-3-13", "second.safetensors")):
+    weights = models.load(ORDINARY / "models" / name).effective_weights()
+    save_file({key: value.detach().contiguous() for key, value in weights.items()}, folder / file)
+
+# %% [markdown]
+# ## 1. What was it trained on?
+#
+# Ways to write sums, differences, products and maxima are tried, each on 64 problems; and so is what the file does not
+# say, such as the activation.
+
+# %%
+found = models.guess(folder / "first.safetensors")
+print(found.task, found.config, f"{len(found.tied)} others fit as well", sep="\n")
+
+# %% [markdown]
+# ## 2. Does it work?
+
+# %%
+model = models.load(folder / "first.safetensors", task=found.task, config=found.config)
+print(models.score(model))
+
+# %% [markdown]
+# One wrong answer in a hundred thousand is easily overlooked. We come back to it.
+
+# %% [markdown]
+# ## 3. How does it work?
+#
+# Two problems that differ in one digit: which component, taken from the one run into the other, changes the answer?
+
+# %%
+nodes = interp.activation_patching(model, "402-135", "406-135", by="component")
+nodes.figure()
+
+# %%
+print(nodes)
+
+# %% [markdown]
+# One pair is one pair. Pairs in which the borrow into a column differs, and nothing that is written in that column:
+
+# %%
+from models.tasks import problem_pairs  # noqa: E402
+
+pairs = problem_pairs(model.task, "variable", variable="borrow_in", column=1, n=128)
+by_borrow = interp.activation_patching(model, pairs, by="component")
+by_borrow.figure()
+
+# %%
+print(by_borrow)
+print(interp.carry_units(model))
+
+# %% [markdown]
+# In MicroAdder a neuron is a switch for the carry. Here no single neuron tells the borrow from what comes with it, so
+# that the borrow, if it is anywhere, is spread over several.
+
+# %% [markdown]
+# ## 4. Where does it fail?
+#
+# A proof that it is right on all problems is tried. Where there is none, all problems are run as far as the time goes.
+
+# %%
+verdict = interp.certify(model, minutes=4.0)
+print(verdict)
+
+# %% [markdown]
+# **The finding**: the file is a subtractor of three-digit numbers with a sign, which had one wrong answer among 100,000
+# held-out problems, and the problem above is one that it gets wrong.
+
+# %% [markdown]
+# ## 5. A file that is not guessed
+#
+# The second file adds three numbers. No such format is tried, and that is what is said. With the task in a line, the
+# same questions can be asked.
+
+# %%
+try:
+    models.guess(folder / "second.safetensors")
+except models.UserError as error:
+    print(error.args[0].replace(str(folder), "folder"))
+
+# %%
+task = models.tasks.formatted("{a:3r}+{b:3r}+{c:3r}={s:4r}", "a + b + c")
+second = models.load(folder / "second.safetensors", task=task, config={"act_fn": "gelu"})
+print(models.score(second))
+proof = interp.certify(second, minutes=5.0)
+print(proof)
+
+# %% [markdown]
+# A billion problems, of which none was left out. What the proof's picture shows is the least lead that was proved for
+# each right digit.
+
+# %%
+proof.figure()
+
+# %%
+place.cleanup()
