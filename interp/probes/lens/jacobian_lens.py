@@ -92,7 +92,7 @@ def mean_jacobians(
                 columns.append(torch.stack([gradient[:, queries].mean(1).sum(0) for gradient in gradients]))
             of_chunk = torch.stack(columns, -1)
             total = of_chunk if not total.numel() else total + of_chunk
-    return total.detach() / len(tokens)
+    return total.detach().to(torch.promote_types(total.dtype, torch.float32)) / len(tokens)
 
 
 def _turned_at_random(
