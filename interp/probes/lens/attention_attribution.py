@@ -137,7 +137,7 @@ def attention_attribution(
             kept for each of them and every pair of sources.
         layer, head: which heads to ask about; default all.
         role: the keys to ask about, a role of the task such as "own operands"; by default those that the head attends
-            to most, for every target.
+            to most, for every target. Where a role has all keys, as in sequences, they are positions such as "x3".
         over: "others" or "nothing"; see the module.
 
     Cost: two passes, and for every head, answer digit and problem a product of [source, d_head] by [d_head, source];
@@ -164,7 +164,7 @@ def attention_attribution(
         if not off <= TOLERANCE * max(1.0, float(np.abs(own).max())):
             raise UserError(
                 f"The parts do not add up to the scores (by {small(off)}): the model has a part that this attribution "
-                "does not know."
+                "does not know, or rounds to half precision, which model.to(torch.float32) does not."
             )
         worst = max(worst, off)
         resampled = sample.provenance.resampling_seed, resamples
@@ -199,6 +199,9 @@ def _asked(
     """
     queries = list(task.query_positions)
     visible = [visible_roles(task.relative_roles(t), q) for t, q in enumerate(queries)]
+    if leads and all(max(map(len, each.values())) > q for each, q in zip(visible, queries, strict=True)):
+        labels = [each.label for each in task.roles]  # roles tell no keys apart, but positions do
+        visible = [{name: [k for k in range(q + 1) if labels[k] == name] for name in labels[: q + 1]} for q in queries]
     names, of_role = membership(visible, tokens.shape[1])
     if role is not None:
         known_name("role", role, names)

@@ -28,6 +28,7 @@ from interp.core.runs import passes
 from interp.probes.lens.logits_by_layer import Translators
 from interp.probes.lens.translated_lens import TranslatedLens, best_reading, translated
 from models.calls.argument_kinds import Count, Resamples
+from models.errors import UserError
 from models.tasks import Task
 from models.transformer.hooked import HookedModel
 
@@ -79,7 +80,11 @@ def jacobian_lens(
 def mean_jacobians(
     model: HookedModel, tokens: Int[Tensor, "n pos"], hooks: list[str], queries: list[int]
 ) -> Float[Tensor, "point d_model d_model"]:
-    """J of the module for the stream at each hook; the last hook's is the identity."""
+    """J of the module for the stream at each hook; the last hook's is the identity.
+
+    Raises:
+        UserError: a derivative that is not finite.
+    """
     start = [(hooks[0], lambda stream, rows: stream.detach().requires_grad_())]  # the only leaf: no weight's gradient
     total = torch.zeros(0)
     with torch.enable_grad():
@@ -92,7 +97,9 @@ def mean_jacobians(
                 columns.append(torch.stack([gradient[:, queries].mean(1).sum(0) for gradient in gradients]))
             of_chunk = torch.stack(columns, -1)
             total = of_chunk if not total.numel() else total + of_chunk
-    return total.detach() / len(tokens)
+    if not torch.isfinite(total).all():
+        raise UserError("A derivative of the last stream is not a finite number: the model has diverged.")
+    return total.detach().to(torch.promote_types(total.dtype, torch.float32)) / len(tokens)
 
 
 def _turned_at_random(

@@ -260,7 +260,7 @@ def read_out(
             with torch.no_grad():
                 read_streams = [streams[hook] for hook in points.values()]
                 if lens is not None:
-                    read_streams = [x @ m + b for x, m, b in zip(read_streams, *lens, strict=True)]
+                    read_streams = [x @ m.to(x) + b.to(x) for x, m, b in zip(read_streams, *lens, strict=True)]
                 logits_of = torch.stack([unembedded(model, stream) for stream in read_streams])
             if not torch.allclose(logits_of[-1], logits, rtol=1e-3, atol=1e-3 * max(1.0, float(logits.abs().max()))):
                 raise UserError("The last stream read by ln_final and unembed does not give this model's logits.")

@@ -127,6 +127,14 @@ def test_a_head_by_itself_and_the_role_it_looks_at_most():
     assert np.allclose(found.parts["mean"], same)
 
 
+def test_where_roles_tell_no_keys_apart_positions_do():
+    """The first layer of an induction model looks at the previous token by position."""
+    found = interp.attention_attribution(models.load("induction-6"), n=64, layer=0, resamples=20)
+    part = found.largest
+    assert found.heads.role.sel(head=part["head"], target=part.target).item() in ("x0", "x1", "x2", "x3", "x4", "x5")
+    assert found.worst < 1e-4 and {part.query_source.item(), part.key_source.item()} <= {"embed", "pos_embed"}
+
+
 @pytest.mark.parametrize("name", [name for name in SWITCHES if name != "ln"])
 def test_other_parts_of_models_change_nothing(name: str):
     found = interp.attention_attribution(random_model(name), n=16, resamples=20)

@@ -123,6 +123,14 @@ def test_what_no_affine_map_can_read_is_not_said_to_be_read():
         assert float(found.table.overall.sel(point="L0 mid", lens=found.lens)) < 0.3
 
 
+def test_half_precision_is_read_like_single():
+    half = models.load("toygpt-learned-pre").to(torch.bfloat16)
+    asked: Any = ((interp.tuned_lens, {"steps": 5}), (interp.jacobian_lens, {"averaged": 16}))
+    for ask, options in asked:
+        ours, theirs = (ask(each, n=120, resamples=20, **options).table.overall[0] for each in (half, TOY))
+        assert np.abs(ours - theirs).mean() < 0.06
+
+
 def test_few_problems_are_refused():
     for ask in (interp.tuned_lens, interp.jacobian_lens):
         with pytest.raises(UserError, match="at least 32 different problems, not 2"):
