@@ -167,11 +167,16 @@ def _carry(story: Story) -> list[Markup]:
     """By how a carry arises: in one layer the edges that are enough for it, in more the streams that have it. Where
     nothing goes from column to column, the streams that have the difference of two problems."""
     task, n = story.model.task, min(story.n, 256)
-    if not story.signal:
-        name = next((name for name in ("order", *story.variables) if name in story.variables and name not in "sy"), "")
+    if "generate" not in story.variables:  # of the columns of two numbers
+        names = (f"{story.signal}_in", "order", *story.variables)
+        name = next((name for name in names if name in story.variables and name not in "sy"), "")
         if not name or story.variables[name].ndim != 2:
             return []
-        pairs = variable_pairs(task, name, column=story.variables[name].shape[1] - 1, n=n, seed=story.seed)
+        column = story.variables[name].shape[1] - 1
+        try:
+            pairs = variable_pairs(task, name, column=column, n=n, seed=story.seed)
+        except UserError:  # there are fewer
+            pairs = variable_pairs(task, name, column=column, n=None, seed=story.seed)
         return _drawn(activation_patching(story.model, pairs, seed=story.seed))
     column = min(4, story.variables[f"{story.signal}_in"].shape[1] // 2)
     items = []
@@ -282,6 +287,8 @@ def _about_switches(story: Story) -> str:
 
 
 def _about_carry(story: Story) -> str:
+    if story.signal and "generate" not in story.variables:
+        return f"Two problems differ in one {story.signal}. Parts of one run are put into the other."
     if not story.signal:
         and_so = ", and so in which number is larger" if "order" in story.variables else " or token, and in the answer"
         return f"Two problems differ in one digit{and_so}. Parts of one run are put into the other."
