@@ -22,7 +22,7 @@ from interp.causal.patching import activation_patching
 from interp.compare.compare import compare
 from interp.compare.many import compare_models
 from interp.core.loading import load
-from interp.core.probe import columns, find_probe, group
+from interp.core.probe import find_probe, group
 from interp.core.results import Provenance
 from interp.figures.draw_views import draw_picture
 from interp.probes.curves import learning_curves
@@ -31,6 +31,7 @@ from interp.probes.embeddings import circle_fit
 from interp.probes.score_result import Scores
 from interp.proofs import decision_curves
 from interp.proofs.coupled_grid import load_certified_grids, margins_view
+from interp.site.chapter_words import about_carry, about_columns, about_others, about_switches
 from interp.site.explorer import static_view
 from interp.site.pages import figure_data
 from interp.site.pages.items import commands, folded, paragraph, table
@@ -167,11 +168,16 @@ def _carry(story: Story) -> list[Markup]:
     """By how a carry arises: in one layer the edges that are enough for it, in more the streams that have it. Where
     nothing goes from column to column, the streams that have the difference of two problems."""
     task, n = story.model.task, min(story.n, 256)
-    if not story.signal:
-        name = next((name for name in ("order", *story.variables) if name in story.variables and name not in "sy"), "")
+    if "generate" not in story.variables:  # of the columns of two numbers
+        names = (f"{story.signal}_in", "order", *story.variables)
+        name = next((name for name in names if name in story.variables and name not in "sy"), "")
         if not name or story.variables[name].ndim != 2:
             return []
-        pairs = variable_pairs(task, name, column=story.variables[name].shape[1] - 1, n=n, seed=story.seed)
+        column = story.variables[name].shape[1] - 1
+        try:
+            pairs = variable_pairs(task, name, column=column, n=n, seed=story.seed)
+        except UserError:  # there are fewer
+            pairs = variable_pairs(task, name, column=column, n=None, seed=story.seed)
         return _drawn(activation_patching(story.model, pairs, seed=story.seed))
     column = min(4, story.variables[f"{story.signal}_in"].shape[1] // 2)
     items = []
@@ -254,54 +260,6 @@ def _again(story: Story) -> list[Markup]:
     return [commands([f"{line:<{width}}   # {does}" for line, does in lines.items()]), *refused]
 
 
-# ---- words that depend on the task
-
-
-def _in_tens(story: Story) -> bool:
-    """Whether the task adds decimal digits column by column."""
-    return story.signal == "carry" and not columns(2, adds=True)(story.model, story.model.task) and _base(story) == 10
-
-
-def _base(story: Story) -> int:
-    return int(getattr(story.model.task, "base", 10))
-
-
-def _about_columns(story: Story) -> str:
-    if not _in_tens(story):
-        return ""
-    return (
-        "A digit depends on the two digits of its own column and on the carry from the previous one. If the attention "
-        "scores of the two columns lie ln 10 apart, one unit of the own column weighs as much as ten of the previous."
-    )
-
-
-def _about_switches(story: Story) -> str:
-    if story.signal == "carry" and _base(story) == 10:
-        return "A column that adds up to ten or more writes its total less ten. Something has to switch there."
-    return "A column whose difference is negative borrows. Something has to switch there." * (story.signal == "borrow")
-
-
-def _about_carry(story: Story) -> str:
-    if not story.signal:
-        and_so = ", and so in which number is larger" if "order" in story.variables else " or token, and in the answer"
-        return f"Two problems differ in one digit{and_so}. Parts of one run are put into the other."
-    ten = _base(story) == 10
-    makes = f"its digits add up to {'ten' if ten else _base(story)} or more"
-    passes = f"they add up to {'nine' if ten else _base(story) - 1}"
-    if story.signal == "borrow":
-        makes, passes = "its difference is negative", "its digits are equal"
-    circuit = " A circuit is a set of edges that is enough for the digit with it." * (story.model.cfg.n_layers == 1)
-    return (
-        f"Two problems differ in one {story.signal}. The previous column makes it ({makes}) or passes it on "
-        f"({passes}). Parts of one run are put into the other.{circuit}"
-    )
-
-
-def _about_others(story: Story) -> str:
-    twin = "a twin whose numbers were set by hand, and to " * (story.twin is not None)
-    return f"The same questions to {twin}the adder of another paper."
-
-
 CHAPTERS: Sequence[Chapter] = (
     Chapter(
         "right",
@@ -318,7 +276,7 @@ CHAPTERS: Sequence[Chapter] = (
         "A single problem proves little; use this view to build intuition. Ablate a head or a neuron and see which "
         "digits change.",
     ),
-    Chapter("columns", "Where does each answer token look?", partial(_asked, "attention_by_role"), _about_columns),
+    Chapter("columns", "Where does each answer token look?", partial(_asked, "attention_by_role"), about_columns),
     Chapter("parts", "Which parts does it need?", _parts),
     Chapter(
         "number",
@@ -332,7 +290,7 @@ CHAPTERS: Sequence[Chapter] = (
         "switches",
         lambda story: f"Which neurons detect the {story.signal or 'answer'}?",
         partial(_asked, "carry_units"),
-        _about_switches,
+        about_switches,
     ),
     Chapter(
         "digit",
@@ -347,7 +305,7 @@ CHAPTERS: Sequence[Chapter] = (
         "A number can be a point on circles, one for each frequency. A clock adds the angles of two numbers; a pizza "
         "doubles the angle of their mean. Waves in the embeddings count only where the answers need them.",
     ),
-    Chapter("carry", lambda story: f"Which way does a {story.signal or 'difference'} come?", _carry, _about_carry),
+    Chapter("carry", lambda story: f"Which way does a {story.signal or 'difference'} come?", _carry, about_carry),
     Chapter("hardest", "What happens when a carry runs through every column?", _hardest),
     Chapter(
         "account",
@@ -360,7 +318,7 @@ CHAPTERS: Sequence[Chapter] = (
     ),
     Chapter("training", "How was it found?", _training),
     Chapter("dynamics", "How did it emerge during training?", _dynamics),
-    Chapter("beside", "What do other adders do?", _beside, _about_others),
+    Chapter("beside", "What do other adders do?", _beside, about_others),
     Chapter("parameters", "Every free number", parameter_values),
     Chapter("more", "Where to go next", _again),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -67,9 +68,11 @@ class Story:
 
     @cached_property
     def variables(self) -> dict[str, Any]:
-        """The variables of one problem of the model's task, each [1, column]."""
+        """The variables of one problem of the model's task, each [1, column]; none where it has no problems."""
         task = self.model.task
-        return task.variables(task.sample(1, torch.Generator().manual_seed(0)))
+        with contextlib.suppress(UserError):
+            return task.variables(task.sample(1, torch.Generator().manual_seed(0)))
+        return {}
 
     @cached_property
     def signal(self) -> str:
