@@ -169,7 +169,11 @@ def ranking(rows: pd.DataFrame, truths: Mapping[str, Any], kind: str) -> pd.Data
     ]
     for title, score, ablation in (*asked, ("certified", "certified", CORRUPTED), ("planted", "planted", "")):
         table = wide(rows, truths, score, ablation)
-        columns[title] = {row.method: _interval(row) for row in scored(table).itertuples()} if len(table) else {}
+        columns[title] = {
+            row.method: _interval(row) + (f", {row.subjects} of {len(table)}" if row.subjects < len(table) else "")
+            for row in (scored(table).itertuples() if len(table) else ())
+            if row.subjects
+        }
     for score in ("precision", "heads", "regret", "cpr", "cmd"):
         columns[score] = {name: _number(value) for name, value in family_mean(wide(rows, truths, score)).items()}
     columns["passes"] = {name: f"{value:.0f}" for name, value in passes(rows).items()}
@@ -188,7 +192,7 @@ def of_subjects(truths: Mapping[str, Any]) -> pd.DataFrame:
     rows = []
     for family in FAMILIES:
         own = [entry for entry in truths.values() if entry["family"] == family]
-        live = [entry["ablations"][CORRUPTED]["live"] for entry in own]
+        live = [len(entry["ablations"][CORRUPTED]["live_edges"]) for entry in own]
         kinds = [[entry["ablations"].get(ablation) for entry in own] for ablation in ABLATIONS]
         kinds.append([entry.get("certified") for entry in own])
         counts = [[bool(known and known.get("complete")) for known in kind] for kind in kinds]
@@ -250,13 +254,19 @@ def results() -> str:
         f"Above the blind prior, by the interval of the difference: {', '.join(beaten) or 'none'}. Not above it: "
         f"{', '.join(not_beaten) or 'none'}.",
         "",
+        f"After the correction, {int((tests['p, corrected'] < 0.05).sum())} of the {len(tests)} stated comparisons have"
+        " p < 0.05: with eight families the least p of any difference is 2 / 2^8.",
+        "",
         f"![AUROC of each method against its passes, with the blind prior as a line]({PICTURE.name})",
         "",
         "## The ranking",
         "",
         "The first six columns are AUROCs, by kind of truth; the others are under corrupted ablation. Precision is at",
         "the circuit's size, heads is the share of the circuit's heads among as many that score highest, regret is in",
-        "edges, and passes are forward and backward ones over all pairs.",
+        "edges, and passes are forward and backward ones over all pairs. A method that was not run on all of a",
+        "column's subjects says on how many. Zero ablation makes edges from the positions matter, so that only in "
+        f"{_families(rows, truths, ZERO)}",
+        "all circuits are known; the blind prior has no other family to learn from there.",
         "",
     ]
     for kind, title in TITLES.items():
@@ -277,6 +287,11 @@ def results() -> str:
         "",
     ]
     return "\n".join(parts)
+
+
+def _families(rows: pd.DataFrame, truths: Mapping[str, Any], ablation: str) -> str:
+    table = wide(rows, truths, "auroc", ablation)
+    return " and ".join(dict.fromkeys(table.index.get_level_values("family")))
 
 
 def _left(each: Any) -> str:
@@ -324,7 +339,7 @@ def _predicts(rows: pd.DataFrame, truths: Mapping[str, Any]) -> list[str]:
     between = between_families(wide(rows, truths, "auroc"))
     parts += ["Rank correlation (Spearman) of the methods' mean AUROC, controls left out:", ""]
     parts += [f"* {name}: {each['value']:.2f} [{each['low']:.2f}, {each['high']:.2f}]" for name, each in found.items()]
-    low, middle, high = between["value"].quantile([0, 0.5, 1])
+    low, middle, high = between.quantile([0, 0.5, 1])
     parts += [
         f"* between two families: {middle:.2f} in the median of {len(between)} pairs, from {low:.2f} to {high:.2f}",
         "",

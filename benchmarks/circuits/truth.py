@@ -242,7 +242,8 @@ def certified(subject: Subject) -> dict[str, Any] | None:
     minimal = [list(space.names(mask)) for mask in found]
     return {
         "live": live, "circuits": n_circuits, "complete": complete, "how": how, "n_minimal": len(minimal),
-        "minimal": minimal, **in_all_and_some(minimal), "problem": task.problem_text(task.numbers(certifier.problem)[0]),
+        "minimal": minimal, **in_all_and_some(minimal),
+        "problem": task.problem_text(task.numbers(certifier.problem)[0]),
     }  # fmt: skip
 
 
