@@ -354,19 +354,22 @@ def picture() -> go.Figure:
     cost, figure = passes(rows), go.Figure()
     for kind, colour in ((ESTIMATE, "#1f77b4"), (SEARCH, "#d62728")):
         own = found[[METHODS[name].kind == kind for name in found.index]]
+        own = own.assign(cost=cost[own.index].round()).sort_values(["cost", "value"], ascending=[True, False])
+        sides = [("top right", "bottom right")[i % 2] for i in range(len(own))]
         errors = {"array": own["high"] - own["value"], "arrayminus": own["value"] - own["low"], "thickness": 1}
         figure.add_scatter(
             x=cost[own.index], y=own["value"], error_y=errors, mode="markers+text", text=list(own.index),
-            name=TITLES[kind], textposition="top right", marker={"color": colour, "size": 9},
+            name=TITLES[kind], textposition=sides, marker={"color": colour, "size": 9},
         )  # fmt: skip
     for name, dash in ((BLIND, "dash"), ("weights", "dot"), ("random", "dashdot")):
         figure.add_hline(
             found.loc[name, "value"],
-            line={"dash": dash, "color": "grey"},
+            line={"dash": dash, "color": "grey", "width": 1.5},
+            opacity=1,
             annotation_text=name,
             annotation_position="bottom left",
         )
-    figure.update_xaxes(type="log", title="passes over the pairs, forward and backward")
+    figure.update_xaxes(type="log", title="passes over the pairs, forward and backward", range=[0, 3.3])
     figure.update_yaxes(title="AUROC of the circuit's edges, among edges that can matter", range=[0.3, 1.03])
     return figure.update_layout(
         template="simple_white", width=900, height=520, legend={"x": 0.55, "y": 0.05}, margin={"t": 20, "r": 10}
@@ -380,21 +383,28 @@ def readme_section() -> str:
     n = int(found["subjects"].max())
     best = found[[METHODS[name].kind == ESTIMATE for name in found["method"]]].sort_values("value").iloc[-1]
     control = {row.method: _interval(row) for row in found.itertuples() if METHODS[row.method].kind == CONTROL}
+    run = sum(entry["ablations"][CORRUPTED]["complete"] for entry in truths.values())
     said = (
-        f"A benchmark on {len(truths)} models of {len(FAMILIES)} families, trained and proved (or run on every input) "
-        "or built around a circuit, whose circuits are all known. "
+        f"A benchmark on {len(truths)} models of {len(FAMILIES)} families, trained and proved (or run on every "
+        f"input) or built around a circuit, {run} of them so small that all their circuits were run. "
         f"On the {n} whose minimal circuits tell edges apart, a rule that never sees the model has an AUROC of "
         f"{control[BLIND]} among edges that can matter, the weights alone have {control['weights']}, and the best "
         f"estimate, {best.method}, has {_interval(best)}. Stated before the run:"
     )
+    tests = planned(wide(rows, truths, "auroc"))
     more = (
-        "`python -m benchmarks.circuits --from my_method.py` scores yours in two minutes; [the "
-        "page](docs/circuit_benchmark.md) has every method, four ablations, certified and planted circuits, fresh "
+        f"Of {len(tests)} comparisons that were stated, {int((tests['p_corrected'] < 0.05).sum())} have p < 0.05 over "
+        "families after correction. `python -m benchmarks.circuits --from my_method.py` scores yours in two minutes; "
+        "[the page](docs/circuit_benchmark.md) has every method, four ablations, certified and planted circuits, fresh "
         "subjects, and the criticism."
     )
     shown = f"![AUROC of each method against its passes, with the blind prior as a line](docs/{PICTURE.name})"
-    claims = [fill(line, 120, subsequent_indent="   ") for line in verdicts(rows, truths)]
-    return "\n".join([SECTION, "", fill(said, 120), "", *claims, "", shown, "", fill(more, 120), ""])
+    claims = [_filled(line, subsequent_indent="   ") for line in verdicts(rows, truths)]
+    return "\n".join([SECTION, "", _filled(said), "", *claims, "", shown, "", _filled(more), ""])
+
+
+def _filled(text: str, **options: str) -> str:
+    return fill(text, 120, break_on_hyphens=False, break_long_words=False, **options)
 
 
 def page() -> str:

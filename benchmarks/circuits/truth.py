@@ -288,7 +288,7 @@ def switches(model: Any) -> list[list[Any]]:
 def sides_of(known: Mapping[str, Any] | None, live: Iterable[str]) -> tuple[set[str], set[str]] | None:
     """(live edges of every minimal circuit, those of none); edges of some are on no side. None where not all circuits
     were looked at."""
-    if not known or not known.get("complete") or not known["n_minimal"]:
+    if not known or not known.get("complete") or not known["n_minimal"] or "in_all" not in known:
         return None
     return set(known["in_all"]) & set(live), set(live) - set(known["in_some"])
 
