@@ -399,12 +399,12 @@ def readme_section() -> str:
         "subjects, and the criticism."
     )
     shown = f"![AUROC of each method against its passes, with the blind prior as a line](docs/{PICTURE.name})"
-    claims = [_filled(line, subsequent_indent="   ") for line in verdicts(rows, truths)]
+    claims = [_filled(line, "   ") for line in verdicts(rows, truths)]
     return "\n".join([SECTION, "", _filled(said), "", *claims, "", shown, "", _filled(more), ""])
 
 
-def _filled(text: str, **options: str) -> str:
-    return fill(text, 120, break_on_hyphens=False, break_long_words=False, **options)
+def _filled(text: str, indent: str = "") -> str:
+    return fill(text, 120, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
 
 
 def page() -> str:
