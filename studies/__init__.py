@@ -37,7 +37,6 @@ MODULES = {
         "addlm.studies",
         "addlm.claims_page",
         "comparison.adders",
-        "comparison.circuits",
         "comparison.counterexamples",
         "comparison.curvature",
         "comparison.variables",

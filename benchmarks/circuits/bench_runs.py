@@ -104,7 +104,7 @@ def run_rows(
     for subject in subjects:
         entry, start, added = truths[subject.name], time.process_time(), []
         todo = [(a, m) for a in ablations for m in wanted if (subject.name, a, m) not in have]
-        todo = [(a, m) for a, m in todo if "refused" not in entry["ablations"].get(a, {"refused": ""})]
+        todo = [(a, m) for a, m in todo if _judged(entry, a)]
         if not todo:
             continue
         require_frozen(subject, entry)
@@ -130,6 +130,13 @@ def run_rows(
             write_json_atomic(path, table_of_rows(rows))
         say(f"{subject.name}: {time.process_time() - start:.1f} s")
     return rows
+
+
+def _judged(entry: Mapping[str, Any], ablation: str) -> bool:
+    """Whether a subject's circuits under an ablation are known; of corrupted ablation bounds and curves are enough."""
+    known = entry["ablations"].get(ablation, {"refused": ""})
+    planted = (entry["planted"] or {}).get("replacement") == ablation
+    return "refused" not in known and (ablation == CORRUPTED or known["complete"] or planted)
 
 
 def table_of_rows(rows: pd.DataFrame) -> dict[str, list[Any]]:

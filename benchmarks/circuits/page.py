@@ -169,7 +169,11 @@ def ranking(rows: pd.DataFrame, truths: Mapping[str, Any], kind: str) -> pd.Data
     ]
     for title, score, ablation in (*asked, ("certified", "certified", CORRUPTED), ("planted", "planted", "")):
         table = wide(rows, truths, score, ablation)
-        columns[title] = {row.method: _interval(row) for row in scored(table).itertuples()} if len(table) else {}
+        columns[title] = {
+            row.method: _interval(row) + (f", {row.subjects} of {len(table)}" if row.subjects < len(table) else "")
+            for row in (scored(table).itertuples() if len(table) else ())
+            if row.subjects
+        }
     for score in ("precision", "heads", "regret", "cpr", "cmd"):
         columns[score] = {name: _number(value) for name, value in family_mean(wide(rows, truths, score)).items()}
     columns["passes"] = {name: f"{value:.0f}" for name, value in passes(rows).items()}
@@ -188,7 +192,7 @@ def of_subjects(truths: Mapping[str, Any]) -> pd.DataFrame:
     rows = []
     for family in FAMILIES:
         own = [entry for entry in truths.values() if entry["family"] == family]
-        live = [entry["ablations"][CORRUPTED]["live"] for entry in own]
+        live = [len(entry["ablations"][CORRUPTED]["live_edges"]) for entry in own]
         kinds = [[entry["ablations"].get(ablation) for entry in own] for ablation in ABLATIONS]
         kinds.append([entry.get("certified") for entry in own])
         counts = [[bool(known and known.get("complete")) for known in kind] for kind in kinds]
@@ -250,13 +254,19 @@ def results() -> str:
         f"Above the blind prior, by the interval of the difference: {', '.join(beaten) or 'none'}. Not above it: "
         f"{', '.join(not_beaten) or 'none'}.",
         "",
+        f"After the correction, {int((tests['p, corrected'] < 0.05).sum())} of the {len(tests)} stated comparisons have"
+        " p < 0.05: with eight families the least p of any difference is 2 / 2^8.",
+        "",
         f"![AUROC of each method against its passes, with the blind prior as a line]({PICTURE.name})",
         "",
         "## The ranking",
         "",
         "The first six columns are AUROCs, by kind of truth; the others are under corrupted ablation. Precision is at",
         "the circuit's size, heads is the share of the circuit's heads among as many that score highest, regret is in",
-        "edges, and passes are forward and backward ones over all pairs.",
+        "edges, and passes are forward and backward ones over all pairs. A method that was not run on all of a",
+        "column's subjects says on how many. Zero ablation makes edges from the positions matter, so that only in "
+        f"{_families(rows, truths, ZERO)}",
+        "all circuits are known; the blind prior has no other family to learn from there.",
         "",
     ]
     for kind, title in TITLES.items():
@@ -277,6 +287,11 @@ def results() -> str:
         "",
     ]
     return "\n".join(parts)
+
+
+def _families(rows: pd.DataFrame, truths: Mapping[str, Any], ablation: str) -> str:
+    table = wide(rows, truths, "auroc", ablation)
+    return " and ".join(dict.fromkeys(table.index.get_level_values("family")))
 
 
 def _left(each: Any) -> str:
@@ -324,7 +339,7 @@ def _predicts(rows: pd.DataFrame, truths: Mapping[str, Any]) -> list[str]:
     between = between_families(wide(rows, truths, "auroc"))
     parts += ["Rank correlation (Spearman) of the methods' mean AUROC, controls left out:", ""]
     parts += [f"* {name}: {each['value']:.2f} [{each['low']:.2f}, {each['high']:.2f}]" for name, each in found.items()]
-    low, middle, high = between["value"].quantile([0, 0.5, 1])
+    low, middle, high = between.quantile([0, 0.5, 1])
     parts += [
         f"* between two families: {middle:.2f} in the median of {len(between)} pairs, from {low:.2f} to {high:.2f}",
         "",
@@ -339,19 +354,22 @@ def picture() -> go.Figure:
     cost, figure = passes(rows), go.Figure()
     for kind, colour in ((ESTIMATE, "#1f77b4"), (SEARCH, "#d62728")):
         own = found[[METHODS[name].kind == kind for name in found.index]]
+        own = own.assign(cost=cost[own.index].round()).sort_values(["cost", "value"], ascending=[True, False])
+        sides = [("top right", "bottom right")[i % 2] for i in range(len(own))]
         errors = {"array": own["high"] - own["value"], "arrayminus": own["value"] - own["low"], "thickness": 1}
         figure.add_scatter(
             x=cost[own.index], y=own["value"], error_y=errors, mode="markers+text", text=list(own.index),
-            name=TITLES[kind], textposition="top right", marker={"color": colour, "size": 9},
+            name=TITLES[kind], textposition=sides, marker={"color": colour, "size": 9},
         )  # fmt: skip
     for name, dash in ((BLIND, "dash"), ("weights", "dot"), ("random", "dashdot")):
         figure.add_hline(
             found.loc[name, "value"],
-            line={"dash": dash, "color": "grey"},
+            line={"dash": dash, "color": "grey", "width": 1.5},
+            opacity=1,
             annotation_text=name,
             annotation_position="bottom left",
         )
-    figure.update_xaxes(type="log", title="passes over the pairs, forward and backward")
+    figure.update_xaxes(type="log", title="passes over the pairs, forward and backward", range=[0, 3.3])
     figure.update_yaxes(title="AUROC of the circuit's edges, among edges that can matter", range=[0.3, 1.03])
     return figure.update_layout(
         template="simple_white", width=900, height=520, legend={"x": 0.55, "y": 0.05}, margin={"t": 20, "r": 10}
@@ -365,21 +383,28 @@ def readme_section() -> str:
     n = int(found["subjects"].max())
     best = found[[METHODS[name].kind == ESTIMATE for name in found["method"]]].sort_values("value").iloc[-1]
     control = {row.method: _interval(row) for row in found.itertuples() if METHODS[row.method].kind == CONTROL}
+    run = sum(entry["ablations"][CORRUPTED]["complete"] for entry in truths.values())
     said = (
-        f"A benchmark on {len(truths)} models of {len(FAMILIES)} families, trained and proved (or run on every input) "
-        "or built around a circuit, whose circuits are all known. "
+        f"A benchmark on {len(truths)} models of {len(FAMILIES)} families, trained and proved (or run on every "
+        f"input) or built around a circuit, {run} of them so small that all their circuits were run. "
         f"On the {n} whose minimal circuits tell edges apart, a rule that never sees the model has an AUROC of "
         f"{control[BLIND]} among edges that can matter, the weights alone have {control['weights']}, and the best "
         f"estimate, {best.method}, has {_interval(best)}. Stated before the run:"
     )
+    tests = planned(wide(rows, truths, "auroc"))
     more = (
-        "`python -m benchmarks.circuits --from my_method.py` scores yours in two minutes; [the "
-        "page](docs/circuit_benchmark.md) has every method, four ablations, certified and planted circuits, fresh "
+        f"Of {len(tests)} comparisons that were stated, {int((tests['p_corrected'] < 0.05).sum())} have p < 0.05 over "
+        "families after correction. `python -m benchmarks.circuits --from my_method.py` scores yours in two minutes; "
+        "[the page](docs/circuit_benchmark.md) has every method, four ablations, certified and planted circuits, fresh "
         "subjects, and the criticism."
     )
     shown = f"![AUROC of each method against its passes, with the blind prior as a line](docs/{PICTURE.name})"
-    claims = [fill(line, 120, subsequent_indent="   ") for line in verdicts(rows, truths)]
-    return "\n".join([SECTION, "", fill(said, 120), "", *claims, "", shown, "", fill(more, 120), ""])
+    claims = [_filled(line, "   ") for line in verdicts(rows, truths)]
+    return "\n".join([SECTION, "", _filled(said), "", *claims, "", shown, "", _filled(more), ""])
+
+
+def _filled(text: str, indent: str = "") -> str:
+    return fill(text, 120, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
 
 
 def page() -> str:

@@ -24,6 +24,7 @@ from benchmarks.circuits.truth import CORRUPTED
 from interp.core.stats import holm
 
 DRAWS, POOL, SEED = 4_000, 1_000, 0
+RANKED = 500  # draws of rank correlations
 BLIND = "blind prior"
 
 #: (one, other, what is asked) in AUROC of minimal circuits under corrupted ablation.
@@ -81,11 +82,16 @@ def resampled_means(table: pd.DataFrame, seed: int = SEED) -> Float[np.ndarray, 
     for _, part in table.groupby(level="family", sort=False):
         values = part.to_numpy(dtype=float)
         drawn = values[rng.integers(len(values), size=(POOL, len(values)))]
-        with np.errstate(invalid="ignore"):
-            pools.append(np.nansum(drawn, 1) / (~np.isnan(drawn)).sum(1))
+        pools.append(_mean(drawn))
     stack = np.stack(pools)  # [family, pool, column]
     families = rng.integers(len(stack), size=(DRAWS, len(stack)))
-    return np.nanmean(stack[families, rng.integers(POOL, size=families.shape)], axis=1)
+    return _mean(stack[families, rng.integers(POOL, size=families.shape)])
+
+
+def _mean(values: Float[np.ndarray, "draw row column"]) -> Float[np.ndarray, "draw column"]:
+    """Over the rows that are not NaN; NaN where all are."""
+    with np.errstate(invalid="ignore"):
+        return np.nansum(values, 1) / (~np.isnan(values)).sum(1)
 
 
 def scored(table: pd.DataFrame) -> pd.DataFrame:
@@ -128,22 +134,21 @@ def ranked(table: pd.DataFrame) -> list[str]:
 def rank_correlation(one: pd.DataFrame, other: pd.DataFrame) -> dict[str, Any]:
     """Spearman's correlation of the methods' means on two sets of subjects, with an interval that resamples both."""
     names = [name for name in ranked(one) if name in ranked(other)]
-    value = float(spearmanr(family_mean(one[names]), family_mean(other[names])).statistic)
     first, second = (resampled_means(table[names], seed) for table, seed in ((one, 1), (other, 2)))
-    drawn = [spearmanr(a, b).statistic for a, b in zip(first[:500], second[:500], strict=True)]
+    drawn = [spearmanr(a, b).statistic for a, b in zip(first[:RANKED], second[:RANKED], strict=True)]
     low, high = np.nanquantile(drawn, (0.025, 0.975))
-    return {"value": value, "low": float(low), "high": float(high), "methods": len(names)}
+    return {"value": _ranks(one, other, names), "low": float(low), "high": float(high), "methods": len(names)}
 
 
-def between_families(table: pd.DataFrame) -> pd.DataFrame:
-    """The same for every two families."""
-    names = list(dict.fromkeys(table.index.get_level_values("family")))
-    parts = {name: table.xs(name, level="family", drop_level=False) for name in names}
-    rows = []
-    for one, other in combinations(names, 2):
-        if min(len(parts[one]), len(parts[other])) > 1:
-            rows.append({"one": one, "other": other} | rank_correlation(parts[one], parts[other]))
-    return pd.DataFrame(rows)
+def _ranks(one: pd.DataFrame, other: pd.DataFrame, names: list[str]) -> float:
+    return float(spearmanr(family_mean(one[names]), family_mean(other[names])).statistic)
+
+
+def between_families(table: pd.DataFrame) -> pd.Series:
+    """The same correlation for every two families, on the methods that were run on all of their subjects."""
+    families = list(dict.fromkeys(table.index.get_level_values("family")))
+    names, parts = ranked(table), {name: table.xs(name, level="family", drop_level=False) for name in families}
+    return pd.Series({pair: _ranks(parts[pair[0]], parts[pair[1]], names) for pair in combinations(families, 2)})
 
 
 def halves(rows: pd.DataFrame, truths: Mapping[str, Mapping[str, Any]]) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -39,6 +39,7 @@ from interp.proofs.carry_unit_ranges import carry_unit_ranges
 from interp.proofs.one_layer import one_layer_adder
 from models.errors import UserError
 from models.tasks import ProblemPairs
+from models.tasks.base import domain_of
 
 METRICS = ("logit_diff", "exact_match")
 CORRUPTED, MEAN, ZERO, OPTIMAL = ABLATIONS = ("corrupted", "mean", "zero", "optimal")
@@ -193,7 +194,7 @@ class _Certifier:
         if domain is not None and domain.combinations <= EXHAUSTED:
             return "exhaustive" * all(bool(self.right(mask[None], part)) for part in self._all_problems())
         whole = MaskedModel(self.subject.model, None, None, self.task)
-        constants = whole.values(self.task.encode(self.problem))[:, 0]
+        constants = whole.values(self.task.encode(self.problem))[:, :1][:, 0]
         try:
             verdict = interp.certify(masked_as_model(whole, mask, constants), tolerance=None, minutes=MINUTES)
         except UserError:
@@ -201,7 +202,7 @@ class _Certifier:
         return verdict.provenance.rung if verdict.status == "certified" else ""
 
     def _all_problems(self) -> Iterator[Tensor]:
-        yield from self.task.domain.every().split(2**14)
+        yield from domain_of(self.task).every().split(2**14)
 
 
 def certified(subject: Subject) -> dict[str, Any] | None:
@@ -220,7 +221,9 @@ def certified(subject: Subject) -> dict[str, Any] | None:
     task = certifier.task
     draws = [task.sample(n, torch.Generator().manual_seed(TRUTH_SEED + n)) for n in STEPS]
     few = task.domain is not None and task.domain.combinations <= FEW
-    for problems in (*draws, task.domain.every()) if few else draws:
+    if few:
+        draws.append(domain_of(task).every())
+    for problems in draws:
         masks = torch.cat([part[certifier.right(part | undecided, problems)] for part in masks.split(2**14)])
     found: list[Tensor] = []
     tries, complete, how = 0, True, ""
@@ -242,7 +245,8 @@ def certified(subject: Subject) -> dict[str, Any] | None:
     minimal = [list(space.names(mask)) for mask in found]
     return {
         "live": live, "circuits": n_circuits, "complete": complete, "how": how, "n_minimal": len(minimal),
-        "minimal": minimal, **in_all_and_some(minimal), "problem": task.problem_text(task.numbers(certifier.problem)[0]),
+        "minimal": minimal, **in_all_and_some(minimal),
+        "problem": task.problem_text(task.numbers(certifier.problem)[0]),
     }  # fmt: skip
 
 
@@ -287,7 +291,7 @@ def switches(model: Any) -> list[list[Any]]:
 def sides_of(known: Mapping[str, Any] | None, live: Iterable[str]) -> tuple[set[str], set[str]] | None:
     """(live edges of every minimal circuit, those of none); edges of some are on no side. None where not all circuits
     were looked at."""
-    if not known or not known.get("complete") or not known["n_minimal"]:
+    if not known or not known.get("complete") or not known["n_minimal"] or "in_all" not in known:
         return None
     return set(known["in_all"]) & set(live), set(live) - set(known["in_some"])
 

@@ -156,11 +156,11 @@ def store(
     came_to: dict[str, Any],
     rate: float = RATE,
     drawn: str = "",
-    models: Path = MODELS,
+    models: Path | None = None,
 ) -> None:
     """Keep a model as a run folder, which ``models.load`` reads together with its task; ``drawn`` says how its batches
     were drawn, if they were not new in each step."""
-    folder = RunFolder(models / recipe.name)
+    folder = RunFolder((models or MODELS) / recipe.name)
     definition = {"task": recipe.task, "config": model.config.to_dict(), "biases": True}
     settings = {"steps": recipe.steps, "lr": rate, "batch_size": BATCH, "weight_decay": DECAY, "alibi": recipe.alibi}
     settings |= {"command": recipe.command, "problems": drawn} if recipe.command else {}
