@@ -26,6 +26,7 @@ from safetensors.torch import save_file
 
 import interp
 import models
+from models.tasks import problem_pairs
 
 ORDINARY = next(root for root in (Path("."), Path("..")) if (root / "benchmarks").is_dir()) / "benchmarks/provability"
 place = TemporaryDirectory()
@@ -70,8 +71,6 @@ print(nodes)
 # One pair is one pair. Pairs in which the borrow into a column differs, and nothing that is written in that column:
 
 # %%
-from models.tasks import problem_pairs  # noqa: E402
-
 pairs = problem_pairs(model.task, "variable", variable="borrow_in", column=1, n=128)
 by_borrow = interp.activation_patching(model, pairs, by="component")
 by_borrow.figure()
@@ -110,10 +109,10 @@ except models.UserError as error:
     print(error.args[0].replace(str(folder), "folder"))
 
 # %%
-task = models.tasks.formatted("{a:3r}+{b:3r}+{c:3r}={s:4r}", "a + b + c")
+task = models.tasks.formatted("{a:3}+{b:3}+{c:3}={s:4r}", "a + b + c", variables="addition")
 second = models.load(folder / "second.safetensors", task=task, config={"act_fn": "gelu"})
 print(models.score(second))
-proof = interp.certify(second, minutes=5.0)
+proof = interp.certify(second, minutes=15.0)
 print(proof)
 
 # %% [markdown]
