@@ -28,7 +28,8 @@ import interp
 import models
 from benchmarks.circuits import SUBJECTS, method
 from benchmarks.circuits.bench_runs import RESULTS, read_rows, run_rows
-from benchmarks.circuits.page import of_subjects, picture, ranking, verdicts
+from benchmarks.circuits.page import verdicts
+from benchmarks.circuits.result_tables import of_subjects, picture, ranking
 from benchmarks.circuits.statistics import family_mean, wide
 from benchmarks.circuits.subjects import stored_truths
 from models.tasks import problem_pairs

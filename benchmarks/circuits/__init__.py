@@ -13,7 +13,7 @@ scores            how a ranking of edges is judged
 bench_runs        all methods on all subjects, resumable
 statistics        intervals over families and models, comparisons stated in advance, rank correlations
 fresh             subjects that are made on demand, and judged on the fly
-page              the page with what was found
+result_tables, page   the tables, the picture and the page with what was found
 variable_methods  methods that say where a variable lives, by the same idea
 learning_coefficient   the local learning coefficient by sampling, next to what the Hessian says
 """
