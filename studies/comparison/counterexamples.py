@@ -15,9 +15,9 @@ polished again with what comes back: once, and up to three times if it then answ
 **Fifty-seven numbers.** microadder-57 from "opposed neurons" (18,000 steps, no BFGS), the seeds 11,000 to 11,031, which
 no earlier run has. The judge is asked when a seed answers all validation problems, as by ``until="certified"``.
 
-**Fifty-seven numbers, again.** Written after these 32 seeds: six were certified with counterexamples alone and none with
-random problems alone, which is p = 0.031, and 0.0625 corrected for two comparisons. So 64 other seeds, 12,000 to 12,063,
-in the arms counterexamples and random, are tested once, by the same test. This comparison stands alone.
+**Fifty-seven numbers, again.** Written after these 32 seeds: six were certified with counterexamples alone and none
+with random problems alone, which is p = 0.031, and 0.0625 corrected for two comparisons. So 64 other seeds, 12,000 to
+12,063, in the arms counterexamples and random, are tested once, by the same test. This comparison stands alone.
 
 Written before either was run: the outcome is the number of seeds that are certified with float32 rounding. Two
 comparisons are made, counterexamples against random in each experiment, on the same seeds, by the exact sign test of
@@ -166,9 +166,10 @@ def compared(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         found.append(
             {"experiment": name, "seeds": len(wide), "only counterexamples": more, "only random": fewer, "p": p}
         )
-    together = [one for one in found if one["experiment"] != AGAIN]  # the other stands alone
-    corrected = dict(zip((one["experiment"] for one in together), holm([one["p"] for one in together]), strict=True))
-    return [one | {"p corrected": float(corrected.get(one["experiment"], one["p"]))} for one in found]
+    first = [one for one in found if one["experiment"] != AGAIN]  # the other stands alone
+    for one, p in zip(first, holm([one["p"] for one in first]), strict=True):
+        one["p corrected"] = p
+    return [{"p corrected": one["p"]} | one for one in found]
 
 
 def counted(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
