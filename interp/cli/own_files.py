@@ -88,14 +88,17 @@ def given_task() -> Any:
 def given_config() -> dict[str, Any] | None:
     """The fields of ``--config``; None if there are none. Raises UserError for what is neither fields nor JSON."""
     text = _given.get("config")
-    if text is None:
-        return None
+    return None if text is None else fields_of(text)
+
+
+def fields_of(text: str) -> dict[str, Any]:
+    """Fields of a config by name, from ``NAME=VALUE,...`` or a JSON object. Raises UserError for anything else."""
     try:
         if text.lstrip().startswith("{"):
             return dict(json.loads(text))
         return {name.strip(): _value(value) for name, _, value in (part.partition("=") for part in text.split(","))}
     except (ValueError, TypeError):
-        raise UserError(f"--config takes NAME=VALUE,... or a JSON object, not {text!r}.") from None
+        raise UserError(f"A config is NAME=VALUE,... or a JSON object, not {text!r}.") from None
 
 
 def _value(text: str) -> Any:

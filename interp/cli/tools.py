@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from interp.cli import questions
 from interp.cli.options import shaped
+from interp.cli.own_files import fields_of
 from interp.core.probe import Probe, registered
 from interp.core.replies import Reply, reply, reply_of
 from interp.core.results import Result
@@ -55,43 +56,44 @@ def list_models(paper: str = "", contains: str = "", rows: int = ROWS, detail: b
     return replace(whole, result=replace(whole.result, data=whole.result.data | {"models": names}))
 
 
-def load(model: str, task: str = "") -> Reply:
+def load(model: str, task: str = "", config: str = "") -> Reply:
     """Load a model and say what it is: sizes, task, examples.
 
     Args:
         model: a name of `list_models`, or a path: a run's folder, a weight file, a Hugging Face folder.
         task: what a file that does not say so is for, such as "{a:2}+{b:2}={s:3}; a + b; variables=addition".
+        config: what else it does not say, such as "act_fn=gelu,n_heads=4".
     """
     from models.tasks import NoDomain
 
-    found = _model(model, task)
-    asked, config = found.task, found.cfg
+    found = _model(model, task, config)
+    asked, cfg = found.task, found.cfg
     sizes = ("n_layers", "n_heads", "d_model", "d_head", "d_mlp", "d_vocab", "n_ctx", "act_fn", "normalization_type")
     try:
         size: int | None = asked.domain.size
     except NoDomain:
         size = None
     parameters = sum(p.numel() for p in found.parameters())
-    data = {name: getattr(config, name, None) for name in sizes} | {
+    data = {name: getattr(cfg, name, None) for name in sizes} | {
         "task": asked.name,
         "problems_in_all": size,
         "parameters": parameters,
         "roles": [role.label for role in asked.roles],
     }
-    said = f"{model}: {parameters:,} parameters, {config.n_layers} layers, task {asked.name}"
+    said = f"{model}: {parameters:,} parameters, {cfg.n_layers} layers, task {asked.name}"
     return _short(
         reply("model", f"{said}, {'an unknown number of' if size is None else f'{size:,}'} problems.", (), data),
         detail=True,
     )
 
 
-def probes(model: str, task: str = "", contains: str = "", detail: bool = False) -> Reply:
+def probes(model: str, task: str = "", config: str = "", contains: str = "", detail: bool = False) -> Reply:
     """The questions that apply to a model, for `ask`, `patch` and `figure`, with what each takes.
 
     Args:
         contains: only names with this text, such as "attention". detail: with the options of each.
     """
-    found = _model(model, task)
+    found = _model(model, task, config)
     rows = [
         {"probe": each.name, "question": each.question, "takes": list(each.subjects)}
         | ({"options": _options(each)} if detail else {})
@@ -105,6 +107,7 @@ def ask(
     model: str,
     probe: str,
     task: str = "",
+    config: str = "",
     shape: tuple[int, ...] = (),
     other: str = "",
     pairs: str = "",
@@ -128,7 +131,9 @@ def ask(
             its longer fields.
     """
     most = _rows(rows)
-    return _short(reply_of(_asked(model, probe, task, shape, other, pairs, column, n, seed, options), most), detail)
+    return _short(
+        reply_of(_asked(model, probe, task, config, shape, other, pairs, column, n, seed, options), most), detail
+    )
 
 
 def patch(
@@ -136,6 +141,7 @@ def patch(
     pairs: str = "",
     column: int | None = None,
     task: str = "",
+    config: str = "",
     clean: str = "",
     corrupted: str = "",
     site: str = "resid_pre",
@@ -158,13 +164,16 @@ def patch(
     if bool(clean) != bool(corrupted) or bool(clean) == bool(pairs):
         raise UserError("Give the kind of pairs, or two problems as clean and corrupted.")
     most, given = _rows(rows), (clean, corrupted) if clean else pairs
-    found = _asked(model, "activation_patching", task, (), "", given, column, None if clean else n, seed, options)
+    found = _asked(
+        model, "activation_patching", task, config, (), "", given, column, None if clean else n, seed, options
+    )
     return _short(reply_of(found, most), detail)
 
 
 def certify(
     model: str,
     task: str = "",
+    config: str = "",
     shape: tuple[int, ...] = (),
     arithmetic: Literal["float", "interval", "float32"] | None = None,
     minutes: float = 1.0,
@@ -183,14 +192,14 @@ def certify(
     if not 0 < minutes <= MOST_MINUTES:
         raise UserError(f"minutes must be above 0 and at most {MOST_MINUTES:g}, not {minutes:g}.")
     options = {"arithmetic": arithmetic, "minutes": minutes}
-    return ask(model, "certify", task, shape, options=options, rows=rows, detail=detail)
+    return ask(model, "certify", task, config, shape, options=options, rows=rows, detail=detail)
 
 
-def solve(model: str, problems: list[str], task: str = "") -> Reply:
+def solve(model: str, problems: list[str], task: str = "", config: str = "") -> Reply:
     """Let a model answer problems such as "57+48", decoded greedily, next to the right answers."""
     if not 1 <= len(problems) <= MOST_SOLVED:
         raise UserError(f"Give 1 to {MOST_SOLVED} problems, not {len(problems)}.")
-    return _short(questions.answers(_model(model, task), problems), detail=True)
+    return _short(questions.answers(_model(model, task, config), problems), detail=True)
 
 
 def figure(
@@ -200,6 +209,7 @@ def figure(
     width: int = 900,
     height: int = 500,
     task: str = "",
+    config: str = "",
     shape: tuple[int, ...] = (),
     other: str = "",
     pairs: str = "",
@@ -215,7 +225,7 @@ def figure(
     """
     if not all(SIDES[0] <= side <= SIDES[1] for side in (width, height)):
         raise UserError(f"A figure is {SIDES[0]} to {SIDES[1]} pixels wide and high, not {width} by {height}.")
-    found = _asked(model, probe, task, shape, other, pairs, column, n, seed, options)
+    found = _asked(model, probe, task, config, shape, other, pairs, column, n, seed, options)
     drawn = found.figure(kind).update_layout(width=width, height=height)
     return {"figure": drawn.to_json(), "reply": _short(reply_of(found, 0, whole=False), detail=False).to_dict()}
 
@@ -223,22 +233,23 @@ def figure(
 TOOLS = (list_models, load, probes, ask, patch, certify, solve, figure)
 
 
-def _model(name: str, task: str) -> ArithmeticTransformer:
+def _model(name: str, task: str, config: str) -> ArithmeticTransformer:
     changed = Path(name).stat().st_mtime_ns if is_path(name) and Path(name).exists() else 0
-    return _loaded(name, task, changed)
+    return _loaded(name, task, config, changed)
 
 
 @lru_cache(maxsize=8)
-def _loaded(name: str, task: str, changed: int) -> ArithmeticTransformer:
+def _loaded(name: str, task: str, config: str, changed: int) -> ArithmeticTransformer:
     import models
 
-    return models.load(name, task=task or None)
+    return models.load(name, task=task or None, config=fields_of(config) if config else None)
 
 
 def _asked(
     model: str,
     probe: str,
     task: str,
+    config: str,
     shape: tuple[int, ...],
     other: str,
     pairs: str | tuple[str, str],
@@ -251,7 +262,7 @@ def _asked(
     from models.tasks import pairs as paired
     from models.tasks import problem_pairs
 
-    found = _model(model, task)
+    found = _model(model, task, config)
     asked_about = shaped(found.task, tuple(shape))
     question, given = questions.applicable(probe, found, model, asked_about), dict(options or {})
     n, seed = (_once(name, value, given) for name, value in (("n", n), ("seed", seed or None)))
@@ -266,7 +277,7 @@ def _asked(
             raise UserError(f"The option {name} asks for more than {MOST_PROBLEMS:,}, which is the most.")
     subjects: dict[str, Any] = {"model": found, "a": found}
     if other:
-        subjects["b"] = _model(other, task)
+        subjects["b"] = _model(other, task, config)
         subjects["models"] = [found, subjects["b"]]
     if isinstance(pairs, tuple):
         subjects["pairs"] = paired(asked_about, [pairs[0]], [pairs[1]])

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import save_file
 
 from interp.cli import main, tools
 from interp.cli.tool_process import ToolProcess, answered
@@ -80,6 +81,26 @@ def test_models_are_listed_and_one_of_them_is_described():
     assert "microadder-57" in {row["model"] for row in listed["result"]["rows"]} and listed["provenance"] is None
     data = reply("load", model="microadder-57")["result"]["data"]
     assert (data["parameters"], data["n_layers"], data["problems_in_all"]) == (57, 1, 10**20)
+
+
+def test_a_file_that_does_not_say_its_activation_is_loaded_once_it_is_told(tmp_path: Path):
+    import models
+    from models.transformer.arithmetic_transformer import ArithmeticTransformer
+    from models.weight_maps.dense import DenseWeights
+
+    task = models.tasks.formatted("{a:2r}+{b:2r}={s:3r}", "a + b")
+    shape = {"n_layers": 1, "d_model": 16, "n_heads": 2, "d_head": 8, "d_mlp": 32, "act_fn": "gelu"}
+    config = models.TransformerConfig(**shape, d_vocab=task.d_vocab, n_ctx=task.input_length)  # pyright: ignore
+    model = ArithmeticTransformer(DenseWeights(config), task)
+    path = tmp_path / "bare.safetensors"
+    save_file({name: value.detach().contiguous() for name, value in model.effective_weights().items()}, path)
+    asked = {"model": str(path), "task": "{a:2r}+{b:2r}={s:3r}; a + b"}
+    with pytest.raises(UserError):
+        tools.load(**asked)
+    data = tools.load(**asked, config="act_fn=gelu").to_dict()["result"]["data"]
+    assert data["act_fn"] == "gelu" and data["n_heads"] == 2
+    told = tools.solve(problems=["12+34"], config='{"act_fn": "gelu"}', **asked).to_dict()["result"]["rows"]
+    assert len(told) == 1
 
 
 def test_what_is_asked_is_what_python_answers():
