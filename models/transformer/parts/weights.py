@@ -142,10 +142,16 @@ class WeightView(nn.Module):
         return weights[f"{self.name}.{key}"]
 
     def affine(self, x: Tensor, weights: Weights, matrix: Tensor, bias: str) -> Tensor:
-        """``x @ matrix + bias`` in one product, [*batch, in] to [*batch, out]; a bias that is not there is zero."""
+        """``x @ matrix + bias``, [*batch, in] to [*batch, out]; a bias that is not there is zero.
+
+        It is one product, whose sum the bias is a part of; in half precision the product is rounded before, so that
+        what is added up part by part stays near the whole.
+        """
         b = weights.get(f"{self.name}.{bias}")
         if b is None:
             return x @ matrix
+        if x.dtype in (torch.float16, torch.bfloat16):
+            return x @ matrix + b.flatten()
         return torch.addmm(b.flatten(), x.flatten(0, -2), matrix).unflatten(0, x.shape[:-1])
 
     def add_bias(self, x: Tensor, weights: Weights, key: str) -> Tensor:
