@@ -1,4 +1,4 @@
-"""``python -m benchmarks.circuits --quick``."""
+"""``python -m benchmarks.circuits``."""
 
 import sys
 
