@@ -104,6 +104,20 @@ def difference(found: Mapping[str, float]) -> str:
     return f"{found['difference']:+.2f} [{found['low']:+.2f}, {found['high']:+.2f}]"
 
 
+def label_sides(costs: list[float], alone: str, turns: int) -> list[str]:
+    """Where names stand at points in rows of equal cost, the highest first, so that they do not meet. A point that is
+    ``alone`` at its cost has its name at that side, in turn to the right and to the left, from turn ``turns`` on."""
+    sides = []
+    for i, cost in enumerate(costs):
+        first, last = costs.index(cost), len(costs) - 1 - costs[::-1].index(cost)
+        if first == last:
+            sides.append(f"{alone} {('right', 'left')[turns % 2]}")
+            turns += 1
+        else:
+            sides.append("top right" if i == first else "bottom right" if i == last else "middle right")
+    return sides
+
+
 def picture() -> go.Figure:
     """AUROC against passes, with the blind prior as a line."""
     rows, truths = read_rows(RESULTS), stored_truths()
@@ -112,7 +126,7 @@ def picture() -> go.Figure:
     for kind, colour in ((ESTIMATE, "#1f77b4"), (SEARCH, "#d62728")):
         own = found[[METHODS[name].kind == kind for name in found.index]]
         own = own.assign(cost=cost[own.index].round()).sort_values(["cost", "value"], ascending=[True, False])
-        sides = [("top right", "bottom right")[i % 2] for i in range(len(own))]
+        sides = label_sides(own["cost"].tolist(), *(("top", 1) if kind == SEARCH else ("bottom", 0)))
         errors = {"array": own["high"] - own["value"], "arrayminus": own["value"] - own["low"], "thickness": 1}
         figure.add_scatter(
             x=cost[own.index], y=own["value"], error_y=errors, mode="markers+text", text=list(own.index),
