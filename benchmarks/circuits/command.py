@@ -57,7 +57,8 @@ def bench(
         found = run_rows(own, judged, wanted, (CORRUPTED, ZERO), runs / f"fresh-{fresh}.json", prior_from=truths)
         tables[f"fresh subjects of seed {fresh}"] = table_of(found, judged)
     for title, table in tables.items():
-        print(f"\n{title}\n{table.round(2).to_string(index=False)}")
+        short = table.map(lambda value: round(value, 2) if isinstance(value, float) else value)
+        print(f"\n{title}\n{short.to_string(index=False)}")
     if json is not None:
         Path(json).write_text(json_text.dumps({title: table.to_dict("records") for title, table in tables.items()}))
 
