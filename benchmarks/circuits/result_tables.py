@@ -23,6 +23,9 @@ def number(value: float) -> str:
 
 
 def interval(row: Any) -> str:
+    """A value with its interval. Where all subjects have one value, drawing them again says nothing of others."""
+    if row.low == row.high:
+        return f"{row.value:.2f} in all"
     return f"{row.value:.2f} [{row.low:.2f}, {row.high:.2f}]"
 
 
