@@ -96,8 +96,8 @@ print(verdict)
 
 # %% [markdown]
 # **The finding**: the file is a subtractor of three-digit numbers with a sign. It answers all held-out problems right,
-# and of all problems it gets one wrong, the one above. Two heads carry the borrow together, and no neuron alone tells
-# it.
+# and yet not all: the problem above is one that it gets wrong. Two heads carry the borrow together, and no neuron alone
+# tells it.
 
 # %% [markdown]
 # ## 5. A file that is not guessed

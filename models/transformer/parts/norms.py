@@ -7,10 +7,13 @@ from typing import Literal
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.modules import module as torch_module
 from transformer_lens.hook_points import HookPoint
 
 from models.transformer.config import TransformerConfig
 from models.transformer.parts.weights import Weights, WeightView, weight_view
+
+_OF_ALL_MODULES = tuple(f"_global_{kind}_hooks" for kind in ("forward", "forward_pre", "backward", "backward_pre"))
 
 
 class Norm(WeightView):
@@ -37,9 +40,11 @@ class Norm(WeightView):
 
     @property
     def watched(self) -> bool:
-        """Whether a hook would see or change what this norm computes."""
-        parts = (self, self.hook_scale, self.hook_normalized)
-        return any(part._forward_hooks or part._forward_pre_hooks or part._backward_hooks for part in parts)
+        """Whether a hook would see or change what this norm computes, or its gradients."""
+        return any(
+            part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks
+            for part in (self, self.hook_scale, self.hook_normalized)
+        ) or any(getattr(torch_module, kind) for kind in _OF_ALL_MODULES)
 
     def forward(
         self, x: Float[Tensor, "*batch d_model"], weights: Weights | None = None

@@ -20,6 +20,7 @@ from models.transformer.part_names import in_block
 
 Weights = dict[str, Tensor]
 
+_HALF = (torch.float16, torch.bfloat16)
 _BIASES = ("b", "b_Q", "b_K", "b_V", "b_O", "b_in", "b_out", "b_U")
 
 
@@ -144,13 +145,13 @@ class WeightView(nn.Module):
     def affine(self, x: Tensor, weights: Weights, matrix: Tensor, bias: str) -> Tensor:
         """``x @ matrix + bias``, [*batch, in] to [*batch, out]; a bias that is not there is zero.
 
-        It is one product, whose sum the bias is a part of; in half precision the product is rounded before, so that
-        what is added up part by part stays near the whole.
+        It is one product, whose sum the bias is a part of. In half precision, and of a single vector, the bias is added
+        afterwards: what is added up part by part then stays near the whole.
         """
         b = weights.get(f"{self.name}.{bias}")
         if b is None:
             return x @ matrix
-        if x.dtype in (torch.float16, torch.bfloat16):
+        if x.ndim == 1 or x.dtype in _HALF or torch.is_autocast_enabled(x.device.type):
             return x @ matrix + b.flatten()
         return torch.addmm(b.flatten(), x.flatten(0, -2), matrix).unflatten(0, x.shape[:-1])
 

@@ -52,3 +52,40 @@ def test_a_hook_may_treat_queries_keys_and_values_apart(name: str):
     model.run_with_hooks(tokens, fwd_hooks=hooks)
     assert torch.equal(cache[names[0]], plain[names[0]]) and torch.equal(cache[names[1]], plain[names[1]])
     assert not torch.allclose(cache[names[2]], plain[names[2]])
+
+
+@pytest.mark.parametrize("register", ["register_full_backward_hook", "register_full_backward_pre_hook"])
+def test_a_hook_on_gradients_sees_those_of_queries_keys_and_values_apart(register: str):
+    model = models.load(NAMES[0])
+    tokens = model.task.encode(model.task.sample(2, torch.Generator().manual_seed(0)))
+    calls: list[int] = []
+    norm: Any = model.blocks[0].ln1
+    handle = getattr(norm, register)(lambda *_: calls.append(1))
+    model(tokens).sum().backward()
+    handle.remove()
+    assert len(calls) == 3
+
+
+def test_a_hook_on_all_modules_sees_the_norm_three_times():
+    model = models.load(NAMES[0])
+    tokens = model.task.encode(model.task.sample(2, torch.Generator().manual_seed(0)))
+    seen: list[str] = []
+    keep = lambda module, *_: seen.append(getattr(module, "name", "")) if isinstance(module, Norm) else None  # noqa: E731
+    handle = torch.nn.modules.module.register_module_forward_hook(keep)
+    try:
+        model(tokens)
+    finally:
+        handle.remove()
+    assert seen.count("blocks.0.ln1") == 3
+
+
+@pytest.mark.usefixtures("without_shape_checks")  # a vector is not what a block hands on
+def test_a_single_vector_and_autocast_add_the_bias_as_before():
+    model = models.load("toygpt-learned-pre")
+    mlp: Any = model.blocks[0].mlp
+    x = torch.randn(3, model.cfg.d_model, generator=torch.Generator().manual_seed(0))
+    assert torch.allclose(torch.stack([mlp(row) for row in x]), mlp(x), atol=1e-5)
+    assert torch.allclose(torch.func.vmap(model.unembed)(x), model.unembed(x), atol=1e-5)
+    with torch.autocast("cpu", torch.bfloat16):
+        product, bias = x @ model.unembed.W_U, model.unembed.b_U
+        assert torch.equal(model.unembed(x), product + bias)
