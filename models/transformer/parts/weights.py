@@ -151,7 +151,8 @@ class WeightView(nn.Module):
         b = weights.get(f"{self.name}.{bias}")
         if b is None:
             return x @ matrix
-        if x.ndim == 1 or x.dtype in _HALF or torch.is_autocast_enabled(x.device.type):
+        autocast = x.device.type != "meta" and torch.is_autocast_enabled(x.device.type)
+        if x.ndim == 1 or x.dtype in _HALF or autocast:
             return x @ matrix + b.flatten()
         return torch.addmm(b.flatten(), x.flatten(0, -2), matrix).unflatten(0, x.shape[:-1])
 
