@@ -16,6 +16,7 @@ from interp.proofs.certify import certify, method_for
 from interp.proofs.column_adders import certify_one_layer
 from interp.proofs.stored_certificates import FILE, facts
 from interp.proofs.verdict import IN_WORDS, ArithmeticName, Verdict
+from interp.proofs.watch import MINUTES as USUAL
 from interp.proofs.watch import time_limit
 from models.errors import UserError
 from models.registry import build
@@ -62,8 +63,8 @@ def judged(model: ArithmeticTransformer, arithmetic: ArithmeticName, minutes: fl
     """
     if model.task.pairs_below != LIMIT:
         method_for(model, model.task)  # a search for wrong answers accepts nobody
-        asked = {} if minutes is None else {"minutes": minutes}  # else as long as anybody's question
-        return certify(model, arithmetic=arithmetic, tolerance=None, **asked)
+        limit = USUAL if minutes is None else minutes
+        return certify(model, arithmetic=arithmetic, tolerance=None, minutes=limit)
     with time_limit(minutes):
         found = certify_one_layer(model, "float", tolerance=None)
         if found.status == "refuted" or arithmetic == "float":
