@@ -27,7 +27,7 @@ from interp.causal.interchange import Site, interchange
 from interp.causal.interchange.accuracy import CONTROLS, HYPOTHESIS
 from interp.figures.dots import dot_plot
 from interp.figures.tables import findings, table
-from models.tasks.algorithms import ALGORITHMS, column_layout
+from models.tasks import ALGORITHMS, column_layout
 
 COLUMN = 4
 adder = models.load("microadder-57")

@@ -21,7 +21,7 @@ from scipy.stats import spearmanr
 from benchmarks.circuits.circuit_methods import CONTROL, METHODS
 from benchmarks.circuits.subjects import PLANTED
 from benchmarks.circuits.truth import CORRUPTED
-from interp.core.stats import holm
+from interp.core.significance import holm
 
 DRAWS, POOL, SEED = 4_000, 1_000, 0
 RANKED = 500  # draws of rank correlations

@@ -33,7 +33,8 @@ from interp.core.stored_data import DATA
 from interp.probes.lens.ridge import directions
 from models.errors import UserError, known_name
 from models.files.checkpoint import write_json_atomic
-from models.tasks.algorithms import ALGORITHMS, column_layout
+from models.tasks.algorithms import ALGORITHMS
+from models.tasks.column_layouts import column_layout
 from models.transformer.part_names import in_block
 
 VARIABLES = ("carry_in", "digit_sum", "total")

@@ -41,8 +41,9 @@ from interp.core.controls import copies_to_draw
 from interp.core.parameters import parameters_beside
 from interp.core.probe import probe
 from interp.core.problems import digit_rows, draw, resolve_task
+from interp.core.significance import permutation_p
 from interp.core.sites import pair_names
-from interp.core.stats import mean_intervals, permutation_p
+from interp.core.stats import mean_intervals
 from models.errors import UserError
 from models.importers.stock import from_transformer_lens
 from models.tasks import Task

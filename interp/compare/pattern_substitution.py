@@ -41,6 +41,7 @@ from interp.core.drawings import drawing
 from interp.core.measured import Measured
 from interp.core.probe import Scalar, probe, task_of
 from interp.core.results import Provenance, Result
+from interp.core.significance import sign_test
 from interp.core.stats import clopper_pearson
 from interp.core.views import Line, Picture, Points, Series
 from interp.probes.coupled_keys import ROLE_NAMES, KeySets, draw_coupled, key_sets, resolve_coupled_task
@@ -129,8 +130,6 @@ def compute_pattern_substitution(
     Raises:
         UserError: no problem.
     """
-    from scipy.stats import binomtest
-
     n = len(before)
     if not n:
         raise UserError("There is no problem to compare.")
@@ -144,8 +143,7 @@ def compute_pattern_substitution(
         right = targets.all(1)
         lost, won = int((whole & ~right).sum()), int((right & ~whole).sum())
         low, high = clopper_pearson(int(right.sum()), n)
-        p = binomtest(lost, lost + won).pvalue if lost + won else 1.0
-        values = (right.sum(), right.mean(), low, high, lost, won, p, targets.mean())
+        values = (right.sum(), right.mean(), low, high, lost, won, sign_test(won, lost), targets.mean())
         for name, value in zip(names, values, strict=True):
             data[name][place] = value
     table = xr.Dataset(

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -396,22 +395,3 @@ def ratio_interval(
         ends[:] = np.nan
     value, low, high = (x.reshape(above.shape[:-1]) for x in (value, *ends))
     return value, low, high
-
-
-def permutation_p(observed: Any, null: Float[np.ndarray, "draw *cell"]) -> Any:
-    """Share of draws at least as large as the observation, which counts as a draw: never below 1 / (draws + 1).
-
-    An array of observations [*cell] gives one share per cell.
-    """
-    slack = 1e-12 * np.maximum(1.0, np.abs(observed))  # the observation itself, recomputed, must not count as smaller
-    p = (1 + (null >= observed - slack).sum(0)) / (len(null) + 1)
-    return p if np.ndim(p) else float(p)
-
-
-def holm(p: Sequence[float]) -> list[float]:
-    """Holm's correction of several p-values, in their order; it bounds the chance of any false positive."""
-    order = np.argsort(p)
-    corrected = np.minimum(1.0, np.maximum.accumulate(np.sort(p) * np.arange(len(p), 0, -1)))
-    found = np.empty(len(p))
-    found[order] = corrected
-    return found.tolist()

@@ -33,7 +33,8 @@ from interp.core.drawings import drawing
 from interp.core.probe import probe, sums
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
-from interp.core.stats import TAILS, permutation_p
+from interp.core.significance import permutation_p
+from interp.core.stats import TAILS
 from interp.core.views import Points, Series
 from models.calls.argument_kinds import Count, Seed
 from models.errors import UserError, known_name

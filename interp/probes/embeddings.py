@@ -37,7 +37,7 @@ from interp.core.probe import Scalar, digits, probe
 from interp.core.problems import resolve_task
 from interp.core.replaced_embeddings import EmbeddingTest, embedding_test
 from interp.core.results import Provenance, Result
-from interp.core.stats import permutation_p
+from interp.core.significance import permutation_p
 from interp.core.thresholds import POOR, STRONG
 from interp.core.views import Picture, Points, Series
 from interp.probes.geometry import (

@@ -39,7 +39,7 @@ from interp.core.probe import Scalar, digits, probe
 from interp.core.problems import resolve_task
 from interp.core.replaced_embeddings import EmbeddingTest
 from interp.core.results import Provenance, Result
-from interp.core.stats import permutation_p
+from interp.core.significance import permutation_p
 from interp.core.views import Bars, Picture, Series
 from interp.probes.embeddings import RESAMPLES, Table, all_rows, owed_to
 from interp.probes.geometry import as_table

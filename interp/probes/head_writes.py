@@ -39,7 +39,7 @@ from interp.core.probe import Scalar, digits, probe
 from interp.core.problems import N_PROBLEMS, draw, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.runs import passes
-from interp.core.stats import permutation_p
+from interp.core.significance import permutation_p
 from interp.core.views import Curves, Line, Picture, Series
 from models.errors import UserError
 from models.numerals import in_percent, p_value

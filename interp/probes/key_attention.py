@@ -44,7 +44,8 @@ from interp.core.measured import Measured
 from interp.core.probe import Scalar, probe, task_of
 from interp.core.problems import draw, resolve_task
 from interp.core.results import Provenance, Result
-from interp.core.stats import mean_intervals, permutation_p
+from interp.core.significance import permutation_p
+from interp.core.stats import mean_intervals
 from interp.core.thresholds import MAJORITY, RESTING, SIGNIFICANT
 from interp.core.views import Grid, Picture
 from interp.probes.coupled_keys import ROLE_NAMES, draw_coupled, key_sets, resolve_coupled_task

@@ -14,8 +14,8 @@ from jaxtyping import Int
 
 from models.errors import UserError
 from models.tasks.affine_cases import NotDecided
-from models.tasks.algorithms import column_layout
 from models.tasks.base import Task
+from models.tasks.column_layouts import column_layout
 from models.tasks.column_rule import ColumnRule, column_rule
 from models.tasks.equal_answers import altered, first_difference
 from models.tasks.expressions import Expression

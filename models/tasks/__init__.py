@@ -1,7 +1,7 @@
 """Tasks: tokens, problems, roles and the symbolic algorithms that are the ground truth of arithmetic."""
 
 from models.tasks.addition import PairAddition, TenDigitAddition, TwoDigitAddition
-from models.tasks.algorithms import ALGORITHMS, RIPPLE, Algorithm, ColumnLayout, column_layout, resolve_algorithm
+from models.tasks.algorithms import ALGORITHMS, RIPPLE, Algorithm, resolve_algorithm
 from models.tasks.answer_functions import AnswerFunction, RulesByOperator
 from models.tasks.automata import Automaton
 from models.tasks.base import Role, Task, base_of, domain_of
@@ -9,6 +9,7 @@ from models.tasks.brackets import BalancedBrackets
 from models.tasks.carries import plant_carry, problems_of_chain_length, uniform_below
 from models.tasks.characters import CharacterLanguage
 from models.tasks.check_task import require_sound
+from models.tasks.column_layouts import ColumnLayout, column_layout
 from models.tasks.domain import Domain, NoDomain
 from models.tasks.expressions import Expression
 from models.tasks.formats import NumberField

@@ -12,8 +12,8 @@ from jaxtyping import Int
 
 from models.errors import UserError
 from models.tasks.affine_cases import NotDecided
-from models.tasks.algorithms import ColumnLayout
 from models.tasks.base import Task
+from models.tasks.column_layouts import ColumnLayout
 from models.tasks.domain import NoDomain
 from models.tasks.equal_answers import first_difference
 from models.tasks.expressions import Expression

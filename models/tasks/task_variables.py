@@ -18,8 +18,9 @@ from torch import Tensor
 
 from models.calls.arguments import check_fields
 from models.errors import UserError, unknown_name
-from models.tasks.algorithms import ColumnLayout, Interventions, column_layout, resolve_algorithm
+from models.tasks.algorithms import Interventions, resolve_algorithm
 from models.tasks.base import Task
+from models.tasks.column_layouts import ColumnLayout, column_layout
 from models.tasks.domain import NoDomain
 from models.tasks.pair_constraint import place, spelt
 from models.tasks.problem_space import ProblemSpace

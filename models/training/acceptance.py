@@ -51,7 +51,8 @@ class Verdict:
 class AcceptanceTest(Protocol):
     """Called with a candidate: its model (on the CPU, not to be changed), the step and the seed.
 
-    It must not use global random numbers, as training must compute the same bits with and without it.
+    It must not use global random numbers, as training must compute the same bits with and without it. One that takes
+    long may have a true attribute ``rarely``: see :meth:`Candidates.due`.
     """
 
     @property

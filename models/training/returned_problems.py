@@ -7,6 +7,7 @@ there depends only on the seed, the step and what was given back, as all problem
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Integer
@@ -22,23 +23,21 @@ Rows = tuple[Integer[Tensor, "pos problem"], Integer[Tensor, "target problem"]]
 _DRAW = 2**22  # the number of the draw that chooses among them; tasks use lower ones
 
 
-class WithReturned:
-    """A stream of batches in which each seed's last rows are problems that its judge gave back, if there are any.
+class WithReturned(TrainingStream):
+    """Batches in which each seed's last rows are problems that its judge gave back, if there are any.
 
     Args:
         returned: the problems of every seed of the stream, as they are now.
     """
 
-    def __init__(self, stream: TrainingStream, returned: Callable[[], Sequence[list[list[int]]]]):
-        self.stream, self.returned = stream, returned
+    def __init__(self, *stream: Any, returned: Callable[[], Sequence[list[list[int]]]]):
+        super().__init__(*stream)
+        self.returned = returned
         self._encoded: dict[int, tuple[list[list[int]], Rows]] = {}
-
-    def observe(self, token_accuracies: list[float]) -> None:
-        self.stream.observe(token_accuracies)
 
     def batch(self, step: int) -> Batch:
         """[seed, pos, row] tokens and [seed, target, row] targets."""
-        tokens, targets = self.stream.batch(step)
+        tokens, targets = super().batch(step)
         rows = round(SHARE * tokens.shape[-1])
         lists = self.returned()
         if not rows or not any(lists):
@@ -47,7 +46,7 @@ class WithReturned:
         for i, problems in enumerate(lists):
             if problems:
                 inputs, answers = self._rows(i, problems)
-                keys = row_keys(self.stream.seeds[i], step, rows, inputs.device)
+                keys = row_keys(self.seeds[i], step, rows, inputs.device)
                 chosen = (uniform(keys, _DRAW) * len(problems)).long()
                 ends[i] = inputs[:, chosen].to(tokens.dtype), answers[:, chosen].to(targets.dtype)
         last = [torch.stack(part) for part in zip(*ends, strict=True)]
@@ -57,8 +56,8 @@ class WithReturned:
         """What was given back to a seed, encoded once."""
         known, encoded = self._encoded.get(i, (None, None))
         if encoded is None or known is not problems:
-            rows = torch.tensor(problems, device=self.stream.device)
-            encoded = self.stream.task.encode_rows(rows)
+            rows = torch.tensor(problems, device=self.device)
+            encoded = self.task.encode_rows(rows)
             self._encoded[i] = problems, encoded
         return encoded
 

@@ -117,11 +117,11 @@ class Trainer:
         task, source, rows = self.model.task, self.recipe.problems, rows or self.recipe.batch_size
         if isinstance(source, SequenceSource):
             return SequenceStream(task, source, rows, seeds, self.device, self.share)
-        stream = TrainingStream(task, source, rows, seeds, self.device)
+        stream = task, source, rows, seeds, self.device
         if self.candidates is None:
-            return stream
-        first = self.states[0].seed
-        return WithReturned(stream, lambda: [self.states[seed - first].returned for seed in seeds])
+            return TrainingStream(*stream)
+        at = [[state.seed for state in self.states].index(seed) for seed in seeds]
+        return WithReturned(*stream, returned=lambda: [self.states[row].returned for row in at])
 
     def _worth_compiling(self) -> bool:
         """Whether a minute of compilation pays: in a long run, unless a native kernel serves a stack of seeds."""
@@ -329,7 +329,7 @@ class SeedGroup:
         self.weight_decay = torch.tensor(
             [trainer.states[r].weight_decay(trainer.recipe) for r in rows], device=trainer.device
         )
-        if isinstance(self.stream, TrainingStream | WithReturned):
+        if isinstance(self.stream, TrainingStream):
             self.stream.observe([trainer.states[r].token_uniform for r in rows])
 
     def step(self, number: int) -> None:

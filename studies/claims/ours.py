@@ -11,7 +11,8 @@ import numpy as np
 from scipy.special import stdtrit
 
 from interp.core.results import Provenance, Strength
-from interp.core.stats import UPPER, clopper_pearson, holm, mean_difference, mean_interval, rate_difference
+from interp.core.significance import holm
+from interp.core.stats import UPPER, clopper_pearson, mean_difference, mean_interval, rate_difference
 from models.errors import UserError
 
 _F = TypeVar("_F", bound=Callable[..., Any])

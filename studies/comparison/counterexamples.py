@@ -34,11 +34,11 @@ from typing import Any
 
 import pandas as pd
 import torch
-from scipy.stats import binomtest
 from tqdm import tqdm
 
 from interp.core.sections import Section
-from interp.core.stats import clopper_pearson, holm
+from interp.core.significance import holm, sign_test
+from interp.core.stats import clopper_pearson
 from interp.proofs.certified_training import Prover
 from models.registry import build
 from models.training.acceptance import Verdict
@@ -47,6 +47,7 @@ from models.training.loop import train
 from models.training.named_recipes import get_recipe
 from models.training.objective import ParameterLayout
 from models.training.polish import polished
+from models.training.returned_problems import trainable
 from models.training.run_folder import RunFolder
 from models.training.seed_state import SeedState
 from models.training.trainer import Trainer
@@ -97,15 +98,14 @@ def polished_again(trainer: Trainer, arm: Arm, row: int) -> dict[str, Any]:
     state: SeedState = trainer.states[row]
     model, settings, theta = build(trainer.name), trainer.recipe.polish, trainer.theta[row]
     assert settings is not None
-    task, layout, state.returned = model.task, ParameterLayout(model), []
+    layout, state.returned = ParameterLayout(model), []
     rounds = ROUNDS if state.best_exact >= HOPEFUL else 1
     for done in range(rounds + 1):
         layout.load_into(model, theta)
         found = arm(model, done, state.seed)
         if found.accepted or done == rounds:
             break
-        test = {tuple(one) for one in task.test_set()[1].tolist()}
-        state.take_back(one for one in found.problems if one not in test)
+        state.take_back(trainable(model.task, found.problems))
         stream = trainer.make_stream([state.seed], settings.problems)
         batch = stream.batch(settings.drawn_at)
 
@@ -162,9 +162,14 @@ def compared(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         wide = own.pivot(index="seed", columns="arm", values="certified")
         more = int((wide["counterexamples"] & ~wide["random"]).sum())
         fewer = int((~wide["counterexamples"] & wide["random"]).sum())
-        p = float(binomtest(more, more + fewer).pvalue) if more + fewer else 1.0
         found.append(
-            {"experiment": name, "seeds": len(wide), "only counterexamples": more, "only random": fewer, "p": p}
+            {
+                "experiment": name,
+                "seeds": len(wide),
+                "only counterexamples": more,
+                "only random": fewer,
+                "p": sign_test(more, fewer),
+            }
         )
     first = [one for one in found if one["experiment"] != AGAIN]  # the other stands alone
     for one, p in zip(first, holm([one["p"] for one in first]), strict=True):

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 import models
-from models.tasks.algorithms import ALGORITHMS, column_layout
+from models.tasks.algorithms import ALGORITHMS
+from models.tasks.column_layouts import column_layout
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 Rule = Callable[[Mapping[str, Tensor]], Tensor]

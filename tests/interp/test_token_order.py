@@ -20,7 +20,8 @@ from interp.core.probe import registered
 from models.errors import UserError
 from models.tasks import problem_pairs
 from models.tasks.addition import TenDigitAddition
-from models.tasks.algorithms import CHAINED, column_layout
+from models.tasks.algorithms import CHAINED
+from models.tasks.column_layouts import column_layout
 from tests.moved_tokens import MovedTask, moved
 
 N = 48

@@ -41,8 +41,9 @@ from interp.core.metrics import Metric, require_pairs_answered, spoken
 from interp.core.probe import Scalar, probe
 from interp.core.problems import carry_pairs
 from interp.core.results import Provenance, Result
+from interp.core.significance import permutation_p
 from interp.core.sites import model_name
-from interp.core.stats import permutation_p, proportion
+from interp.core.stats import proportion
 from interp.core.views import Curves, Graph, Line, Picture, Series
 from interp.core.views import Edge as GraphEdge
 from models.calls.argument_kinds import Index, Share

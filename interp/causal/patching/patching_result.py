@@ -103,10 +103,9 @@ class PatchingSweep(Result):
         known_name("direction of this sweep", direction, directions)
         known_name("metric of this sweep", metric, metrics)
         chosen = self.table.sel(direction=direction, metric=metric)
+        if chosen.sizes.get(COMPONENT, 1) > 1:  # the whole input is no finding
+            chosen = chosen.sel({COMPONENT: [name for name in chosen[COMPONENT].values if name != "embed"]})
         share = chosen.recovered
-        if COMPONENT in share.dims and share.sizes[COMPONENT] > 1:  # the whole input is no finding
-            chosen = chosen.sel({COMPONENT: [name for name in share[COMPONENT].values if name != "embed"]})
-            share = chosen.recovered
         index = np.unravel_index(int(np.nanargmax(np.nan_to_num(share.values, nan=-np.inf))), share.shape)
         return chosen.isel(dict(zip(share.dims, map(int, index), strict=True)))
 

@@ -18,7 +18,8 @@ from interp.core.controls import NO_CONTROL
 from interp.core.drawings import drawing
 from interp.core.problems import right_tokens
 from interp.core.results import Provenance, Result
-from interp.core.stats import percentile_interval, permutation_p, proportion
+from interp.core.significance import permutation_p
+from interp.core.stats import percentile_interval, proportion
 from interp.core.thresholds import ABLE, KEPT
 from interp.core.views import Grid, Line, Picture, Points, Series
 from models.errors import UserError, known_name

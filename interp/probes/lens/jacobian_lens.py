@@ -7,7 +7,7 @@ t' is t or later, as nothing reaches an earlier position. So J says what the res
 of the stream on average, also to later digits, as in the source. Nothing is trained and nothing is known of the right
 answers; at the last stream J is the identity, and without layers in between the lens is the logit lens.
 
-``control``: matrices with the singular values of J and random directions, which read a stream of the same size.
+The ``control`` has matrices with the singular values of J and random directions, which read a stream of the same size.
 
 Limits. J is a mean of derivatives, so that what the model computes by products or switches (a digit sum modulo ten, a
 carry) is lost on the way; no bias is fitted. Compare :mod:`interp.probes.lens.tuned_lens`. Source: Gurnee et al.

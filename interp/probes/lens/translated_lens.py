@@ -24,13 +24,14 @@ from interp.core.drawings import drawing
 from interp.core.measured import Measured, MeasuredPart
 from interp.core.problems import draw, target_labels
 from interp.core.results import Provenance, Result
+from interp.core.significance import holm, sign_test
 from interp.core.sites import model_name
-from interp.core.stats import bootstrap_interval
+from interp.core.stats import LEVEL, bootstrap_interval
 from interp.core.views import Picture, Points, Series
 from interp.probes.lens.logits_by_layer import Translators, lens_table, measured, read_out
 from interp.probes.lens.reading import stream_points
 from models.errors import UserError
-from models.numerals import in_percent, in_percent_with
+from models.numerals import in_percent, in_percent_with, p_value
 from models.tasks import Task
 from models.transformer.hooked import HookedModel
 
@@ -47,8 +48,9 @@ class TranslatedLens(Result):
     the one asked about, its control and the logit lens, in this order.
 
     ``gain`` over (point): by how much the share of right tokens is larger than by the better of the other two, which is
-    ``against``; ``value`` with ``low``, ``high`` over problems. ``translators`` are the maps that were found: "matrix"
-    [point, in, out] and "bias" [point, out].
+    ``against``; ``value`` with ``low``, ``high`` over problems, and ``p``, of the exact test of in how many problems it
+    is larger and in how many smaller, corrected by Holm for the number of points. ``translators`` are the maps that
+    were found: "matrix" [point, in, out] and "bias" [point, out].
     """
 
     name: str
@@ -65,8 +67,12 @@ class TranslatedLens(Result):
     def sentence(self) -> str:
         control = str(self.table.lens.values[1])
         at = int(np.argmax(self.gain.value.values))
-        point, gains = str(self.gain.point.values[at]), float(self.gain.low[at]) > 0
-        said = f"no stream gives more right tokens by the {self.lens} than by the {LOGIT} or the control"
+        point = str(self.gain.point.values[at])
+        gains = float(self.gain.value[at]) > 0 and float(self.gain.p[at]) < 1 - LEVEL
+        said = (
+            f"on none of {len(self.gain.point)} streams does the {self.lens} give more right tokens than the {LOGIT} "
+            "and the control, as far as these problems show"
+        )
         if gains:
             shares = {
                 str(lens): in_percent_with(*(float(self.table[f"overall{end}"].sel(lens=lens)[at]) for end in _ENDS))
@@ -75,7 +81,7 @@ class TranslatedLens(Result):
             said = (
                 f"read by the {self.lens}, the right token leads in {shares[self.lens]} of the answers at {point}, "
                 f"where that helps most, by the {LOGIT} in {shares[LOGIT]}, and by the control ({control}) in "
-                f"{shares[control]}"
+                f"{shares[control]} ({p_value(float(self.gain.p[at]))}, corrected for {len(self.gain.point)} streams)"
             )
         end = in_percent(float(self.table.overall[0, -1]))
         return (
@@ -132,7 +138,8 @@ def translated(
     against = 1 + right_by[1:].mean(-1).argmax(0)
     gain = right_by[0] - np.take_along_axis(right_by, against[None, :, None], 0)[0]
     low, high = bootstrap_interval(gain, *again)
-    data = {"value": gain.mean(-1), "low": low, "high": high, "against": np.array(list(lenses))[against]}
+    p = holm([sign_test(int((each > 0).sum()), int((each < 0).sum())) for each in gain])
+    data = {"value": gain.mean(-1), "low": low, "high": high, "p": p, "against": np.array(list(lenses))[against]}
     maps = {
         "matrix": (("point", "in", "out"), own.matrix.float().cpu().numpy()),
         "bias": (("point", "out"), own.bias.float().cpu().numpy()),

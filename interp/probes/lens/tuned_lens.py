@@ -6,8 +6,9 @@ A and b of a point minimise the mean of KL(final || logits_at(stream)) over prob
 b = 0, which is the logit lens. The minimiser is L-BFGS on all of them at once with a small penalty on A and b (in units
 of the stream's root mean square), so that it needs no step size and gives the same result every time.
 
-``control``: translators trained towards the final distributions of other problems, dealt at random within each answer
-digit. They can learn how common each digit is, and nothing about a problem.
+The ``control`` has translators of the same form, which are trained to give the final distributions of other problems.
+The problems are shuffled for each answer digit, so that the control can learn how common a digit is, and nothing about
+a problem.
 
 Limits. A translator reads what is linearly there, whether or not the model uses it, as
 :mod:`interp.probes.lens.linear_probing` does; it is one map for all positions. Source: Belrose et al. (2023),

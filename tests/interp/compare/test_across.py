@@ -22,7 +22,8 @@ from interp.core.probe import Scalar, find_probe, probe, registered, with_number
 from interp.core.results import Findings
 from models.errors import UserError
 from models.tasks.addition import TenDigitAddition
-from models.tasks.algorithms import RIPPLE, column_layout
+from models.tasks.algorithms import RIPPLE
+from models.tasks.column_layouts import column_layout
 from models.tasks.multi_addition import AdditionFormat, MultiOperandAddition
 from tests.sampling import every_third, sampled
 from tests.shape_checks import unchecked_shapes

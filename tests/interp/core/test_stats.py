@@ -18,13 +18,13 @@ from interp.causal.interchange.scrubbing import recovered_share
 from interp.core import stats
 from interp.core.separation import auroc, best_threshold, stratified_auroc, stratified_difference
 from interp.core.signal_measures import effect_interval
+from interp.core.significance import permutation_p
 from interp.core.stats import (
     bootstrap_interval,
     clopper_pearson,
     clustered_proportion,
     clustered_proportions,
     mean_interval,
-    permutation_p,
     proportion,
     widened,
 )

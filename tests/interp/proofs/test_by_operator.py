@@ -13,7 +13,7 @@ from interp.proofs import check_certificate, load_certificate
 from interp.proofs.column_adders import certify_one_layer
 from interp.proofs.verdict import Verdict
 from models.errors import UserError
-from models.tasks.algorithms import column_layout
+from models.tasks.column_layouts import column_layout
 from models.tasks.column_rule import column_rule
 from models.tasks.formatted_task import FormattedTask, formatted
 from models.transformer.arithmetic_transformer import ArithmeticTransformer

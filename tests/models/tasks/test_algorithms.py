@@ -18,9 +18,9 @@ from models.tasks.algorithms import (
     RIPPLE,
     Algorithm,
     chained,
-    column_layout,
     resolve_algorithm,
 )
+from models.tasks.column_layouts import column_layout
 from models.tasks.counter_rng import row_keys
 
 EVERY = [*ALGORITHMS.values(), *(chained(t) for t in (1, 6, 9)), chained(zero_or_one=True)]

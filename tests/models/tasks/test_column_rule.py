@@ -7,7 +7,7 @@ import pytest
 
 from models.errors import UserError
 from models.tasks.addition import PaddedAddition
-from models.tasks.algorithms import column_layout
+from models.tasks.column_layouts import column_layout
 from models.tasks.column_rule import ColumnRule, column_rule
 from models.tasks.formatted_task import formatted
 

@@ -6,7 +6,7 @@ import pytest
 
 from models.errors import UserError
 from models.registry import build
-from models.tasks.algorithms import column_layout
+from models.tasks.column_layouts import column_layout
 from models.tasks.places import OUTPUT, OWN, PLACES, PREVIOUS, with_places
 from models.transformer.part_names import head_name, in_block, layer_part, neuron_name, read_part, with_part_names
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from scipy.stats import fisher_exact
 
 from interp.core.results import Provenance
-from interp.core.stats import holm, mean_interval
+from interp.core.significance import holm
+from interp.core.stats import mean_interval
 from models.errors import UserError
 from studies.claims.ours import Ours, number, one_more, share
 from studies.claims.printed import Printed, read_numbers

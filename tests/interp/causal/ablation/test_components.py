@@ -216,7 +216,7 @@ def test_a_curve_of_doses_begins_at_the_whole_model_and_ends_at_the_ablation():
     assert drop[0] == 0 and 0 < drop[1] <= drop[2] and not found.table.changed.sel(replacement="mean:0").any()
     whole = component_ablation(adder, components=Head(0, 0), replacement="mean", n=64).table["drop"]
     assert float(whole.sel(metric="accuracy", stratum="all").squeeze()) == float(drop[2])
-    assert "moved 0.5 of the way to its mean" in found.sentence() and len(found.figure().data) >= 3
+    assert len(found.figure().data) >= 3
     for wrong in ("mean:half", "mean:-1", "mean:", "mean:nan", "means:1"):
         with pytest.raises(UserError):
             component_ablation(adder, components=Head(0, 0), replacement=wrong, n=8)

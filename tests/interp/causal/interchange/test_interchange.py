@@ -31,7 +31,8 @@ from interp.core.stats import clopper_pearson
 from models.errors import UserError
 from models.numerals import in_percent_with
 from models.tasks.addition import TwoDigitAddition
-from models.tasks.algorithms import CHAINED, RIPPLE, chained, column_layout
+from models.tasks.algorithms import CHAINED, RIPPLE, chained
+from models.tasks.column_layouts import column_layout
 from tests.sampling import sampled
 
 MID, N = "blocks.0.hook_resid_mid", 200

@@ -108,7 +108,7 @@ def test_a_tuned_lens_reads_a_two_digit_adder_two_layers_before_the_logit_lens_a
     assert own[point] > 0.9 and plain[point] < 0.75 and control[:-1].max() < 0.35
     assert (found.table.divergence.values[0, :-1] < found.table.divergence.values[1:, :-1]).all()
     assert own[-1] == control[-1] == plain[-1] > 0.99
-    assert found.gain.low.sel(point="L1 post") > 0.1 and "tuned lens" in found.sentence()
+    assert found.gain.low.sel(point="L1 post") > 0.1 and found.gain.p.sel(point="L1 post") < 1e-3
     assert found.found_on + found.provenance.n <= 600  # each problem once
     assert len(found.to_dataframe()) == 3 * 9 * 3 and len(found.figure().data) >= 6
     assert all(parameter.grad is None for parameter in TOY.parameters())
@@ -119,7 +119,7 @@ def test_what_no_affine_map_can_read_is_not_said_to_be_read():
     for ask in (interp.tuned_lens, interp.jacobian_lens):
         found, again = (ask(models.load("microadder-57"), n=300, resamples=50) for _ in range(2))
         assert found.table.identical(again.table)
-        assert "no stream gives more right tokens" in found.sentence()
+        assert (found.gain.p > 0.05).all()  # of all streams together
         assert float(found.table.overall.sel(point="L0 mid", lens=found.lens)) < 0.3
 
 
