@@ -57,7 +57,7 @@ from interp.causal.edges.effects import EdgeEffects, asked, edge_grid, edge_matr
 from interp.causal.edges.experiment import EdgeExperiment
 from interp.causal.edges.gradients import gradients, interactions
 from interp.causal.edges.graph import EdgeGraph, part_and_input
-from interp.causal.edges.missed_effects import missed_effects
+from interp.causal.edges.missed_effects import FEWEST_SUBSETS, missed_effects, missed_in_words
 from interp.causal.edges.paths import compute_direct
 from interp.core.agreement import Agreement, agreement
 from interp.core.drawings import drawing
@@ -79,7 +79,6 @@ SCORES = ("atp-star", "gim")
 #: of it (means over pairs of the absolute values).
 TOLERANCE = 0.05
 FIRST_STEPS, MOST_STEPS = 5, 640
-FEWEST_SUBSETS = 30  # from which the variance over random subsets is estimated
 _SAID = 3
 
 
@@ -173,11 +172,7 @@ class EdgeAttribution(EdgeEffects):
             complete = sums["error"] <= TOLERANCE
             text += f"complete ({off}); " if complete else f"NOT complete ({off}, more than {TOLERANCE:.0%}); "
         if self.missed is not None:
-            bound, told = float(self.missed.bound.sel(metric=metric)), self.missed.attrs
-            text += (
-                f"besides the {self.missed.sizes['edge']} strongest, which were patched, no edge contributes more than "
-                f"{bound:.3g} (95%, by {told['subsets']} random subsets of the {told['others']} others); "
-            )
+            text += f"{missed_in_words(self.missed, metric)}; "
         if (metric, "edges") not in self.agreements:
             return text + f"these {self.called}s were not compared with exact effects."
         found = self.agreements[metric, "edges"]

