@@ -12,8 +12,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.core import runs
+from interp.core.places import Place
 from interp.core.problems import membership
-from interp.core.sites import Site
 from interp.probes.attention import visible_roles
 from models import ArithmeticTransformer
 from models.errors import UserError
@@ -127,7 +127,7 @@ def read(model: ArithmeticTransformer, at: ReadingFrame) -> Readings:
     for _, out, held in runs.passes(model, at.tokens, keep=names):
         logits.append(out[:, queries].detach().cpu().double())
         for name, value in held.items():
-            part = value[:1] if name == "hook_pos_embed" else Site(name, at.queries).read(value)
+            part = value[:1] if name == "hook_pos_embed" else Place(name, at.queries).read(value)
             kept[name].append(part.detach().cpu().double())
     found = {name: torch.cat(parts).numpy() for name, parts in kept.items()}
     if any(not np.isfinite(value).all() for value in found.values()):

@@ -29,11 +29,11 @@ from torch import Tensor
 
 from interp.causal.ablation.ablated_runs import REPLACEMENTS, check_replacement, in_words, run_ablations
 from interp.causal.ablation.intervals import bootstrap_ratio, masked_proportions
-from interp.core.components import Component, check_components, heads, hooks_of, neurons, sublayers
 from interp.core.drawings import drawing
 from interp.core.frames import as_frame
 from interp.core.measured import Measured, MeasuredPart
 from interp.core.metrics import Metric, require_answered, require_pairs_answered, resolve_metrics, spoken
+from interp.core.places import Component, check_components, heads, hooks_of, neurons, sublayers
 from interp.core.probe import Scalar, probe
 from interp.core.problems import N_PROBLEMS, check_targets, draw, resolve_task, right_tokens
 from interp.core.results import Provenance, Result
@@ -272,7 +272,7 @@ def component_ablation(
     unchanged: str | None = None,
     control: bool = True,
 ) -> ComponentAblation:
-    """Ablate components one by one (:class:`~interp.core.components.Together` ablates several at once).
+    """Ablate components one by one (:class:`~interp.core.places.Together` ablates several at once).
 
     Args:
         model: any model with TransformerLens hooks.

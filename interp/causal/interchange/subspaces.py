@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from interp.core import runs
-from interp.core.sites import Site
+from interp.core.places import Place
 from models.errors import UserError
 from models.transformer.hooked import HookedModel
 
@@ -103,7 +103,7 @@ def _leading(matrix: Float[Tensor, "width value"], k: int, values: Int[Tensor, "
 
 def das_basis(
     model: HookedModel,
-    place: Site,
+    place: Place,
     tokens: Int[Tensor, "n pos"],
     source: Float[Tensor, "n width"],
     answers: Int[Tensor, "n read"],
@@ -151,7 +151,7 @@ def das_basis(
 
 def mask_basis(
     model: HookedModel,
-    place: Site,
+    place: Place,
     tokens: Int[Tensor, "n pos"],
     source: Float[Tensor, "n width"],
     answers: Int[Tensor, "n read"],
@@ -180,7 +180,7 @@ def mask_basis(
 
 def _answers_loss(
     model: HookedModel,
-    place: Site,
+    place: Place,
     tokens: Int[Tensor, "n pos"],
     source: Float[Tensor, "n width"],
     answers: Int[Tensor, "n read"],
