@@ -13,8 +13,7 @@ from torch import Tensor
 
 from interp.core import runs
 from interp.core.places import Place
-from interp.core.problems import membership
-from interp.probes.attention import visible_roles
+from interp.core.problems import membership, visible_roles
 from models import ArithmeticTransformer
 from models.errors import UserError
 from models.tasks import Task
@@ -46,7 +45,7 @@ class ReadingFrame:
 def frame(task: Task, problems: Any, tokens: Int[Tensor, "n pos"]) -> ReadingFrame:
     """The frame of a task's problems, for any task; without digit sums and carries there are no cells."""
     queries, length = list(task.query_positions), tokens.shape[1]
-    groups = [visible_roles(task.relative_roles(target), query) for target, query in enumerate(queries)]
+    groups = [visible_roles(task, target) for target in range(len(queries))]
     roles, member = membership(groups, length)
     values = _column_values(task, problems, len(tokens))
     cells, cell_values = np.full((len(tokens), len(queries)), -1), np.zeros((0, 2), dtype=np.int64)

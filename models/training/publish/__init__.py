@@ -17,8 +17,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from models.errors import UserError
-from models.evaluation import Rate, Score
+from models.evaluation import Score
 from models.files.checkpoint import assign_parameters, format_weights, parse_weights
+from models.rates import Rate
 from models.registry import build
 from models.text_scores import TextLoss
 from models.training.acceptance import AcceptanceTest
