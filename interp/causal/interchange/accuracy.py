@@ -39,6 +39,7 @@ from interp.causal.interchange.pairs import InterchangePairs, draw_pairs
 from interp.causal.interchange.subspaces import (
     METHODS,
     NoDirections,
+    TrainingPairs,
     control_basis,
     das_basis,
     das_starts,
@@ -207,16 +208,12 @@ class _Experiment:
         width, k, generator = source.shape[1], self.subspace, torch.Generator().manual_seed(seed)
         if not 1 <= k <= width:
             raise UserError(f"The site holds {width} numbers; a subspace of {k} directions does not fit.")
-        if self.method == "das":
-            answers = self.answers(pairs, values)
-            starts = das_starts(source, values, k, generator)
-            return das_basis(
-                self.model, self.place, pairs.base, source, answers, self.queries, starts, generator, self.steps
-            )
-        if self.method == "dbm":
-            answers = self.answers(pairs, values)
-            fit = self.model, self.place, pairs.base, source, answers, self.queries
-            return mask_basis(*fit, k, generator, self.steps)
+        if self.method in ("das", "dbm"):
+            fit = self.model, self.place, pairs.base, source, self.answers(pairs, values), self.queries
+            to = TrainingPairs(*fit)
+            if self.method == "dbm":
+                return mask_basis(to, k, generator, self.steps)
+            return das_basis(to, das_starts(source, values, k, generator), generator, self.steps)
         if self.method == "least squares":
             return least_squares_basis(source, values, k)
         return means_basis(source, values, k) if self.method == "means" else random_basis(width, k, generator)

@@ -17,6 +17,7 @@ from interp.causal.interchange import (
 )
 from interp.causal.interchange.pairs import distinct_problems, draw_pairs
 from interp.causal.interchange.subspaces import (
+    TrainingPairs,
     das_basis,
     das_starts,
     matched_move,
@@ -120,9 +121,8 @@ def test_das_finds_the_plane_of_the_answer_from_a_random_one(adder):
     values = pairs.source_values(CHAINED, "total", 4)
     answers = pairs.counterfactual(CHAINED, "total", 4, values, [4])
     start = random_basis(5, 2, torch.Generator().manual_seed(2))
-    descend = lambda steps, lr: das_basis(  # noqa: E731
-        adder, place, pairs.base, source, answers, queries, [start], torch.Generator().manual_seed(0), steps, lr
-    )
+    to = TrainingPairs(adder, place, pairs.base, source, answers, queries)
+    descend = lambda steps, lr: das_basis(to, [start], torch.Generator().manual_seed(0), steps, lr)  # noqa: E731
     torch.testing.assert_close(descend(0, 0.1), start)
     found = descend(100, 0.05)
     torch.testing.assert_close(found.T @ found, torch.eye(2))
