@@ -44,12 +44,21 @@ def positions_of(
     return list(dict.fromkeys(found))
 
 
+def positions_for(
+    task: Task, target: int, group: int | str | Sequence[int | str], more: Mapping[str, Sequence[int]] | None = None
+) -> list[int]:
+    """:func:`positions_of` with the names that depend on a target: "query", the position that predicts it, and its
+    ``relative_roles`` ("own operands", ...)."""
+    return positions_of(
+        task, group, task.relative_roles(target) | dict(more or {}) | {QUERY: [task.query_positions[target]]}
+    )
+
+
 def find_place(model: HookedModel, layout: ColumnLayout, place: Place, column: int) -> Place:
     """The place for one column of a model's task, with its names resolved to positions.
 
-    Names are those of :func:`positions_of`, "query" (the position that predicts the column, the default), a place of
-    the column (:data:`models.tasks.places.PLACES`: "own operands", "previous operands", ...), or another group of the
-    task's ``relative_roles``.
+    Names are those of :func:`positions_for` ("query", the default, is the position that predicts the column), and the
+    places of the column (:data:`models.tasks.places.PLACES`: "own operands", "previous operands", ...).
 
     Raises:
         UserError: a hook point, role, group, position or head that does not exist (with the closest names); attention
@@ -61,8 +70,8 @@ def find_place(model: HookedModel, layout: ColumnLayout, place: Place, column: i
             "Attention scores hold minus infinity where they are masked; take hook_pattern or hook_q instead."
         )
     task = layout.task
-    groups = task.relative_roles(layout.targets[column]) | layout.places(column) | {QUERY: [layout.queries[column]]}
-    positions = positions_of(task, range(task.input_length) if place.at is None else place.at, groups)
+    asked = range(task.input_length) if place.at is None else place.at
+    positions = positions_for(task, layout.targets[column], asked, layout.places(column))
     if not positions:
         raise NoPositions(f"Column {column} has no positions that are {place.at!r}.")
     found = replace(place, at=tuple(positions))

@@ -35,6 +35,7 @@ from jaxtyping import Float, Int
 from interp.core.controls import untrained_copy, untrained_twin
 from interp.core.drawings import drawing
 from interp.core.measured import Measured, MeasuredPart
+from interp.core.named_places import positions_for
 from interp.core.probe import Scalar, probe
 from interp.core.problems import N_PROBLEMS, distinct, draw, resolve_task, target_labels
 from interp.core.results import Provenance, Result
@@ -169,23 +170,6 @@ def compute_linear_probes(
     )
 
 
-def positions_at(task: Task, target: int, at: str) -> list[int]:
-    """The positions that ``at`` means for a target: "query", a relative role ("own operands"), or a position's label.
-
-    Raises:
-        UserError: there is no such role or label; the message has the closest.
-    """
-    if at == "query":
-        return [task.query_positions[target]]
-    labels = [role.label for role in task.roles][: task.input_length]
-    roles = task.relative_roles(target)
-    if at in roles:
-        return list(roles[at])
-    if labels.count(at) != 1:
-        raise unknown_name("position or role", at, ["query", *roles, *(x for x in labels if labels.count(x) == 1)])
-    return [labels.index(at)]
-
-
 def _best_read(found: LinearProbes) -> Measured:
     """The signal that is read best, with the best site of each signal as parts."""
     parts = []
@@ -228,7 +212,7 @@ def linear_probes(
         sites: hook points with positions after the batch (heads and other axes are flattened), or labels of
             :func:`interp.probes.lens.reading.stream_points` such as "L0 mid"; default every residual stream.
         at: "query" (the position that predicts the column's digit), a relative role such as "own operands" (several
-            positions are read together), or a position's label such as "b0".
+            positions are read together), or another name of :func:`interp.core.named_places.positions_for`, as "b0".
         signals: names of :data:`interp.probes.lens.probe_labels.SIGNALS`, for column addition, or variables of the task
             with a value per column. Default all of the former if the task computes what they need, else every variable.
         columns: the digits whose values are labels, such as "s0"; default all that have these positions.
@@ -255,7 +239,7 @@ def linear_probes(
     if len(chosen) < 20 * folds:
         raise UserError(f"Probes on {folds} folds need at least {20 * folds} different problems, not {len(chosen):,}.")
     variables = task.variables(chosen)
-    places = {t: positions_at(task, t, at) for t in digit_targets(task, columns=True)}
+    places = {t: positions_for(task, t, at) for t in digit_targets(task, columns=True)}
     places = {target: found for target, found in places.items() if found}
     width = max((len(found) for found in places.values()), default=0)
     targets = [target for target, found in places.items() if len(found) == width]
