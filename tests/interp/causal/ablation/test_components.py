@@ -76,12 +76,26 @@ def ablated_logits(model, component, method="zero", tokens=TOKENS, seed=0):
     return found
 
 
-def edited(model, key, change):
-    """Logits with one effective weight changed."""
+def edited(model, *changes):
+    """Logits with effective weights changed: (key, change) each."""
     weights = dict(model.effective_weights())
-    weights[key] = change(weights[key].clone())
+    for key, change in changes:
+        weights[key] = change(weights[key].clone())
     with torch.no_grad():
         return model(TOKENS, weights=weights)
+
+
+@torch.no_grad()
+def hooked(model, *hooks):
+    """Logits with these hooks."""
+    return model.run_with_hooks(TOKENS, fwd_hooks=list(hooks))
+
+
+def table_of(ablated, clean, masks, names, replacement=("zero",)):
+    """The table of "accuracy" with every component changed."""
+    changed, provenance = np.ones((len(names), len(replacement)), dtype=bool), Provenance(len(clean), 0, "problems")
+    values = {"accuracy": ablated}, {"accuracy": clean}, {"accuracy": masks}
+    return compute_component_ablation(*values, names, list(replacement), changed, provenance)
 
 
 def without(index, axis=0):
@@ -94,33 +108,25 @@ def without(index, axis=0):
 @pytest.mark.parametrize("head", [0, 1])
 def test_a_head_at_zero_is_a_head_without_output_matrix(model, head):
     layer = model.cfg.n_layers - 1
-    expected = edited(model, f"blocks.{layer}.attn.W_O", without(head))
+    expected = edited(model, (f"blocks.{layer}.attn.W_O", without(head)))
     torch.testing.assert_close(ablated_logits(model, Head(layer, head)), expected)
 
 
 def test_a_neuron_at_zero_is_a_neuron_without_output_weights(model):
-    expected = edited(model, "blocks.0.mlp.W_out", without(3))
+    expected = edited(model, ("blocks.0.mlp.W_out", without(3)))
     torch.testing.assert_close(ablated_logits(model, Neuron(0, 3)), expected)
 
 
 def test_several_at_once_are_both_edits(model):
-    weights = dict(model.effective_weights())
-    for key, index in (("blocks.0.mlp.W_out", 3), ("blocks.1.attn.W_O", 1), ("blocks.1.attn.W_O", 0)):
-        weights[key] = without(index)(weights[key])
-    with torch.no_grad():
-        expected = model(TOKENS, weights=weights)
+    gone = (("blocks.0.mlp.W_out", 3), ("blocks.1.attn.W_O", 1), ("blocks.1.attn.W_O", 0))
+    expected = edited(model, *((key, without(index)) for key, index in gone))
     both = Together((Neuron(0, 3), Together((Head(1, 0), Head(1, 1)))))
     torch.testing.assert_close(ablated_logits(model, both), expected)
     assert both.label == "L0N3 + L1H0 + L1H1"
 
 
 def test_a_sublayer_at_zero_writes_nothing(model):
-    weights = dict(model.effective_weights())
-    for name in ("W_out", "b_out"):
-        key = f"blocks.1.mlp.{name}"
-        weights[key] = torch.zeros_like(weights[key])
-    with torch.no_grad():
-        expected = model(TOKENS, weights=weights)
+    expected = edited(model, *((f"blocks.1.mlp.{name}", torch.zeros_like) for name in ("W_out", "b_out")))
     torch.testing.assert_close(ablated_logits(model, Sublayer(1, "mlp")), expected)
 
 
@@ -132,8 +138,7 @@ def test_removed_edges_with_renormalisation_are_scores_of_minus_infinity(model):
         mask = torch.zeros(scores.shape[-2:], dtype=torch.bool).index_put((dest, src), torch.tensor(True))
         return torch.cat((scores[:, :1], scores[:, 1:].masked_fill(mask, float("-inf"))), 1)
 
-    with torch.no_grad():
-        expected = model.run_with_hooks(TOKENS, fwd_hooks=[("blocks.0.attn.hook_attn_scores", forbid)])
+    expected = hooked(model, ("blocks.0.attn.hook_attn_scores", forbid))
     found = ablated_logits(model, AttentionEdges(0, 1, pairs, renormalise=True))
     torch.testing.assert_close(found, expected)
 
@@ -143,12 +148,11 @@ def test_edges_without_renormalisation_take_their_values_away_and_nothing_else(m
     taken = cache["blocks.0.attn.hook_pattern"][:, 0, 3, 1, None] * cache["blocks.0.attn.hook_v"][:, 1, 0]
     z = {}
     edge = AttentionEdges(0, 0, ((3, 1),))
-    hooks = [
+    hooked(
+        model,
         (edge.hook, lambda x, hook: edge.take(x, None)),
         ("blocks.0.attn.hook_z", lambda x, hook: z.update(new=x)),
-    ]
-    with torch.no_grad():
-        model.run_with_hooks(TOKENS, fwd_hooks=hooks)
+    )
     difference = cache["blocks.0.attn.hook_z"] - z["new"]
     torch.testing.assert_close(difference[:, 3, 0], taken)
     assert float(difference.abs().sum()) == pytest.approx(float(taken.abs().sum()))
@@ -158,13 +162,8 @@ def test_a_removed_direction_leaves_no_component_along_it(model):
     vectors = torch.randn(2, 12, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     direction = Direction("blocks.0.hook_resid_post", vectors, "plane", positions=(2, 3))
     seen = {}
-    hooks = [
-        (direction.hook, lambda x, hook: seen.update(old=x)),
-        (direction.hook, lambda x, hook: direction.take(x, None)),
-        (direction.hook, lambda x, hook: seen.update(new=x)),
-    ]
-    with torch.no_grad():
-        model.run_with_hooks(TOKENS, fwd_hooks=hooks)
+    steps = (lambda x: seen.update(old=x), lambda x: direction.take(x, None), lambda x: seen.update(new=x))
+    hooked(model, *((direction.hook, lambda x, hook, step=step: step(x)) for step in steps))
     projector = vectors.T @ torch.linalg.inv(vectors @ vectors.T) @ vectors
     torch.testing.assert_close(seen["new"][:, 2:4], seen["old"][:, 2:4] @ (torch.eye(12).double() - projector))
     torch.testing.assert_close(seen["new"][:, [0, 1, 4, 5]], seen["old"][:, [0, 1, 4, 5]], rtol=0, atol=0)
@@ -184,24 +183,17 @@ def test_edges_between_roles_positions_and_kinds_are_those_that_causal_attention
 # Mean and resample are their definitions.
 
 
-def test_mean_and_resample_are_their_definitions(model):
-    _, cache = model.run_with_cache(TOKENS)
-    z, order = cache["blocks.1.attn.hook_z"], derangement(len(TOKENS), 5)
-    for method, other in (("mean", z.mean(0, keepdim=True).expand_as(z)), ("resample", z[order])):
+def test_mean_and_resample_are_their_definitions_and_a_dose_goes_so_much_of_the_way(model):
+    z, order = model.run_with_cache(TOKENS)[1]["blocks.1.attn.hook_z"], derangement(len(TOKENS), 5)
+    mean = z.mean(0, keepdim=True).expand_as(z)
+    doses = {f"mean:{dose}": z + dose * (mean - z) for dose in (0.3, 2.0)}
+    for method, other in ({"mean": mean, "resample": z[order]} | doses).items():
         swapped = torch.cat((other[:, :, :1], z[:, :, 1:]), 2)
-        with torch.no_grad():
-            expected = model.run_with_hooks(TOKENS, fwd_hooks=[("blocks.1.attn.hook_z", lambda x, hook, s=swapped: s)])
+        expected = hooked(model, ("blocks.1.attn.hook_z", lambda x, hook, s=swapped: s))
         torch.testing.assert_close(ablated_logits(model, Head(1, 0), method, seed=5), expected)
 
 
-def test_a_dose_goes_so_much_of_the_way_and_a_sham_changes_nothing(model):
-    z = model.run_with_cache(TOKENS)[1]["blocks.1.attn.hook_z"]
-    for dose in (0.3, 2.0):
-        moved = z[:, :, :1] + dose * (z[:, :, :1].mean(0, keepdim=True) - z[:, :, :1])
-        swapped = torch.cat((moved, z[:, :, 1:]), 2)
-        with torch.no_grad():
-            expected = model.run_with_hooks(TOKENS, fwd_hooks=[("blocks.1.attn.hook_z", lambda x, hook, s=swapped: s)])
-        torch.testing.assert_close(ablated_logits(model, Head(1, 0), f"mean:{dose}"), expected)
+def test_a_sham_changes_nothing(model):
     with torch.no_grad():
         for sham in ("zero:0", "mean:0", "resample:0"):
             torch.testing.assert_close(ablated_logits(model, Head(1, 0), sham), model(TOKENS))
@@ -364,15 +356,8 @@ def test_the_interval_of_a_component_does_not_depend_on_the_others_in_the_sweep(
     ablated[1, 0, 0] = True  # this one gains
 
     def drop(chosen):
-        table = compute_component_ablation(
-            {"accuracy": ablated[chosen]},
-            {"accuracy": clean},
-            {"accuracy": {"all": np.ones_like(clean)}},
-            [str(i) for i in chosen],
-            ["zero"],
-            np.ones((len(chosen), 1), dtype=bool),
-            Provenance(20, 0, "problems"),
-        ).table.sel(component="0")
+        found = table_of(ablated[chosen], clean, {"all": np.ones_like(clean)}, [str(i) for i in chosen])
+        table = found.table.sel(component="0")
         return [float(table[key].squeeze()) for key in ("drop", "drop_low", "drop_high")]
 
     assert drop([0]) == drop([0, 1]) == drop([0, 1, 2]) and drop([0])[1] < drop([0])[0] < drop([0])[2]
@@ -381,11 +366,7 @@ def test_the_interval_of_a_component_does_not_depend_on_the_others_in_the_sweep(
 def test_a_stratum_where_nothing_is_lost_has_a_drop_of_none():
     clean = np.ones((20, 2), dtype=bool)
     ablated = np.stack([clean, clean & (np.arange(2) == 0)])[:, None]
-    masks = {"accuracy": {"all": clean, "first": clean & (np.arange(2) == 0)}}
-    result = compute_component_ablation(
-        {"accuracy": ablated}, {"accuracy": clean}, masks, ["a", "b"], ["zero"], np.ones((2, 1), bool),
-        Provenance(20, 0, "made-up problems"),
-    )  # fmt: skip
+    result = table_of(ablated, clean, {"all": clean, "first": clean & (np.arange(2) == 0)}, ["a", "b"])
     assert result.table["drop"].squeeze().values.tolist() == [[0, 0], [0.5, 0]]
     assert str(result.worst().component.values) == "b"
 
@@ -557,17 +538,7 @@ def test_neurons_that_a_default_sweep_leaves_out_are_said_to_be():
 def test_strata_that_lose_alike_are_not_told_apart():
     values, drop = np.zeros((1, 1, 4, 1), dtype=bool), np.ones((4, 1), dtype=bool)
     half = np.array([[True], [True], [False], [False]])
-    masks = {"all": drop, "chain 0": half, "chain 1": ~half}
-    result = compute_component_ablation(
-        {"accuracy": values},
-        {"accuracy": drop},
-        {"accuracy": masks},
-        ["x"],
-        ["zero"],
-        np.ones((1, 1), dtype=bool),
-        Provenance(4, 0, "problems"),
-    )
-    assert result.strata_hurt() is None
+    assert table_of(values, drop, {"all": drop, "chain 0": half, "chain 1": ~half}, ["x"]).strata_hurt() is None
 
 
 @pytest.mark.slow
@@ -580,15 +551,8 @@ def test_no_component_is_named_that_changes_nothing_by_more_than_chance():
         (noisy, False),
         (kept & np.array([True, True, False])[:, None, None, None], True),
     ):
-        result = compute_component_ablation(
-            {"accuracy": ablated},
-            {"accuracy": np.ones((40, 4), dtype=bool)},
-            {"accuracy": {"all": np.ones((40, 4), dtype=bool)}},
-            ["a part", "another", "the third"],
-            ["zero"],
-            np.ones((3, 1), dtype=bool),
-            Provenance(40, 0, "problems"),
-        )
+        every = np.ones((40, 4), dtype=bool)
+        result = table_of(ablated, every, {"all": every}, ["a part", "another", "the third"])
         assert counts(result.worst()) == named and ("the third" in result.sentence()) == named
         title = result.figure().layout.title.text.replace("<br>", " ")
         assert ("the third" in title) == named

@@ -9,6 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
+import models
+from models.tasks import problem_pairs
 from models.tasks.base import Task
 from models.tasks.paired_problems import ProblemPairs
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
@@ -48,6 +50,17 @@ def pairs_for(task: Task, n: int = 5, seed: int = 0) -> ProblemPairs:
     target = int(unequal.sum(0).argmax())
     differ = unequal[:, target].nonzero()[:n, 0]
     return ProblemPairs(task, clean[differ], other[differ], target, "another problem", seed)
+
+
+def with_pairs(model: ArithmeticTransformer, n: int = 5) -> tuple[ArithmeticTransformer, ProblemPairs]:
+    """A model and pairs of its task."""
+    return model, pairs_for(model.task, n)
+
+
+def made_carries(n: int) -> tuple[ArithmeticTransformer, ProblemPairs]:
+    """MicroAdder and pairs in which a carry into column 4 is made in column 3."""
+    model = models.load("microadder-57")
+    return model, problem_pairs(model.task, "made carry", column=4, n=n)
 
 
 def _sample(task: Task, n: int, seed: int) -> Tensor:

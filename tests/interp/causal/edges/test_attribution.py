@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-import models
 from interp.causal.edges import EdgeExperiment, attribution_methods, edge_attribution, path_patching
 from interp.causal.edges import written as written_module
 from interp.causal.edges.attribution_methods import SCORES, TOLERANCE, compute_attribution
@@ -19,10 +18,9 @@ from interp.causal.edges.paths import compute_direct
 from interp.core.agreement import agreement
 from interp.core.metrics import Metric
 from models.errors import UserError
-from models.tasks import problem_pairs
 from tests.comparing import numbers_are_finite
 from tests.conformance.table import dense
-from tests.interp.causal.edges.conftest import BUILDERS, builders, pairs_for
+from tests.interp.causal.edges.conftest import BUILDERS, builders, made_carries, pairs_for, with_pairs
 from tests.sampling import sampled
 
 SMOOTH = [name for name in BUILDERS if name not in ("L1 scores, top-k", "hand-built", "microadder-57")]
@@ -52,8 +50,7 @@ def test_eap_is_the_derivative_of_the_exact_effect(name, direction):
 @pytest.mark.parametrize("name", sampled(["attention only", "one layer, LN", "gated, rotary"], "attention only"))
 def test_integrated_gradients_add_up_to_the_difference(name):
     """Conductance by the trapezoidal rule; EAP-IG by end points, its error of order 1 / steps extrapolated away."""
-    model = BUILDERS[name](0).double()
-    pairs = pairs_for(model.task)
+    model, pairs = with_pairs(BUILDERS[name](0).double())
     found = edge_attribution(
         model, pairs, method="conductance", steps=60, exact=False, direction="noise"
     ).completeness()
@@ -71,8 +68,7 @@ def test_integrated_gradients_add_up_to_the_difference(name):
 
 def test_conductance_adds_up_over_every_cut():
     """All edges that pass over a stage carry the whole difference, whichever stage is taken."""
-    model = dense(n_layers=2)(0).double()
-    pairs = pairs_for(model.task)
+    model, pairs = with_pairs(dense(n_layers=2)(0).double())
     result = edge_attribution(model, pairs, method="conductance", steps=100, exact=False, direction="noise")
     graph = EdgeExperiment(model, pairs, direction="noise").graph
     mean = result.estimate.isel(metric=0).mean("example").values
@@ -84,8 +80,7 @@ def test_conductance_adds_up_over_every_cut():
 
 
 def test_one_step_is_eap_and_more_steps_are_not():
-    model = dense()(0).double()
-    pairs = pairs_for(model.task)
+    model, pairs = with_pairs(dense()(0).double())
     eap = edge_attribution(model, pairs, method="eap", exact=False, direction="noise")
     assert np.allclose(edge_attribution(model, pairs, steps=1, exact=False, direction="noise").estimate, eap.estimate)
     assert not np.allclose(
@@ -95,8 +90,7 @@ def test_one_step_is_eap_and_more_steps_are_not():
 
 
 def test_edges_into_linear_logits_are_estimated_exactly():
-    model = dense(normalization_type=None)(0).double()
-    pairs = pairs_for(model.task)
+    model, pairs = with_pairs(dense(normalization_type=None)(0).double())
     for method in ("eap", "eap-ig"):
         result = edge_attribution(model, pairs, method=method, direction="noise")
         assert result.exact is not None
@@ -106,8 +100,7 @@ def test_edges_into_linear_logits_are_estimated_exactly():
 
 @pytest.mark.slow
 def test_groups_share_an_edges_estimate_out():
-    model = dense()(0).double()
-    pairs = pairs_for(model.task)
+    model, pairs = with_pairs(dense()(0).double())
     whole = edge_attribution(model, pairs, exact=False, direction="noise").matrix()
     split = edge_attribution(
         model, pairs, exact=False, groups={"a": [0, 1, 2], "b": [3, 4, 5]}, direction="noise"
@@ -181,8 +174,7 @@ def test_cutting_an_edge_is_transformer_lens_ablation_outside_a_circuit(name):
 
 
 def test_batches_of_examples_do_not_matter(monkeypatch):
-    model = dense()(0).double()
-    pairs = pairs_for(model.task, 7)
+    model, pairs = with_pairs(dense()(0).double(), 7)
     whole = [
         edge_attribution(model, pairs, steps=2, exact=False, direction="noise").estimate,
         path_patching(model, pairs, paths="all", direction="noise").values,
@@ -202,8 +194,7 @@ def test_batches_of_examples_do_not_matter(monkeypatch):
 @pytest.mark.parametrize("direction", sampled(["noise", "denoise"], "noise"))
 def test_steps_are_raised_until_the_estimates_add_up_to_the_difference(direction):
     """Five steps of MicroAdder's do not: they give a sum of another size, with edges of the wrong sign."""
-    model = models.load("microadder-57")
-    pairs = problem_pairs(model.task, "made carry", column=4, n=32)
+    model, pairs = made_carries(32)
     few, found = (edge_attribution(model, pairs, steps=k, exact=False, direction=direction) for k in (5, None))
     assert few.completeness()["error"] > 1
     sums = found.completeness()
@@ -214,14 +205,12 @@ def test_steps_are_raised_until_the_estimates_add_up_to_the_difference(direction
 
 def test_what_is_not_complete_in_the_most_steps_says_so(monkeypatch):
     monkeypatch.setattr(attribution_methods, "MOST_STEPS", 12)
-    model = models.load("microadder-57")
-    found = edge_attribution(model, problem_pairs(model.task, "made carry", column=4, n=8), exact=False)
+    found = edge_attribution(*made_carries(8), exact=False)
     assert found.steps == 10 and found.completeness()["error"] > TOLERANCE
 
 
 def test_where_the_runs_give_the_same_metric_there_is_nothing_to_be_complete_to():
-    model = models.load("microadder-57")
-    pairs = problem_pairs(model.task, "made carry", column=4, n=8)
+    model, pairs = made_carries(8)
     flat = Metric("flat", (model.task.query_positions[0],), lambda logits, rows: 0 * logits[..., 0, 0])
     found = edge_attribution(model, pairs, metrics=flat, steps=2, exact=False)
     assert np.isnan(found.completeness()["error"]) and numbers_are_finite(found.sentence())
@@ -231,16 +220,14 @@ def test_where_the_runs_give_the_same_metric_there_is_nothing_to_be_complete_to(
 
 
 def test_edges_without_an_effect_have_no_rank_and_the_correlation_has_an_interval():
-    model = models.load("microadder-57")
-    found = edge_attribution(model, problem_pairs(model.task, "made carry", column=4, n=64), method="eap")
+    found = edge_attribution(*made_carries(64), method="eap")
     edges = found.agreements["logit_diff", "edges"]
     assert (edges.cells, edges.live) == (13, 5)
     assert edges.spearman_low <= edges.spearman <= edges.spearman_high and edges.spearman_low < edges.spearman_high
 
 
 def test_results_say_how_far_they_can_be_trusted():
-    model = dense()(0)
-    pairs = pairs_for(model.task)
+    model, pairs = with_pairs(dense()(0))
     result = edge_attribution(model, pairs, metrics=["logit_diff", "loss"], method="eap", direction="noise")
     table = result.agreement_table()
     assert table.level.tolist() == ["edges", "senders", "receivers"] * 2 and table.spearman.between(-1, 1).all()
@@ -306,8 +293,7 @@ def test_only_what_estimates_an_effect_is_called_an_estimate(method):
 
 
 def test_bad_input_is_one_clear_sentence():
-    model = dense()(0)
-    pairs = pairs_for(model.task)
+    model, pairs = with_pairs(dense()(0))
     with pytest.raises(UserError, match="Did you mean 'eap-ig'"):
         edge_attribution(model, pairs, method="eap_ig", direction="noise")
     with pytest.raises(UserError, match="steps must be a whole number"):
@@ -396,8 +382,7 @@ def products_by_hooks(experiment, model, hooks):
 
 @pytest.mark.parametrize("options", [{"n_layers": 2}, {"n_layers": 2, "gated_mlp": True, "normalization_type": "LN"}])
 def test_gim_and_dropped_gradients_are_what_hooks_on_the_model_give(options):
-    model = dense(**options)(0).double()
-    pairs = pairs_for(model.task)
+    model, pairs = with_pairs(dense(**options)(0).double())
     experiment = EdgeExperiment(model, pairs, direction="noise")
     expected = products_by_hooks(experiment, dense(**options)(0).double(), interaction_hooks(model))
     torch.testing.assert_close(compute_attribution(experiment, "gim", 1)[0], expected, rtol=1e-9, atol=1e-12)

@@ -17,7 +17,7 @@ from models.errors import UserError
 from models.tasks.paired_problems import ProblemPairs
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from tests.conformance.table import dense
-from tests.interp.causal.edges.conftest import POST_NORM, pairs_for
+from tests.interp.causal.edges.conftest import POST_NORM, pairs_for, with_pairs
 from tests.interp.conftest import stock_copy
 from tests.sampling import sampled
 
@@ -122,8 +122,7 @@ def test_any_mask_is_what_hooks_on_every_reader_give(model, pairs, groups):
 
 @pytest.mark.parametrize("kind", ["zero", "mean", "resample"])
 def test_other_replacements_too(kind):
-    model = dense()(0).double()
-    pairs = pairs_for(model.task)
+    model, pairs = with_pairs(dense()(0).double())
     experiment = EdgeExperiment(model, pairs, replacement=kind, direction="noise")
     masks = random_masks(experiment.graph, 6)
     found = experiment.masked.run(pairs.clean_tokens, masks, experiment.replacement)
@@ -142,8 +141,7 @@ def test_what_senders_write_sums_to_the_residual_stream(model, pairs):
 
 
 def test_chunks_do_not_matter(monkeypatch):
-    model = dense(n_layers=3)(0).double()
-    pairs = pairs_for(model.task, 7)
+    model, pairs = with_pairs(dense(n_layers=3)(0).double(), 7)
     experiment = EdgeExperiment(model, pairs, ["logit_diff", "loss"], direction="noise")
     masks = random_masks(experiment.graph, 9)
     whole = experiment(masks)
@@ -157,8 +155,7 @@ def test_chunks_do_not_matter(monkeypatch):
 @pytest.mark.usefixtures("without_shape_checks")
 def test_what_is_written_may_be_computed_batch_by_batch(monkeypatch, kind, layers):
     """As it is where it cannot all be held: for effects, nodes and estimates, and for what is inert."""
-    model = dense(n_layers=layers)(0).double()
-    pairs = pairs_for(model.task, 4)
+    model, pairs = with_pairs(dense(n_layers=layers)(0).double(), 4)
 
     def found():
         experiment = EdgeExperiment(model, pairs, replacement=kind, direction="noise")
@@ -179,8 +176,7 @@ def test_what_is_written_may_be_computed_batch_by_batch(monkeypatch, kind, layer
 
 
 def test_metrics_of_all_kept_are_those_of_the_run():
-    model = dense()(0).double()
-    pairs = pairs_for(model.task)
+    model, pairs = with_pairs(dense()(0).double())
     experiment = EdgeExperiment(
         model, pairs, ["logit_diff", "probability", "exact_match", "kl", "loss"], direction="noise"
     )
@@ -256,8 +252,7 @@ def test_effects_on_what_is_not_a_number_are_refused():
 
 
 def test_bad_input_is_one_clear_sentence():
-    model = dense()(0)
-    pairs = pairs_for(model.task)
+    model, pairs = with_pairs(dense()(0))
     experiment = EdgeExperiment(model, pairs, direction="noise")
     with pytest.raises(UserError, match="Did you mean 'embed->L0H0.q'"):
         experiment.graph.mask(["embed->L0H0q"])

@@ -11,11 +11,10 @@ import models
 from interp.causal.edges import EdgeExperiment, edge_attribution, path_patching
 from interp.core.metrics import Metric, resolve_metrics
 from models.errors import UserError
-from models.tasks import carry_pairs, problem_pairs
-from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.tasks import carry_pairs
 from tests.comparing import numbers_are_finite
 from tests.conformance.table import dense
-from tests.interp.causal.edges.conftest import BUILDERS, builders, pairs_for
+from tests.interp.causal.edges.conftest import BUILDERS, builders, made_carries, with_pairs
 
 has_direct_paths = pytest.mark.skipif(
     not hasattr(patching, "get_act_patch_direct_path"), reason="this TransformerLens has no direct path patching"
@@ -49,8 +48,7 @@ def compare(result, expected: torch.Tensor, letter: str) -> int:
 @has_direct_paths
 @pytest.mark.parametrize("name", builders(DEEP))
 def test_head_to_head_is_transformer_lens_direct_path(name):
-    model = BUILDERS[name](0).double()
-    pairs = pairs_for(model.task)
+    model, pairs = with_pairs(BUILDERS[name](0).double())
     metric = EdgeExperiment(model, pairs, direction="noise").metrics[0]
     heads, layers = model.config.n_heads, model.config.n_layers
     for direction in ("denoise", "noise"):
@@ -81,8 +79,7 @@ def test_all_paths_into_the_logits_are_the_patch_of_the_sender(model, pairs):
 
 def test_all_paths_take_what_lies_between_along():
     """Patching A where B reads it and B where C reads it: by hooks, B's input in a first run and C's in a second."""
-    model = dense(n_layers=3)(0).double()
-    pairs = pairs_for(model.task)
+    model, pairs = with_pairs(dense(n_layers=3)(0).double())
     result = path_patching(model, pairs, paths="all", direction="noise")
     model.set_use_split_qkv_input(True)
     _, cache = model.run_with_cache(pairs.corrupted_tokens)
@@ -108,8 +105,7 @@ def test_all_paths_take_what_lies_between_along():
 
 
 def test_without_norms_what_reaches_the_logits_directly_adds_up():
-    model = dense(normalization_type=None)(0).double()
-    pairs = pairs_for(model.task)
+    model, pairs = with_pairs(dense(normalization_type=None)(0).double())
     result = path_patching(model, pairs, direction="noise")
     into = result.effects.isel(edge=result.effects.receiver.values == "logits").sum("edge")
     np.testing.assert_allclose(into.values, (result.other - result.base).values, rtol=1e-9)
@@ -117,8 +113,7 @@ def test_without_norms_what_reaches_the_logits_directly_adds_up():
 
 def test_groups_of_positions_split_an_edge():
     """Without norms the logits are linear in their parts; and all positions' worth is the whole edge's."""
-    model = dense(n_layers=1, normalization_type=None)(0).double()
-    pairs = pairs_for(model.task)
+    model, pairs = with_pairs(dense(n_layers=1, normalization_type=None)(0).double())
     query = pairs.task.query_positions[pairs.target]
     split = path_patching(model, pairs, groups={"before": range(query), "query": [query]}, direction="noise")
     whole = path_patching(model, pairs, direction="noise")
@@ -148,8 +143,7 @@ def test_microadders_carry_goes_by_the_column_below_and_its_answer_and_by_nothin
 
 
 def test_results_say_what_they_found():
-    model: ArithmeticTransformer = dense()(0)
-    pairs = pairs_for(model.task)
+    model, pairs = with_pairs(dense()(0))
     result = path_patching(model, pairs, metrics=["logit_diff", "exact_match"], direction="noise")
     table = result.to_dataframe()
     assert len(table) == 2 * len(result.values.edge) and (table.low <= table.effect + 1e-9).all()
@@ -172,8 +166,7 @@ def test_results_say_what_they_found():
 
 
 def test_no_path_is_named_that_has_no_effect():
-    model = models.load("microadder-57")
-    pairs = problem_pairs(model.task, "made carry", column=4, n=24)
+    model, pairs = made_carries(24)
     found = path_patching(model, pairs)
     assert set(found.moving().edge) <= {e for e, size in found.strongest().items() if size != 0}
     assert "embed->L0H0.v" in set(found.moving().edge)
@@ -188,8 +181,7 @@ def test_no_path_is_named_that_has_no_effect():
 
 def test_which_paths_move_a_metric_does_not_depend_on_the_other_metrics():
     """Neither on their size, nor on effects of theirs that a guess of bounds would read."""
-    model = models.load("microadder-57")
-    pairs = problem_pairs(model.task, "made carry", column=4, n=24)
+    model, pairs = made_carries(24)
     logit_diff, large = resolve_metrics(model, pairs, "logit_diff")[0], 1e12
     big = Metric("big", logit_diff.positions, lambda logits, rows: large * logit_diff(logits, rows))
     for name in ("logit_diff", "exact_match"):
@@ -198,16 +190,14 @@ def test_which_paths_move_a_metric_does_not_depend_on_the_other_metrics():
 
 
 def test_an_effect_on_answers_that_is_never_negative_in_the_sample_has_an_interval_for_differences():
-    model = models.load("microadder-57")
-    found = path_patching(model, problem_pairs(model.task, "made carry", column=4, n=24), metrics="exact_match")
+    found = path_patching(*made_carries(24), metrics="exact_match")
     table = found.to_dataframe()
     still = table[table.effect == 0]
     assert len(still) and (still.low < 0).all() and (still.high > 0).all()
 
 
 def test_bad_input_is_one_clear_sentence():
-    model = dense()(0)
-    pairs = pairs_for(model.task)
+    model, pairs = with_pairs(dense()(0))
     with pytest.raises(UserError, match="no kind of paths"):
         path_patching(model, pairs, paths="indirect", direction="noise")
     with pytest.raises(UserError, match="none to split"):
@@ -220,8 +210,7 @@ def test_bad_input_is_one_clear_sentence():
 
 
 def test_clean_values_go_into_the_corrupted_run_unless_what_is_cut_carries_another_replacement():
-    model = BUILDERS["no norms"](0)
-    pairs = pairs_for(model.task)
+    model, pairs = with_pairs(BUILDERS["no norms"](0))
     default, given = path_patching(model, pairs), path_patching(model, pairs, direction="denoise")
     assert default.direction == "denoise" and np.array_equal(default.values, given.values)
     assert edge_attribution(model, pairs, exact=False).direction == "denoise"
