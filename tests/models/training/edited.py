@@ -10,7 +10,7 @@ from torch import Tensor
 
 from models.training import train
 from models.training.recipes import Recipe
-from models.training.run_folder import digest_of
+from models.training.run_folder import RunFolder, digest_of
 from models.training.trainer import Trainer
 
 RECIPE = Recipe(steps=40, batch_size=32, warmup_steps=5, eval_every=10, validation_size=64, snapshots=3)
@@ -19,6 +19,18 @@ RECIPE = Recipe(steps=40, batch_size=32, warmup_steps=5, eval_every=10, validati
 def go_on(run: Path, **changes):
     settings = {"seeds": 2, "recipe": RECIPE, "progress": False, "compile": False, "device": "cpu"} | changes
     return train("microadder-57", run, **settings)
+
+
+def saved(run: Path) -> Any:
+    """(step, tensors, state) of a run's checkpoint, which there is."""
+    loaded = RunFolder(run).load_checkpoint()
+    assert loaded is not None
+    return loaded
+
+
+def theta(run: Path) -> Tensor:
+    """The last parameters of every seed."""
+    return saved(run).tensors["theta"]
 
 
 def edit_checkpoint(run: Path, change: Callable[[dict[str, Any]], object]) -> None:

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from models.training.many_seeds import Run, train_on
 from models.training.run_folder import RunFolder
 from studies.runs import sweeps
 from studies.runs.study import Settings
+from tests.models.training.edited import saved
 
 LONG = 900.0  # seconds: a busy machine takes its time to start workers
 RECIPE = get_recipe("microadder").replace(
@@ -44,31 +46,35 @@ def cluster() -> Iterator[Cluster]:
     os.environ |= LOCAL
     environment = {"env_vars": {"PYTHONPATH": ":".join(filter(None, path))}}
     ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env=environment)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     try:
-        with connected("auto", "auto") as found:  # the connection that there is
+        with on_threads(1), connected("auto", "auto") as found:  # the connection that there is
             assert found is not None
             yield found
     finally:
-        torch.set_num_threads(threads)
         ray.shutdown()
 
 
+@contextmanager
+def on_threads(n: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(n)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def bits(folder: Path) -> list[Any]:
-    loaded = RunFolder(folder).load_checkpoint()
-    assert loaded is not None
-    return [loaded[1]["theta"].tolist(), loaded[1]["best_theta"].tolist(), loaded[2]["seeds"]]
+    _, tables, state = saved(folder)
+    return [tables["theta"].tolist(), tables["best_theta"].tolist(), state["seeds"]]
 
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     """Six seeds in parts of two, one part after the other in this process."""
     out = tmp_path_factory.mktemp("expected") / "run"
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    train_on(None, [Run("microadder-57", out, 6, recipe=RECIPE)], parts_of=2, compile=False, progress=False)
-    torch.set_num_threads(threads)
+    with on_threads(1):
+        train_on(None, [Run("microadder-57", out, 6, recipe=RECIPE)], parts_of=2, compile=False, progress=False)
     return bits(out)
 
 
@@ -177,13 +183,8 @@ def test_what_the_cluster_does_not_have_is_refused(cluster: Cluster):
         if device != "cuda" or not torch.cuda.is_available():
             with pytest.raises(UserError), connected(address, device):
                 pass
-    threads = torch.get_num_threads()
-    torch.set_num_threads(3)  # and each machine has two cores
-    try:
-        with pytest.raises(UserError), connected("auto"):
-            pass
-    finally:
-        torch.set_num_threads(threads)
+    with on_threads(3), pytest.raises(UserError), connected("auto"):  # and each machine has two cores
+        pass
 
 
 @pytest.mark.slow
@@ -248,23 +249,21 @@ def test_ctrl_c_saves_every_part_and_a_killed_driver_loses_nothing_that_was_save
     assert not steps()  # nothing is saved in the first minute of a run, unless it is interrupted
     os.killpg(first.pid, signal.SIGINT)
     _, said = first.communicate(timeout=LONG)
-    saved = steps()
-    assert first.returncode == 130 and saved and all(0 < step < 3000 for step in saved.values()), said
+    kept = steps()
+    assert first.returncode == 130 and kept and all(0 < step < 3000 for step in kept.values()), said
     second = start(out)
-    wait_for_steps(second, sum(saved.values()))
+    wait_for_steps(second, sum(kept.values()))
     second.kill()
     second.communicate(timeout=LONG)
-    assert steps() == saved
+    assert steps() == kept
     third = start(out)
     printed, said = third.communicate(timeout=LONG)
     assert third.returncode == 0 and "of 4 seeds answer every validation problem" in printed, said
     assert not (out / "parts").exists()
 
     run = Run("microadder-57", tmp_path / "alone", 4, recipe=LONGER)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    train_on(None, [run], parts_of=2, compile=False, progress=False)
-    torch.set_num_threads(threads)
+    with on_threads(1):
+        train_on(None, [run], parts_of=2, compile=False, progress=False)
     assert bits(out) == bits(tmp_path / "alone")
 
 

@@ -24,7 +24,7 @@ from models.training.run_folder import RunFolder, log_spaced_steps
 from models.training.seed_state import SeedState
 from models.training.start import Start
 from models.training.trainer import SeedGroup, Trainer
-from tests.models.training.edited import contents, plant
+from tests.models.training.edited import contents, plant, saved, theta
 from tests.sampling import sampled
 
 TINY = Recipe(steps=60, batch_size=32, warmup_steps=5, eval_every=10, validation_size=64, snapshots=6)
@@ -145,7 +145,7 @@ def test_ctrl_c_in_the_middle_of_a_step_finishes_it_and_saves(tmp_path: Path, mo
     with pytest.raises(KeyboardInterrupt):
         tiny(tmp_path / "run", seeds=4)
     assert signal.getsignal(number) == before
-    assert RunFolder(tmp_path / "run").load_checkpoint()[0] == 18
+    assert saved(tmp_path / "run").step == 18
     monkeypatch.setattr(SeedGroup, "step", step)
     tiny(tmp_path / "run", seeds=4)
     assert contents(tmp_path / "run") == contents(undisturbed)
@@ -164,12 +164,9 @@ def test_a_second_ctrl_c_does_not_wait(tmp_path: Path, monkeypatch):
 
 
 def test_a_seed_trains_alike_alone_and_in_a_stack(tmp_path: Path):
-    def theta(folder: str, **settings) -> torch.Tensor:
-        tiny(tmp_path / folder, stop_at_step=20, **settings)
-        return RunFolder(tmp_path / folder).load_checkpoint()[1]["theta"]
-
-    stacked = theta("stacked", seeds=3)
-    alone = theta("alone", seeds=1, first_seed=2)
+    tiny(tmp_path / "stacked", stop_at_step=20)
+    tiny(tmp_path / "alone", stop_at_step=20, seeds=1, first_seed=2)
+    stacked, alone = theta(tmp_path / "stacked"), theta(tmp_path / "alone")
     torch.testing.assert_close(alone[0], stacked[2], rtol=1e-4, atol=1e-5)
     assert (stacked[0] - stacked[2]).abs().max() > 0.1
 
@@ -179,7 +176,7 @@ def test_a_failed_seed_does_not_disturb_the_others(tmp_path: Path, monkeypatch, 
     result = tiny(tmp_path / "poisoned")
     assert [state.status for state in result.seeds] == ["finished", "failed", "finished"]
     assert result.seeds[1].stopped_at == 10
-    thetas = [RunFolder(run).load_checkpoint()[1]["theta"] for run in (whole, tmp_path / "poisoned")]
+    thetas = [theta(run) for run in (whole, tmp_path / "poisoned")]
     assert torch.equal(thetas[0][[0, 2]], thetas[1][[0, 2]])
 
 
@@ -213,7 +210,7 @@ def test_groups_are_repacked_when_seeds_end_and_the_others_do_not_notice(tmp_pat
     monkeypatch.setattr(Trainer, "_make_groups", watched)
     tiny(tmp_path / "poisoned", seeds=4)
     assert groups == [[[0, 1], [2, 3]], [[1, 2]]]
-    thetas = [RunFolder(run).load_checkpoint()[1]["theta"] for run in (undisturbed, tmp_path / "poisoned")]
+    thetas = [theta(run) for run in (undisturbed, tmp_path / "poisoned")]
     torch.testing.assert_close(thetas[0][[1, 2]], thetas[1][[1, 2]], rtol=1e-3, atol=1e-4)
 
 
@@ -224,7 +221,7 @@ def test_a_seed_that_falls_behind_is_given_up_and_the_others_go_on_with_the_same
     kept = [i for i, token in enumerate(tokens[1]) if token >= threshold]
     assert [s.status for s in some.seeds] == ["finished" if i in kept else "hopeless" for i in range(4)]
     assert all(s.stopped_at == 20 for i, s in enumerate(some.seeds) if i not in kept)
-    thetas = [RunFolder(run).load_checkpoint()[1]["theta"] for run in (four, tmp_path / "some")]
+    thetas = [theta(run) for run in (four, tmp_path / "some")]
     torch.testing.assert_close(thetas[0][kept], thetas[1][kept], rtol=1e-3, atol=1e-4)
     assert RunFolder(tmp_path / "some").load_checkpoint()[2]["group_size"] == 2  # half of the places were spare
     assert some.complete
@@ -243,7 +240,7 @@ def test_only_the_best_share_of_the_seeds_goes_on_whether_or_not_the_run_was_sto
     tiny(tmp_path / "parts", seeds=4, recipe=recipe, stop_at_step=30)
     tiny(tmp_path / "parts", seeds=4, recipe=recipe)
     runs = (tmp_path / "halved", tmp_path / "parts", four)
-    thetas = [RunFolder(run).load_checkpoint()[1]["theta"] for run in runs]
+    thetas = [theta(run) for run in runs]
     assert torch.equal(thetas[0], thetas[1])
     torch.testing.assert_close(thetas[0][[last]], thetas[2][[last]], rtol=1e-3, atol=1e-4)
 
@@ -255,7 +252,7 @@ def test_held_parameters_begin_where_the_recipe_says_and_stay_there_whether_or_n
     for name, stops in (("whole", [None]), ("parts", [20, 40, None])):
         for stop in stops:
             tiny(tmp_path / name, recipe=recipe, stop_at_step=stop)
-        thetas.append(RunFolder(tmp_path / name).load_checkpoint()[1]["theta"])
+        thetas.append(theta(tmp_path / name))
     assert torch.equal(*thetas)
     for step, kept in RunFolder(tmp_path / "whole").snapshots().items():
         held = (kept["arc_A"] == 4.0).all() and (kept["norm_w"][:, 4] == 0.25).all()
@@ -325,9 +322,9 @@ def test_the_metric_fade_survives_a_stop(tmp_path: Path, whole: Path):
     tiny(tmp_path / "whole", recipe=recipe)
     tiny(tmp_path / "parts", recipe=recipe, stop_at_step=30)
     tiny(tmp_path / "parts", recipe=recipe)
-    thetas = [RunFolder(tmp_path / name).load_checkpoint()[1]["theta"] for name in ("whole", "parts")]
+    thetas = [theta(tmp_path / name) for name in ("whole", "parts")]
     assert torch.equal(*thetas)
-    assert not torch.equal(thetas[0], RunFolder(whole).load_checkpoint()[1]["theta"])
+    assert not torch.equal(thetas[0], theta(whole))
 
 
 def test_metrics_are_json_lines_and_snapshots_are_log_spaced(whole: Path):
@@ -427,7 +424,7 @@ def test_a_few_steps_on_cuda_agree_with_the_cpu(tmp_path: Path):
     thetas = []
     for device in ("cpu", "cuda"):
         tiny(tmp_path / device, stop_at_step=20, device=device)
-        thetas.append(RunFolder(tmp_path / device).load_checkpoint()[1]["theta"])
+        thetas.append(theta(tmp_path / device))
     torch.testing.assert_close(*thetas, rtol=1e-3, atol=1e-4)
 
 
@@ -442,7 +439,7 @@ def test_autocast_rounds_only_where_the_processor_has_bfloat16(tmp_path: Path, m
     for autocast in (False, True):
         run = tmp_path / str(autocast)
         train("toygpt-none-post", run, recipe=recipe.replace(autocast=autocast), **QUIET)
-        weights[autocast] = RunFolder(run).load_checkpoint()[1]["theta"]
+        weights[autocast] = theta(run)
     assert (not torch.equal(weights[False], weights[True])) == rounds
 
 

@@ -17,6 +17,7 @@ from models.training.publish import publish
 from models.training.run_folder import RunFolder
 from models.training.seed_state import SeedState
 from models.training.start import Start
+from tests.models.training.edited import saved
 
 RECIPE = get_recipe("microadder").replace(
     steps=6, batch_size=8, eval_every=2, warmup_steps=1, validation_size=16, stop_after_perfect=None
@@ -24,15 +25,11 @@ RECIPE = get_recipe("microadder").replace(
 
 
 def tables(folder: Path) -> dict[str, torch.Tensor]:
-    loaded = RunFolder(folder).load_checkpoint()
-    assert loaded is not None
-    return {name: loaded[1][name] for name in ("theta", "best_theta")}
+    return {name: saved(folder).tensors[name] for name in ("theta", "best_theta")}
 
 
 def states(folder: Path) -> list[dict]:
-    loaded = RunFolder(folder).load_checkpoint()
-    assert loaded is not None
-    return loaded[2]["seeds"]
+    return saved(folder).state["seeds"]
 
 
 @pytest.fixture(scope="module")
@@ -176,8 +173,7 @@ def test_a_packed_folder_is_written_so_that_one_checkpoint_is_whole(tmp_path: Pa
                 unpack(new, folder)
         else:
             unpack(new, folder)
-        loaded = RunFolder(folder).load_checkpoint()
-        assert loaded is not None and loaded[0] == (4 if writes == len(new) else 2)
+        assert saved(folder).step == (4 if writes == len(new) else 2)
     assert pack(tmp_path / f"after-{len(new)}") == new
 
 

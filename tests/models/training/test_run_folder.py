@@ -21,7 +21,7 @@ from models.training.publish import publish
 from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder, differences
 from models.transformer.hooked import model_name, own_name
-from tests.models.training.edited import RECIPE, contents, edit_checkpoint, go_on
+from tests.models.training.edited import RECIPE, contents, edit_checkpoint, go_on, theta
 
 
 @pytest.fixture(scope="module")
@@ -43,10 +43,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def run(tmp_path: Path, begun: Path) -> Path:
     return shutil.copytree(begun, tmp_path / "run")
-
-
-def theta(run: Path) -> torch.Tensor:
-    return RunFolder(run).load_checkpoint()[1]["theta"]
 
 
 # ---- one process

@@ -61,16 +61,20 @@ def copied(model: ArithmeticTransformer) -> Any:
     return models.tasks.pairs(model.task, [(a,) for a in range(0, BASE, 2)], [(a,) for a in range(1, BASE, 2)])
 
 
-def circuits(strengths: tuple[float, float], **options: Any) -> set[frozenset[str]]:
+def found_in(strengths: tuple[float, float], **options: Any) -> Any:
     model, options = copies(strengths), {"replacement": "zero"} | options
-    return {frozenset(names) for names in interp.all_circuits(model, copied(model), **options).minimal}
+    return interp.all_circuits(model, copied(model), **options)
 
 
-def test_two_redundant_circuits_without_a_common_part_are_both_found():
-    model = copies((1.0, 1.0))
-    found = interp.all_circuits(model, copied(model), replacement="zero")
+def circuits(strengths: tuple[float, float], **options: Any) -> set[frozenset[str]]:
+    return {frozenset(names) for names in found_in(strengths, **options).minimal}
+
+
+def test_two_redundant_circuits_without_a_common_part_are_both_found_and_the_draw_decides_nothing():
+    found = found_in((1.0, 1.0))
     assert {frozenset(names) for names in found.minimal} == set(map(frozenset, HEADS))
     assert not found.unique and found.complete and found.overlap == 0 and found.same_function is None
+    assert found.stable() == found.stable("the other half of the pairs") == 1.0
 
 
 @pytest.mark.parametrize("alone", [0, 1])
@@ -94,15 +98,8 @@ def test_nodes_are_counted_instead_of_edges():
     assert circuits((1.0, 1.0), by="node") == {frozenset({"L0H0"}), frozenset({"L0H1"})}
 
 
-def test_with_two_equal_circuits_the_draw_decides_nothing():
-    model = copies((1.0, 1.0))
-    found = interp.all_circuits(model, copied(model), replacement="zero")
-    assert found.stable() == found.stable("the other half of the pairs") == 1.0
-
-
 def test_up_to_a_size_no_claim_is_made_beyond_it():
-    model = copies((1.0, 1.0))
-    found = interp.all_circuits(model, copied(model), replacement="zero", most=1)
+    found = found_in((1.0, 1.0), most=1)
     assert not found.complete and found.size is None and not found.unique
     assert found.at_most == 2 and found.looked_to < 2
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import product
 
 import pytest
@@ -26,6 +27,12 @@ def space(edges: tuple[tuple[str, str], ...] = EDGES, **more: object) -> Space:
         tuple(r for _, r in edges),
         **more,  # pyright: ignore[reportArgumentType]
     )
+
+
+def criterion_of(evaluate: Callable[[Tensor], Tensor], n_edges: int, threshold: float) -> Criterion:
+    """Faithful to what all edges give, from what none gives."""
+    whole = torch.ones(1, n_edges, dtype=torch.bool)
+    return Criterion(evaluate(whole)[:, 0], evaluate(~whole)[:, 0], threshold)
 
 
 class Network:
@@ -55,8 +62,7 @@ class Network:
         return self._run(masks, 0, other)["logits"][None]
 
     def criterion(self, threshold: float = 0.8) -> Criterion:
-        whole = torch.ones(1, len(EDGES), dtype=torch.bool)
-        return Criterion(self(whole)[:, 0], self(~whole)[:, 0], threshold)
+        return criterion_of(self, len(EDGES), threshold)
 
 
 ALL = torch.tensor(list(product((False, True), repeat=len(EDGES))))
@@ -155,8 +161,7 @@ def additive(weights: Tensor):
 def test_a_planted_circuit_is_found_by_every_search(method: str) -> None:
     weights = torch.tensor([0.0, 5.0, 0.0, 4.0, 0.1, 0.0, 3.0, 0.0], dtype=torch.float64)
     graph, evaluate = additive(weights)
-    whole = torch.ones(1, 8, dtype=torch.bool)
-    found = search(evaluate, graph, Criterion(evaluate(whole)[:, 0], evaluate(~whole)[:, 0], 0.95), method)
+    found = search(evaluate, graph, criterion_of(evaluate, 8, 0.95), method)
     assert graph.names(found.mask) == ("n1->logits#1", "n3->logits#3", "n6->logits#6")
 
 
@@ -164,8 +169,7 @@ def test_greedy_in_batches_finds_the_planted_circuit_of_a_large_graph_with_few_r
     generator = torch.Generator().manual_seed(0)
     weights = torch.where(torch.arange(400) % 50 == 7, 1.0, 1e-4 * torch.rand(400, generator=generator)).double()
     graph, evaluate = additive(weights)
-    whole = torch.ones(1, 400, dtype=torch.bool)
-    criterion = Criterion(evaluate(whole)[:, 0], evaluate(~whole)[:, 0], 0.99)
+    criterion = criterion_of(evaluate, 400, 0.99)
     found = search(evaluate, graph, criterion, "auto", share=0.2, to_the_end=False)
     assert found.method == "greedy" and found.mask.nonzero()[:, 0].tolist() == list(range(7, 400, 50))
     assert found.evaluated < 5_000 < 400 * 401 // 2
@@ -182,22 +186,20 @@ def test_a_circuit_that_does_more_than_the_model_is_not_faithful() -> None:
     """An edge that holds the answer down belongs to the circuit: without it F is 1.5, which is as far off as 0.5."""
     weights = torch.tensor([3.0, -1.0], dtype=torch.float64)
     graph, evaluate = additive(weights)
-    whole = torch.ones(1, 2, dtype=torch.bool)
-    criterion = Criterion(evaluate(whole)[:, 0], evaluate(~whole)[:, 0], 0.9)
+    criterion = criterion_of(evaluate, 2, 0.9)
     assert criterion.faithfulness(evaluate(torch.tensor([[True, False]]))).tolist() == [[1.5]]
     assert search(evaluate, graph, criterion, "exhaustive").size == 2
 
 
 def test_edges_that_cancel_mislead_greedy_removal_and_not_the_exhaustive_search() -> None:
     """Neither of two edges that cancel can go alone: greedy keeps both, and does not claim that nothing is smaller."""
-    graph = space(tuple((f"n{i}", "logits") for i in range(4)))
+    graph, _ = additive(torch.ones(4))
 
     def evaluate(masks: Tensor) -> Tensor:
         m = masks.double()
         return (m[:, 0] * m[:, 1] + 2 * m[:, 2] - 2 * m[:, 3])[None, :, None].expand(1, -1, 2)
 
-    whole = torch.ones(1, 4, dtype=torch.bool)
-    criterion = Criterion(evaluate(whole)[:, 0], evaluate(~whole)[:, 0], 0.99)
+    criterion = criterion_of(evaluate, 4, 0.99)
     best, stuck = (search(evaluate, graph, criterion, method) for method in ("exhaustive", "greedy"))
     assert graph.names(best.mask) == ("n0->logits#0", "n1->logits#1") and best.proven
     assert stuck.size == 4 and not stuck.proven
@@ -205,14 +207,13 @@ def test_edges_that_cancel_mislead_greedy_removal_and_not_the_exhaustive_search(
 
 def test_a_circuit_must_bring_back_every_metric() -> None:
     """The first metric needs one edge, the second the other two: only the three together are faithful."""
-    graph = space(tuple((f"n{i}", "logits") for i in range(4)))
+    graph, _ = additive(torch.ones(4))
 
     def evaluate(masks: Tensor) -> Tensor:
         m = masks.double()
         return torch.stack((m[:, 0], m[:, 1] + m[:, 2]))[..., None].expand(-1, -1, 3)
 
-    whole = torch.ones(1, 4, dtype=torch.bool)
-    criterion = Criterion(evaluate(whole)[:, 0], evaluate(~whole)[:, 0], 0.9)
+    criterion = criterion_of(evaluate, 4, 0.9)
     assert search(evaluate, graph, criterion, "exhaustive").mask.tolist() == [True, True, True, False]
 
 
