@@ -82,10 +82,6 @@ class Score(Rate):
         """One row per chain length and one for all: n, correct, accuracy, low, high (95% interval)."""
         return _table("chain_length", {**self.by_chain_length, "all": self})
 
-    def targets_dataframe(self) -> pd.DataFrame:
-        """One row per target, with the same columns."""
-        return _table("target", self.per_target)
-
     def to_dict(self) -> dict[str, Any]:
         """The score as JSON, without derived numbers except accuracy, interval and error bound."""
         value = asdict(self) | {"accuracy": self.accuracy}

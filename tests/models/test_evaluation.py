@@ -200,7 +200,6 @@ def test_the_table_has_a_row_a_chain_length_and_one_for_all(flawed: ColumnAdder,
     assert table["chain_length"].tolist() == [*result.by_chain_length, "all"]
     assert table["n"].iloc[:-1].sum() == table["n"].iloc[-1] == 2000
     assert ((table["low"] <= table["accuracy"]) & (table["accuracy"] <= table["high"])).all()
-    assert result.targets_dataframe()["target"].tolist() == list(result.per_target)
 
 
 def test_a_hundred_percent_is_never_printed_without_its_rung() -> None:

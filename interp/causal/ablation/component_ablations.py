@@ -46,6 +46,8 @@ from models.numerals import in_percent_with
 from models.tasks import ProblemPairs, Task
 from models.transformer.hooked import HookedModel
 
+_MOST_NEURONS = 64  # that a default sweep ablates one by one
+
 
 @dataclass(frozen=True, eq=False)
 class ComponentAblation(Result):
@@ -336,10 +338,10 @@ def component_ablation(
     return replace(result, left_out=sum(unit not in chosen for unit in all_neurons))
 
 
-def default_components(model: HookedModel, most_neurons: int = 64) -> list[Component]:
-    """Sublayers and heads, and the neurons where there are at most ``most_neurons``."""
+def default_components(model: HookedModel) -> list[Component]:
+    """Sublayers and heads, and the neurons where there are at most 64."""
     units = neurons(model)
-    return [*sublayers(model), *heads(model), *(units if len(units) <= most_neurons else ())]
+    return [*sublayers(model), *heads(model), *(units if len(units) <= _MOST_NEURONS else ())]
 
 
 @drawing(ComponentAblation)

@@ -93,12 +93,12 @@ class ParameterAblation(Result):
         table = self.ranked()
         return table[table["drop_high"] <= HARMLESS].parameter.tolist()
 
-    def harmless_text(self, most: int = 6) -> str:
-        """A phrase that counts the parameters that cost at most :data:`HARMLESS`, and names up to ``most`` of them."""
+    def harmless_text(self) -> str:
+        """A phrase that counts the parameters that cost at most :data:`HARMLESS`, and names the first six."""
         if unseen(self.provenance.n) > HARMLESS:
             return f"{self.provenance.n} problems are too few to show that one costs at most {in_percent(HARMLESS)}"
         names = self.harmless()
-        listed = (", ".join(names[:most]) or "none") + (", ..." if len(names) > most else "")
+        listed = (", ".join(names[:6]) or "none") + (", ..." if len(names) > 6 else "")
         return f"{len(names)} cost at most {in_percent(HARMLESS)} of the answer tokens ({listed})"
 
     def interactions(self, scale: str = "loss") -> pd.DataFrame:

@@ -100,8 +100,8 @@ def effect_table(effects: xr.DataArray, seed: int, bounds: Sequence[Bounds | Non
     return as_frame(table, ("metric", "edge", "sender", "receiver", "group")).assign(n=n)
 
 
-def edge_grid(matrix: xr.DataArray, metric: str, reach: float | None = None) -> Grid:
+def edge_grid(matrix: xr.DataArray, metric: str) -> Grid:
     """The effect of every edge: senders are rows, receivers are columns, in the model's order. No edge is grey."""
     grey = np.isnan(matrix.values)
     senders, receivers = (matrix[end].values.tolist() for end in ("sender", "receiver"))
-    return Grid("receiver", "sender", "", matrix.values, senders, receivers, spoken(metric), "signed", reach, grey=grey)
+    return Grid("receiver", "sender", "", matrix.values, senders, receivers, spoken(metric), "signed", grey=grey)
