@@ -32,7 +32,7 @@ task = {task}
 model = models.load(path, task=task{options})
 pairs = variable_pairs(task, {pairs}, n=64)
 figure = interp.activation_patching(model, pairs).figure()
-verdict = interp.certify(model, minutes=1)"""
+verdict = interp.certify(model, minutes=2)"""
 ADD = 'formatted("{a:3}+{b:3}={s:4r}", "a + b", variables="addition")', '"carry_in", 1'
 #: How the tasks of other models are said, and what two problems of a pair differ in.
 OTHER = {
@@ -100,6 +100,10 @@ def _easy(state: dict[str, Tensor]) -> dict[str, Tensor]:
     return {n: x if (axes := order(n)) is None else x.permute(axes).contiguous() for n, x in state.items()}
 
 
+def _wrapped(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {f"model.{n}": x for n, x in state.items()}
+
+
 def _nanda(state: dict[str, Tensor]) -> dict[str, Tensor]:
     """The grokking models' layout: as EasyTransformer's but W_O [d_model, head and d_head], W_pos and W_U, and no
     biases of attention and logits."""
@@ -159,6 +163,7 @@ FILES: tuple[tuple[str, str, str, Write], ...] = (
     ("nanoGPT, by PyTorch Lightning", "", "add-3-one-head-0", _gpt("state_dict", "model.")),
     ("minGPT state dict", ', config={"n_heads": 2}', "add-3-gelu-new-0", _gpt(None)),
     ("TransformerLens state dict with its config", "", "add-3-no-norm-relu-0", _lens("lens.pt")),
+    ("the same by PyTorch Lightning", "", "add-3-d64-0", _lens("last.ckpt", _wrapped, "config")),
     ("the same, activation not said", ', config={"act_fn": "gelu"}', "add-3-d16-0", _lens("lens.pt", config="")),
     ("native bridge, config in a file beside it", "", "add-3-ln-gelu-0", _beside),
     ("EasyTransformer's layout", "", "add-3-no-norm-relu-1", _lens("easy.pt", _easy)),
