@@ -190,10 +190,12 @@ def draw(task: Task, problems: Any, n: int, seed: int, carry_heavy: float = 0.0)
 
 
 def has_chains(task: Task) -> bool:
-    """Whether some of a few problems have a carry or borrow, or what a task's ``chain_length`` counts."""
+    """Whether some of a few problems have a carry or a borrow, or digits that are passed over, as in a comparison."""
     try:
-        return bool(task.chain_length(task.sample(64, torch.Generator().manual_seed(0))).any())
-    except UserError:  # no problems to draw
+        few = task.sample(64, torch.Generator().manual_seed(0))
+        named = any(word in name for name in task.variables(few) for word in ("carry", "borrow", "chain"))
+        return named and bool(task.chain_length(few).any())
+    except UserError:  # no problems to draw, or no variables
         return False
 
 
