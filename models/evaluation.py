@@ -28,59 +28,17 @@ from models.calls.checked_calls import checked
 from models.errors import UserError, unknown_name
 from models.fast import greedy, logits_from, stands_for
 from models.numerals import distinct_percent, shown
+from models.rates import Rate
 from models.tasks.base import Task
 from models.tasks.check_task import require_sound
 from models.transformer.hooked import model_name
 
-CONFIDENCE = 0.95
 #: A function from tokens [batch, pos] to logits [batch, pos, d_vocab].
 Model = Callable[..., Tensor]
 BATCH_SIZE = 512  # so that activations stay in the processor's cache; twice or half as many is slower
 KEPT_FAILURES = 20
 METHODS = ("teacher_forced", "greedy")
 PATTERN_ENTRIES = 2**26
-
-
-@dataclass(frozen=True)
-class Rate:
-    """``correct`` of ``n``, with the exact (Clopper-Pearson) 95% interval of the underlying probability."""
-
-    n: int
-    correct: int
-
-    @property
-    def accuracy(self) -> float:
-        return self.correct / self.n
-
-    @property
-    def interval(self) -> tuple[float, float]:
-        """Two-sided 95% Clopper-Pearson interval of the accuracy."""
-        return _interval(self.correct, self.n, "two-sided")
-
-    @property
-    def error_bound(self) -> float:
-        """One-sided 95% upper bound of the error rate: 3.0e-4 for 10,010 of 10,010."""
-        return _interval(self.n - self.correct, self.n, "less")[1]
-
-    def __str__(self) -> str:
-        return f"{self.correct:,} of {self.n:,} ({distinct_percent(self.accuracy)}, 95% interval {self.span})"
-
-    @property
-    def span(self) -> str:
-        """The interval in words, in so many digits that its two ends never read as one, nor an end as 0% or 100%."""
-        low, high = (100 * end for end in self.interval)
-        for digits in range(2, 16):
-            ends = f"{low:.{digits}f}", f"{high:.{digits}f}"
-            if ends[0] != ends[1] and (low == 0 or float(ends[0])) and (high == 100 or float(ends[1]) != 100):
-                break
-        return f"{ends[0]}-{ends[1]}%"
-
-
-def _interval(correct: int, n: int, alternative: Literal["two-sided", "less"]) -> tuple[float, float]:
-    from scipy.stats import binomtest  # half of this package's own import time, for numbers that few programs ask for
-
-    found = binomtest(correct, n, alternative=alternative).proportion_ci(CONFIDENCE, method="exact")
-    return float(found.low), float(found.high)
 
 
 @dataclass(frozen=True)

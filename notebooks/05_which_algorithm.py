@@ -23,7 +23,7 @@ import pandas as pd
 
 import interp
 import models
-from interp.causal.interchange import Site, interchange
+from interp.causal.interchange import Place, interchange
 from interp.causal.interchange.accuracy import CONTROLS, HYPOTHESIS
 from interp.figures.dots import dot_plot
 from interp.figures.tables import findings, table
@@ -113,12 +113,12 @@ found["microadder-57"].figure()
 # %%
 STREAM, VALUE, MIDDLE = "blocks.0.hook_resid_pre", "blocks.0.attn.hook_v", "blocks.0.hook_resid_mid"
 HYPOTHESES = {
-    "digit before, in the stream of the query": ("previous", Site(STREAM), None),
-    "sum of the previous column, in its values": ("previous_sum", Site(VALUE, "previous operands"), None),
-    "sum of the own column, in its values": ("digit_sum", Site(VALUE, "own operands"), None),
-    "total with carry, in the stream after attention": ("total", Site(MIDDLE), None),
-    "total with carry, in one direction of it": ("total", Site(MIDDLE), 1),
-    "carry in alone, in one direction of it": ("carry_in", Site(MIDDLE), 1),
+    "digit before, in the stream of the query": ("previous", Place(STREAM), None),
+    "sum of the previous column, in its values": ("previous_sum", Place(VALUE, "previous operands"), None),
+    "sum of the own column, in its values": ("digit_sum", Place(VALUE, "own operands"), None),
+    "total with carry, in the stream after attention": ("total", Place(MIDDLE), None),
+    "total with carry, in one direction of it": ("total", Place(MIDDLE), 1),
+    "carry in alone, in one direction of it": ("carry_in", Place(MIDDLE), 1),
 }
 tested = {
     label: interchange(adder, variable, site, COLUMN, subspace=k, n=256, n_train=512, das_steps=100, seed=0)

@@ -23,9 +23,8 @@ import torch
 
 import interp
 import models
-from interp.causal.ablation import role_edges
+from interp.causal.ablation import Together, role_edges
 from interp.causal.interchange.accuracy import proportion
-from interp.core.components import Together
 from interp.core.problems import draw
 from interp.figures.tables import findings, table
 from models.tasks import problem_pairs

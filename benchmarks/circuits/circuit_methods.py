@@ -25,7 +25,7 @@ from torch import Tensor
 
 from benchmarks.circuits.cases import Case, role
 from benchmarks.circuits.truth import CORRUPTED, MEAN, ZERO
-from interp.causal.edges.gradient_attribution import complete_estimate, compute_attribution
+from interp.causal.edges.attribution_methods import complete_estimate, compute_attribution
 from interp.causal.edges.graph import EMBED, LOGITS, POS_EMBED
 from interp.causal.edges.paths import compute_direct
 from models.errors import UserError, known_name

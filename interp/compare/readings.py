@@ -12,9 +12,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.core import runs
-from interp.core.problems import membership
-from interp.core.sites import Site
-from interp.probes.attention import visible_roles
+from interp.core.places import Place
+from interp.core.problems import membership, visible_roles
 from models import ArithmeticTransformer
 from models.errors import UserError
 from models.tasks import Task
@@ -46,7 +45,7 @@ class ReadingFrame:
 def frame(task: Task, problems: Any, tokens: Int[Tensor, "n pos"]) -> ReadingFrame:
     """The frame of a task's problems, for any task; without digit sums and carries there are no cells."""
     queries, length = list(task.query_positions), tokens.shape[1]
-    groups = [visible_roles(task.relative_roles(target), query) for target, query in enumerate(queries)]
+    groups = [visible_roles(task, target) for target in range(len(queries))]
     roles, member = membership(groups, length)
     values = _column_values(task, problems, len(tokens))
     cells, cell_values = np.full((len(tokens), len(queries)), -1), np.zeros((0, 2), dtype=np.int64)
@@ -127,7 +126,7 @@ def read(model: ArithmeticTransformer, at: ReadingFrame) -> Readings:
     for _, out, held in runs.passes(model, at.tokens, keep=names):
         logits.append(out[:, queries].detach().cpu().double())
         for name, value in held.items():
-            part = value[:1] if name == "hook_pos_embed" else Site(name, at.queries).read(value)
+            part = value[:1] if name == "hook_pos_embed" else Place(name, at.queries).read(value)
             kept[name].append(part.detach().cpu().double())
     found = {name: torch.cat(parts).numpy() for name, parts in kept.items()}
     if any(not np.isfinite(value).all() for value in found.values()):

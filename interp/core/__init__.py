@@ -1,1 +1,1 @@
-"""Shared by all probes: results, statistics, problems, sites and controls. Nothing here imports a probe."""
+"""Shared by all probes: results, statistics, problems, places and controls. Nothing here imports a probe."""

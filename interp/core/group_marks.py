@@ -13,6 +13,7 @@ from torch import Tensor
 
 from interp.core import runs
 from interp.core.group_spectra import pair_values, right_logs
+from interp.core.places import Replacement
 from interp.core.stats import mean_interval
 from interp.core.thresholds import CLOCK_MARKS, PIZZA_MARKS
 from models.errors import UserError
@@ -100,7 +101,7 @@ def _gradients(model: Any, tokens: Tensor, query: int, answers: Tensor) -> Float
         return seen[-1]
 
     with torch.enable_grad():
-        logits = runs.run(model, tokens, [("hook_embed", lead)], [query], gradients=True)[:, 0]
+        logits = runs.run(model, tokens, [Replacement("hook_embed", lead)], [query], gradients=True)[:, 0]
         total = logits.gather(1, answers.to(logits.device)[:, None]).sum()
         if not total.requires_grad:
             raise UserError("The logits do not depend on the embeddings.")

@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Float
 
 from interp.core import runs
+from interp.core.places import Place
 from interp.core.replaced_embeddings import EmbeddingTest, embedding_test
-from interp.core.sites import Site
 from models.errors import UserError
 from models.tasks import CyclicGroup, Task, group_of
 from models.transformer.hooked import HookedModel
@@ -153,7 +153,7 @@ def pair_values(
     tokens, query = task.encode(group.pairs()), task.query_positions[0]
     if of == "neurons":
         hook = in_block(model.cfg.n_layers - 1, "mlp.hook_post")
-        held, _ = runs.read(model, tokens, [Site(hook, query)], [query])
+        held, _ = runs.read(model, tokens, [Place(hook, query)], [query])
         values = held[0]
     else:
         logits = runs.run(model, tokens, queries=[query])[:, 0]

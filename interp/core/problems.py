@@ -27,6 +27,7 @@ from models.tasks import (
     problems_of_chain_length,
     require_sound,
 )
+from models.tasks.places import REST
 from models.tasks.ten_digits import DIGITS, LIMIT
 from models.transformer.hooked import HookedModel
 
@@ -265,6 +266,15 @@ def _draw_heavy(task: Task, n: int, generator: torch.Generator, seed: int) -> Te
     digits = carry_rich_digits(width, n, rng, leading_zeros, domain.base)
     problems = domain.problems(torch.from_numpy(digits).transpose(1, 2).flatten(1))
     return problems if domain.where is None else problems[domain.where(problems)]
+
+
+def visible_roles(task: Task, target: int) -> dict[str, list[int]]:
+    """A target's relative roles over the positions up to its query; positions without a role are added to "rest"."""
+    query = task.query_positions[target]
+    visible = {name: [p for p in places if p <= query] for name, places in task.relative_roles(target).items()}
+    taken = {position for positions in visible.values() for position in positions}
+    left = [position for position in range(query + 1) if position not in taken]
+    return visible | {REST: sorted(visible.get(REST, []) + left)}
 
 
 def membership(

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from interp.core import runs
+from interp.core.places import Place
 from interp.core.problems import draw, right_tokens
 from interp.core.stats import Proportion, proportion
 from models.tasks import Task
@@ -60,12 +60,12 @@ def embedding_test(
     ids = list(tokens)
 
     def share(new: Tensor | None) -> Proportion:
-        edits: list[Any] = []
+        replaced = []
         if new is not None:
             shift = torch.zeros_like(old).index_copy(0, torch.tensor(ids, device=old.device), new.to(old) - old[ids])
-            at = lambda value, chunk: value + shift.to(value)[sample.tokens[chunk].to(value.device)]  # noqa: E731
-            edits = [(EMBED, at)]
-        logits = runs.run(model, sample.tokens, edits, queries)
+            moved = lambda value, rows: value + shift.to(value)[sample.tokens[rows].to(value.device)]  # noqa: E731
+            replaced = [Place(EMBED, None).put(moved)]
+        logits = runs.run(model, sample.tokens, replaced, queries)
         return proportion(right_tokens(logits, right).all(1).numpy())
 
     return EmbeddingTest(share(None), {name: share(new) for name, new in rows.items()}, seed)

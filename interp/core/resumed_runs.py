@@ -20,8 +20,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from interp.core.places import Replacement
 from interp.core.runs import Activations, passes
-from interp.core.sites import Edit
 from models import ArithmeticTransformer
 from models.fast import layers as fast
 from models.transformer.hooked import HookedModel
@@ -34,7 +34,7 @@ _Z, _ATTENTION, _POST, _MLP = SITES = ("attn.hook_z", "hook_attn_out", "mlp.hook
 NUMBERS_AT_ONCE = 2**19
 
 #: From edits to logits [chunk, pos, d_vocab], which are NaN before the first position that is read.
-Run = Callable[[Sequence[Edit]], Tensor]
+Run = Callable[[Sequence[Replacement]], Tensor]
 
 
 def resumed(
@@ -65,7 +65,7 @@ def _layer_of(hook: str) -> int | None:
 
 
 def _run(
-    model: Any, batch: Tensor, kept: Activations, layers: set[int], first: int, edits: Sequence[Edit]
+    model: Any, batch: Tensor, kept: Activations, layers: set[int], first: int, edits: Sequence[Replacement]
 ) -> Float[Tensor, "chunk pos d_vocab"]:
     edited = {_layer_of(hook) for hook, _ in edits}
     layer = next(iter(edited)) if len(edited) == 1 else None
@@ -76,7 +76,7 @@ def _run(
 
 
 def _rest(
-    model: ArithmeticTransformer, batch: Tensor, kept: Activations, layer: int, first: int, edits: Sequence[Edit]
+    model: ArithmeticTransformer, batch: Tensor, kept: Activations, layer: int, first: int, edits: Sequence[Replacement]
 ) -> Float[Tensor, "chunk pos d_vocab"]:
     """Logits with edits in one layer."""
     weights, blocks, n_pos = model.cached_weights(), fast.blocks_of(model), batch.shape[1]

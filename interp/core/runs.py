@@ -1,10 +1,10 @@
 """Run a model chunk by chunk, reading pieces of its activations or replacing them.
 
-    held, logits = read(model, tokens, [Site("blocks.0.attn.hook_z", None, head=1)], queries)
-    logits = run(model, tokens, [site.put(held[0].mean(0))], queries)
+    held, logits = read(model, tokens, [place], queries)            place = Place("blocks.0.attn.hook_z", None, head=1)
+    logits = run(model, tokens, [place.put(held[0].mean(0))], queries)
 
-All edits of one run act together. An edit is (hook, function of the activation and its rows of the sample), as made by
-:meth:`interp.core.sites.Site.put`. Chunks are those of :func:`interp.core.problems.chunks`.
+All replacements of one run act together; :meth:`interp.core.places.Place.put` makes them. Chunks are those of
+:func:`interp.core.problems.chunks`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.core.places import Place, Replacement
 from interp.core.problems import chunks
-from interp.core.sites import Edit, Site
 from models.errors import UserError
 from models.transformer.hooked import HookedModel
 
@@ -28,29 +28,31 @@ Activations = dict[str, Tensor]
 def passes(
     model: HookedModel,
     tokens: Int[Tensor, "n pos"],
-    edits: Sequence[Edit] = (),
+    replacements: Sequence[Replacement] = (),
     keep: Iterable[str] = (),
     gradients: bool = False,
 ) -> Iterator[tuple[slice, Float[Tensor, "chunk pos d_vocab"], Activations]]:
-    """(rows of the sample, logits, activations by hook after the edits), chunk by chunk.
+    """(rows of the sample, logits, activations by hook after the replacements), chunk by chunk.
 
     ``gradients``: record what they need, unless gradients are switched off around the call.
 
     Raises:
-        UserError: a hook point that is to be kept or edited never fires.
+        UserError: a hook point that is to be kept or replaced never fires.
     """
     kept_hooks, start = list(dict.fromkeys(keep)), 0
     for batch in chunks(tokens, model):
         rows, fired = slice(start, start := start + len(batch)), set[str]()
         kept: Activations = {}
-        hooks = [(name, partial(_edit, name=name, change=change, rows=rows, fired=fired)) for name, change in edits]
+        hooks = [
+            (name, partial(_replace, name=name, change=change, rows=rows, fired=fired)) for name, change in replacements
+        ]
         hooks += [(name, partial(_keep, name=name, kept=kept)) for name in kept_hooks]
         try:
             with torch.set_grad_enabled(gradients and torch.is_grad_enabled()):
                 logits = model.run_with_hooks(batch, fwd_hooks=hooks)
         except AssertionError as error:  # a hook on a point that is switched off
             raise UserError(str(error)) from None
-        for name in (*kept_hooks, *(name for name, _ in edits)):
+        for name in (*kept_hooks, *(name for name, _ in replacements)):
             if name not in kept and name not in fired:
                 raise UserError(
                     f"The hook point {name!r} exists and never fires in this model: some need a switch such as "
@@ -59,7 +61,7 @@ def passes(
         yield rows, logits, kept
 
 
-def _edit(activation: Tensor, hook: Any, name: str, change: Any, rows: slice, fired: set[str]) -> Tensor:
+def _replace(activation: Tensor, hook: Any, name: str, change: Any, rows: slice, fired: set[str]) -> Tensor:
     fired.add(name)
     return change(activation, rows)
 
@@ -69,18 +71,18 @@ def _keep(activation: Tensor, hook: Any, name: str, kept: Activations) -> None:
 
 
 def read(
-    model: HookedModel, tokens: Int[Tensor, "n pos"], sites: Sequence[Site], queries: Sequence[int] | None = None
+    model: HookedModel, tokens: Int[Tensor, "n pos"], places: Sequence[Place], queries: Sequence[int] | None = None
 ) -> tuple[list[Float[Tensor, "n ..."]], Float[Tensor, "n query d_vocab"]]:
-    """What each site holds in each example, and the logits at the queries (default: all), from one run.
+    """What each place holds in each example, and the logits at the queries (default: all), from one run.
 
     Raises:
         UserError: a hook point that never fires, or logits that are NaN.
     """
-    held: list[list[Tensor]] = [[] for _ in sites]
+    held: list[list[Tensor]] = [[] for _ in places]
     found = []
-    for _, logits, kept in passes(model, tokens, keep=[site.hook for site in sites]):
-        for site, parts in zip(sites, held, strict=True):
-            parts.append(site.read(kept[site.hook]))
+    for _, logits, kept in passes(model, tokens, keep=[place.hook for place in places]):
+        for place, parts in zip(places, held, strict=True):
+            parts.append(place.read(kept[place.hook]))
         found.append(_numbers(logits, queries))
     return [torch.cat(parts) for parts in held], torch.cat(found)
 
@@ -88,16 +90,16 @@ def read(
 def run(
     model: HookedModel,
     tokens: Int[Tensor, "n pos"],
-    edits: Sequence[Edit] = (),
+    replacements: Sequence[Replacement] = (),
     queries: Sequence[int] | None = None,
     gradients: bool = False,
 ) -> Float[Tensor, "n query d_vocab"]:
-    """Logits at the queries (default: all) under the edits.
+    """Logits at the queries (default: all) with the replacements.
 
     Raises:
         UserError: a hook point that never fires, or logits that are NaN.
     """
-    return torch.cat([_numbers(logits, queries) for _, logits, _ in passes(model, tokens, edits, (), gradients)])
+    return torch.cat([_numbers(logits, queries) for _, logits, _ in passes(model, tokens, replacements, (), gradients)])
 
 
 def _numbers(

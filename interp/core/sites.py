@@ -1,17 +1,12 @@
-"""Named pieces of activations, and the checks that an intervention makes of a model before it starts.
-
-A :class:`Site` reads its piece of the activation at its hook point, and writes another in its place.
-:mod:`interp.core.runs` runs a model with such edits.
-"""
+"""The checks that an intervention makes of a model before it starts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from models import ArithmeticTransformer
@@ -20,120 +15,6 @@ from models.importers.stock import from_transformer_lens
 from models.tasks import Task
 from models.transformer.hooked import HookedModel
 from models.transformer.hooked import model_name as model_name
-
-#: Hook points whose axis 2 is the heads; all others but the query-by-key ones are [batch, pos, width].
-_BY_HEAD = ("hook_q", "hook_k", "hook_v", "hook_z", "hook_rot_q", "hook_rot_k", "hook_result", "hook_attn_in",
-            "hook_q_input", "hook_k_input", "hook_v_input")  # fmt: skip
-_BY_KEY = ("hook_pattern", "hook_attn_scores")  # [batch, head, query, key]: a position is a query's row
-#: The position that predicts the column that is asked about.
-QUERY = "query"
-#: An edit at a hook point: (its name, function from activation and rows of the sample to the new activation).
-Edit = tuple[str, Callable[[Tensor, slice], Tensor]]
-
-
-@dataclass(frozen=True)
-class Site:
-    """A piece of an activation: one head, one neuron, a subspace, or all of it, at some positions of a hook point.
-
-    ``at`` are positions (for a pattern: the queries' rows), or None for all of them. A hypothesis about a column may
-    name places instead (:mod:`interp.causal.interchange.interchange_sites`), which stand for other positions in each
-    column. With ``basis`` [width, k] of orthonormal directions, the piece is the activation's coordinates along them.
-    """
-
-    hook: str
-    at: int | str | tuple[int | str, ...] | None = QUERY
-    head: int | None = None
-    neuron: int | None = None
-    basis: Float[Tensor, "width k"] | None = field(default=None, compare=False)
-
-    def __str__(self) -> str:
-        places = self.at if isinstance(self.at, tuple) else (self.at,)
-        part = "" if self.head is None else f" head {self.head}"
-        part += "" if self.neuron is None else f" neuron {self.neuron}"
-        return self.hook + part + ("" if self.at is None else f" at {', '.join(map(str, places))}")
-
-    @property
-    def axes(self) -> str:
-        """How the activation is laid out: "key" [batch, head, query, key], "head" [batch, pos, head, ...], "plain"."""
-        last = self.hook.rsplit(".", 1)[-1]
-        return "key" if last in _BY_KEY else "head" if last in _BY_HEAD else "plain"
-
-    @property
-    def positions(self) -> tuple[int, ...] | None:
-        """The positions, or None for all. Raises UserError for places that are only named."""
-        if self.at is None:
-            return None
-        places = self.at if isinstance(self.at, tuple) else (self.at,)
-        found = tuple(place for place in places if isinstance(place, int))
-        if len(found) < len(places):
-            raise UserError(f"{self} names places, which are positions of a column only.")
-        return found
-
-    @property
-    def _index(self) -> tuple[Any, ...]:
-        every, positions = slice(None), self.positions
-        rows = every if positions is None else list(positions)
-        head = every if self.head is None else slice(self.head, self.head + 1)
-        if self.axes == "key":
-            return (every, head, rows)
-        if self.axes == "head":
-            return (every, rows, head)
-        return (every, rows) if self.neuron is None else (every, rows, slice(self.neuron, self.neuron + 1))
-
-    def read(self, activation: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch ..."]:
-        """The piece, with the activation's axes (one head and one neuron are axes of size 1)."""
-        held = activation[self._index]
-        return held if self.basis is None else held @ self._basis_of(held)
-
-    def _basis_of(self, held: Tensor) -> Float[Tensor, "width k"]:
-        assert self.basis is not None
-        if len(self.basis) != held.shape[-1]:
-            raise UserError(
-                f"The direction has {len(self.basis)} entries and the activation at {self.hook} has {held.shape[-1]}."
-            )
-        return self.basis.to(held)
-
-    def write(self, activation: Float[Tensor, "batch ..."], value: Tensor | float) -> Float[Tensor, "batch ..."]:
-        """A copy of the activation with the piece replaced; gradients flow to both.
-
-        ``value`` has the shape of :meth:`read`, or one that broadcasts to it; without a basis, also as many numbers.
-        """
-        index = self._index
-        held = activation[index]
-        new = torch.as_tensor(value, dtype=activation.dtype, device=activation.device)
-        if self.basis is not None:
-            basis = self._basis_of(held)
-            new = held - (held @ basis) @ basis.T + new.expand(*held.shape[:-1], basis.shape[1]) @ basis.T
-        elif new.numel() == held.numel():
-            new = new.reshape(held.shape)
-        copy = activation.clone()
-        copy[index] = new
-        return copy
-
-    def put(self, value: Tensor | float | Callable[[Tensor, slice], Tensor]) -> Edit:
-        """The edit that writes ``value`` here: one value for all examples, or a function of (piece, rows)."""
-        if callable(value):
-            return self.hook, lambda activation, rows: self.write(activation, value(self.read(activation), rows))
-        return self.hook, lambda activation, rows: self.write(activation, value)
-
-    def check(self, model: HookedModel, length: int) -> None:
-        """Raise UserError where the model has no such piece, or a run of ``length`` tokens no such positions."""
-        if self.head is not None and not 0 <= self.head < model.cfg.n_heads:
-            raise UserError(f"There is no head {self.head}: each layer has {model.cfg.n_heads}, counted from 0.")
-        if self.neuron is not None and not has_mlp(model):
-            raise UserError("This model has no MLP, so it has no neurons.")
-        if self.neuron is not None and not 0 <= self.neuron < model.cfg.d_mlp:
-            raise UserError(f"There is no neuron {self.neuron}: each layer has {model.cfg.d_mlp}, counted from 0.")
-        check_positions(self.positions, length)
-        require_hook(model, self.hook)
-
-
-def check_positions(positions: tuple[int, ...] | None, length: int) -> None:
-    """Raise UserError for positions that a run of ``length`` tokens does not have."""
-    wrong = [position for position in positions or () if not 0 <= position < length]
-    if wrong or positions == ():
-        said = f"position {wrong[0]}" if wrong else "an empty list of positions"
-        raise UserError(f"There is nothing to ablate at {said}: the runs have {length} positions, counted from 0.")
 
 
 def has_mlp(model: HookedModel) -> bool:

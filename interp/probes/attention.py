@@ -39,21 +39,22 @@ from interp.core.drawings import drawing
 from interp.core.frames import as_frame, leading, select
 from interp.core.measured import Measured
 from interp.core.probe import Scalar, probe
-from interp.core.problems import N_PROBLEMS, digit_rows, draw, membership, resolve_task, target_labels
+from interp.core.problems import N_PROBLEMS, digit_rows, draw, membership, resolve_task, target_labels, visible_roles
 from interp.core.results import Provenance, Result
 from interp.core.stats import mean_interval
-from interp.core.thresholds import BIMODAL, FAINT, FEWEST_FOR_MODES, MAJORITY, POSITION_ONLY, VARIES
+from interp.core.thresholds import FAINT, MAJORITY, POSITION_ONLY
 from interp.core.views import Grid, Line, Picture, Points, Series, View
 from interp.probes.attention_keys import Keys, gap_interval, shuffled_keys, times
+from interp.probes.attention_moments import PatternMoments
 from interp.probes.key_sets import read_patterns
 from models.errors import UserError, known_name
 from models.numerals import in_percent, small
 from models.tasks import Task
-from models.tasks.places import OUTPUT, OWN, PREVIOUS, REST
+from models.tasks.places import OUTPUT, OWN, PREVIOUS
 from models.transformer.hooked import HookedModel
 from models.transformer.part_names import head_name
 
-ROW_ERROR = 0.05  # how far a row's sum may be from 1; rounding 33 weights to bfloat16 gives 0.004 at most
+_FAINTEST = 1e-4  # weights below this have one colour in the pattern
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,52 +244,19 @@ def compute_attention_by_role(
     if (of_role.sum(1) > 1).any():
         raise UserError("A position has two roles for one target; weights by role would not sum to 1.")
     member = of_role.astype(float)
-    shift: dict[str, np.ndarray] = {}
-    sums: dict[str, np.ndarray] = {}
-    squares: dict[str, np.ndarray] = {}
-    cubes: np.ndarray | float = 0.0  # of the weights on keys, and their fourth powers
-    fourths: np.ndarray | float = 0.0
-    products: np.ndarray | float = 0.0  # summed products of the weights on own and previous operands, between targets
-    n = 0
+    pair = [names.index(OWN), names.index(PREVIOUS)] if {OWN, PREVIOUS} <= set(names) else None
+    moments = PatternMoments(member, pair)
     for chunk in pattern:
         chunk = np.asarray(chunk, dtype=np.float64)
         if chunk.shape[3] != len(roles) or len(target_labels) != len(roles) or chunk.shape[4] != len(key_labels):
             raise UserError(
                 f"Patterns of {chunk.shape[3]} targets and {chunk.shape[4]} keys do not match their labels."
             )
-        if np.isnan(chunk).any():
-            raise UserError("The attention pattern holds NaN: a query attends to nothing, or the model has diverged.")
-        if np.abs(chunk.sum(-1) - 1).max(initial=0.0) > ROW_ERROR:  # NaN scores come out of a hook point as zeros
-            raise UserError(
-                "The weights of a query do not sum to 1: a query attends to nothing, or the model diverged."
-            )
-        log = np.log(np.where(chunk > 0, chunk, 1.0))
-        weights = np.einsum("nlhtk,trk->nlhtr", chunk, member)
-        parts = {"key": chunk, "role": weights, "entropy": -(chunk * log).sum(-1)}
-        for key, part in parts.items():  # moments about the first input, so that a constant has spread exactly 0
-            shift.setdefault(key, part[0])
-            sums[key] = sums.get(key, 0.0) + (part - shift[key]).sum(0)
-            squares[key] = squares.get(key, 0.0) + ((part - shift[key]) ** 2).sum(0)
-        third = (chunk - shift["key"]) ** 3
-        cubes, fourths = cubes + third.sum(0), fourths + (third * (chunk - shift["key"])).sum(0)
-        if {OWN, PREVIOUS} <= set(names):
-            moved = (weights - shift["role"])[..., [names.index(OWN), names.index(PREVIOUS)]]
-            moved = moved.reshape(*moved.shape[:3], -1)
-            products = products + np.einsum("nlhi,nlhj->lhij", moved, moved)
-        n += len(chunk)
-    if not n:
+        moments.add(chunk)
+    if not moments.n:
         raise UserError("There is no attention pattern to average.")
-    mean = {key: shift[key] + sums[key] / n for key in sums}
-    spread = {key: np.sqrt(np.maximum(squares[key] / n - (sums[key] / n) ** 2, 0.0)) for key in sums}
-    moments = [part / n for part in (sums["key"], squares["key"], cubes, fourths)]
-    states = _states(shift["key"], moments, n)  # pyright: ignore[reportArgumentType]
+    mean, spread, states, error = moments.mean, moments.spread, moments.states(), moments.gap_error()
     keys = member.sum(-1)
-    error = np.zeros(mean["key"].shape[:2])
-    if isinstance(products, np.ndarray):
-        pair = [names.index(OWN), names.index(PREVIOUS)]
-        shifted = np.asarray(sums["role"] / n)[..., pair].reshape(*error.shape, -1)
-        covariance = products / n - shifted[..., :, None] * shifted[..., None, :]
-        error = _gap_error(mean["role"][..., pair], covariance / max(n - 1, 1))
     p_value = shuffled_keys(mean["key"], member, resamples, provenance.resampling_seed)
     axes = ("layer", "head", "target")
     table = xr.Dataset(
@@ -321,42 +289,6 @@ def compute_attention_by_role(
     )
     low_high = xr.DataArray(states, dims=("state", *axes, "key"), coords=coords | {"state": ["low", "high"]})
     return AttentionByRole(table, pattern_mean, pattern_spread, low_high, base, provenance)
-
-
-def _states(
-    shift: Float[np.ndarray, "*cell"], moments: Sequence[Float[np.ndarray, "*cell"]], n: int
-) -> Float[np.ndarray, "2 *cell"]:
-    """The two values of a distribution that is bimodal, else NaN, from its first four moments about ``shift``.
-
-    Two values with mean m, standard deviation s and skewness g are ``m + s (g -+ sqrt(g^2 + 4)) / 2``.
-    """
-    first, second, third, fourth = moments
-    mean, variance = shift + first, np.maximum(second - first**2, 0.0)
-    spread = np.sqrt(variance)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        skew = (third - 3 * first * second + 2 * first**3) / spread**3
-        kurtosis = (fourth - 4 * first * third + 6 * first**2 * second - 3 * first**4) / variance**2
-        bimodal = (skew**2 + 1 >= BIMODAL * kurtosis) & (spread >= VARIES * mean) & (spread > POSITION_ONLY)
-        ends = [mean + spread * (skew + sign * np.sqrt(skew**2 + 4)) / 2 for sign in (-1, 1)]
-    return np.where(bimodal & (n >= FEWEST_FOR_MODES), np.stack(ends), np.nan)
-
-
-def _gap_error(
-    weight: Float[np.ndarray, "layer head target 2"], covariance: Float[np.ndarray, "layer head pair pair"]
-) -> Float[np.ndarray, "layer head"]:
-    """Standard error of the mean over targets of ``ln(own / previous)``, linearised at the mean weights."""
-    has = np.asarray((weight > 0).all(-1))
-    slope = np.where(has[..., None], np.array([1.0, -1.0]) / np.where(weight > 0, weight, 1.0), 0.0)
-    slope = (slope / np.maximum(has.sum(-1), 1)[..., None, None]).reshape(*weight.shape[:2], -1)
-    return np.sqrt(np.maximum(np.einsum("lhi,lhij,lhj->lh", slope, covariance, slope), 0.0))
-
-
-def visible_roles(groups: Mapping[str, Sequence[int]], query: int) -> dict[str, list[int]]:
-    """A target's roles over the positions up to its query; positions without a role are added to "rest"."""
-    visible = {name: [p for p in positions if p <= query] for name, positions in groups.items()}
-    taken = {position for positions in visible.values() for position in positions}
-    left = [position for position in range(query + 1) if position not in taken]
-    return visible | {REST: sorted(visible.get(REST, []) + left)}
 
 
 def _gap(found: AttentionByRole) -> Measured:
@@ -395,7 +327,7 @@ def attention_by_role(
     length = sample.tokens.shape[1]
     return compute_attention_by_role(
         read_patterns(model, sample.tokens, queries),
-        [visible_roles(task.relative_roles(target), query) for target, query in enumerate(queries)],
+        [visible_roles(task, target) for target in range(len(queries))],
         target_labels(task),
         [role.label for role in task.roles][:length],
         sample.provenance,
@@ -463,6 +395,3 @@ def pattern_view(result: AttentionByRole, layer: int | None = None, head: int | 
     at = "position attended to", "answer token predicted", "", shown, pattern.target.values, labels, "weight", "log"
     note = f"Grey: not visible. Least colour: {_FAINTEST:g} and below. {_note(result)}"
     return Picture([Grid(*at, text=np.full(shown.shape, ""), grey=~visible)], title=title, note=note)
-
-
-_FAINTEST = 1e-4  # weights below this have one colour in the pattern

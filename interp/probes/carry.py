@@ -36,8 +36,8 @@ from jaxtyping import Bool, Float, Int
 
 from interp.core import runs
 from interp.core import signal_measures as measures
-from interp.core.components import Neuron
 from interp.core.measured import Measured, MeasuredPart
+from interp.core.places import Neuron
 from interp.core.probe import Scalar, neurons, probe, two_valued
 from interp.core.problems import N_PROBLEMS, Sample, draw, resolve_task, right_tokens
 from interp.core.results import Provenance
@@ -49,7 +49,7 @@ from models.errors import UserError
 from models.fast import stands_for
 from models.tasks import Task, base_of
 from models.transformer.hooked import HookedModel
-from models.transformer.part_names import in_block
+from models.transformer.part_names import in_block, neuron_name
 
 #: From the AUROC of every unit for every rival signal, to whether digits are right [n, column] without (layer, unit).
 Ablate = Callable[[Float[np.ndarray, "layer unit rival"]], Mapping[tuple[int, int], Bool[np.ndarray, "n column"]]]
@@ -150,7 +150,7 @@ def _best_units(found: CarryUnits) -> Measured:
         apart = found.table.auroc_apart.sel(signal=signal)
         layer, unit = np.unravel_index(int(np.nan_to_num(apart.values, nan=-1.0).argmax()), apart.shape)
         name = measures.signal_name(signal)
-        parts.append(MeasuredPart(name, float(apart[layer, unit]), note=f"{Neuron(int(layer), int(unit)).label}"))
+        parts.append(MeasuredPart(name, float(apart[layer, unit]), note=neuron_name(int(layer), int(unit))))
     return Measured(parts[1].value, note=parts[1].note, parts=tuple(parts))
 
 
@@ -236,7 +236,7 @@ def _right_without(
     once, again = read.unique(dim=0, return_inverse=True)
     first = torch.empty(len(once), dtype=torch.long)
     first[again] = torch.arange(len(again))
-    edits = {unit: [Neuron(*unit).site.put(0.0)] for unit in units}
+    edits = {unit: [Neuron(*unit).put(0.0)] for unit in units}
     hooks = list(dict.fromkeys(hook for ((hook, _),) in edits.values()))
     found: dict[tuple[int, int], list[torch.Tensor]] = {unit: [] for unit in units}
     for rows, _, run in resumed(model, once, hooks, min(queries)) if units else ():

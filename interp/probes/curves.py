@@ -28,9 +28,9 @@ from interp.core.drawings import drawing
 from interp.core.probe import probe
 from interp.core.results import Provenance, Result
 from models.errors import UserError
-from models.evaluation import Rate
 from models.files.checkpoint import parse_weights, read_json
 from models.numerals import in_percent
+from models.rates import Rate
 from models.registry import get_spec
 from models.tasks import NoDomain
 from models.training.run_folder import MEASURED, RunFolder

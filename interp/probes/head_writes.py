@@ -31,7 +31,6 @@ import torch
 import xarray as xr
 from jaxtyping import Float, Int
 
-from interp.core.components import Head
 from interp.core.controls import NO_CONTROL, untrained_models
 from interp.core.drawings import drawing
 from interp.core.measured import Measured, MeasuredPart
@@ -177,7 +176,7 @@ def _most_linear(found: HeadWrites) -> Measured:
     if not cells.size:
         raise UserError("No head writes anything about the digit.")
     parts = [
-        MeasuredPart(Head(int(layer), int(head)).label, float(value))
+        MeasuredPart(head_name(int(layer), int(head)), float(value))
         for (layer, head), value in zip(cells.of.values.tolist(), cells.values, strict=True)
     ]
     best = max(parts, key=lambda part: part.value)

@@ -34,7 +34,8 @@ from interp.probes.score_result import OTHER_COUNTS, Scores, share_right, worst_
 from interp.probes.stress import SHARE, suites
 from models.calls.argument_kinds import Count
 from models.errors import UserError, unknown_name
-from models.evaluation import Rate, predict
+from models.evaluation import predict
+from models.rates import Rate
 from models.tasks import Task
 from models.tasks.ten_digits import LIMIT
 from models.transformer.hooked import HookedModel

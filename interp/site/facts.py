@@ -6,8 +6,8 @@ from typing import Any
 
 from interp.proofs.certificate import PairEvidence
 from interp.proofs.verdict import Verdict
-from models.evaluation import Rate
 from models.numerals import shown
+from models.rates import Rate
 
 NORMS = {"pre": "before", "post": "after", "both": "before and after"}
 POSITIONS = {"standard": "learned", "coupled": "coupled", "rotary": "rotary", "fire": "FIRE", "none": "no"}

@@ -1,8 +1,8 @@
 """What TransformerLens' tools expect of a model besides its forward pass.
 
-These are weight properties with a layer axis, hook switches and accumulated biases. Tokens are in
-:mod:`models.lens.lens_tokens`, state dicts and processed weights in :mod:`models.lens.lens_weights`. All this is kept
-apart from the forward pass, so that :mod:`models.transformer.arithmetic_transformer` reads top to bottom.
+These are hooks with their switches, checks, and calls of its tools. Tokens are in :mod:`models.lens.lens_tokens`,
+weights in :mod:`models.lens.lens_weights`. All this is kept apart from the forward pass, so that
+:mod:`models.transformer.arithmetic_transformer` reads top to bottom.
 """
 
 from __future__ import annotations
@@ -30,10 +30,7 @@ from models.transformer.part_names import head_name, in_block
 from models.transformer.parts.embeddings import Embed, Unembed
 from models.transformer.parts.norms import Norm
 from models.transformer.parts.positions import FireBias, PosEmbed, WindowBias
-from models.transformer.parts.read_only import ReadOnly
-from models.transformer.parts.values import any_tensor, has_values
-from models.transformer.parts.weights import Weights, with_biases
-from models.weight_maps.weight_cache import cached_weights
+from models.transformer.parts.values import has_values
 from models.weight_maps.weight_map import WeightMap
 
 #: Hook points that fire only with a switch of the config.
@@ -107,18 +104,6 @@ class LensContract(TokenMethods, WeightMethods, HookedRootModule):
                 point = self.hook_dict[in_block(layer, f"hook_{letter}_input")]
                 for table in (self.mod_dict, self.hook_dict):
                     table[in_block(layer, f"attn.hook_{letter}_input")] = point
-
-    @property
-    def device(self) -> torch.device:
-        return self._any_weight().device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self._any_weight().dtype
-
-    def _any_weight(self) -> Tensor:
-        tensor = any_tensor(self.weight_map)
-        return self.effective_weights()["embed.W_E"] if tensor is None else tensor
 
     def check_hooks_to_add(
         self,
@@ -231,82 +216,6 @@ class LensContract(TokenMethods, WeightMethods, HookedRootModule):
         if cfg.positional_embedding_type != "coupled":
             return ()
         return self.weight_map.position_limits or (cfg.position_rows - 1,) * cfg.n_position_levels
-
-    # ---- weights
-
-    def effective_weights(self) -> Weights:
-        """The weights that the weight map computes from the parameters. Biases that it leaves out are zero."""
-        return self.weight_map()
-
-    def cached_weights(self) -> Weights:
-        """:meth:`effective_weights`, or those of the last call if nothing has changed since; do not write to them.
-
-        The forward pass uses these; see :mod:`models.weight_maps.weight_cache`.
-        """
-        return cached_weights(self.weight_map)
-
-    def all_weights(self) -> Weights:
-        """Effective weights with zero biases filled in: the state dict of an equal HookedTransformer."""
-        return with_biases(self.effective_weights(), self.config)
-
-    def effective_weight(self, key: str) -> Tensor:
-        """One weight: the parameter itself if the weight map passes it on, else computed and read-only."""
-        return self._guarded(self.all_weights()[key], key)
-
-    def _guarded(self, value: Tensor, key: str) -> Tensor:
-        if value.is_meta or any(x.untyped_storage()._cdata == value.untyped_storage()._cdata for x in self._own()):
-            return value
-        return ReadOnly.of(
-            value,
-            f"{key} is computed from other numbers, so that writing into it would change nothing: use a hook, pass "
-            "forward(..., weights=...), or write into the weights of model.dense_copy().",
-        )
-
-    def _own(self) -> Iterator[Tensor]:
-        yield from self.weight_map.parameters()
-        yield from self.weight_map.buffers()
-
-    def tl_parameters(self) -> Weights:
-        """Effective weights by name. Tied and low-rank weights are not Parameters, so tools read them here."""
-        return self.all_weights()
-
-    def _stack(self, part: str) -> Tensor:
-        weights = self.all_weights()
-        if f"blocks.0.{part}" not in weights:
-            raise AttributeError(f"This model has no {part}.")
-        stacked = torch.stack([weights[in_block(layer, part)] for layer in range(self.config.n_layers)])
-        return self._guarded(stacked, f"A stack of every layer's {part}")
-
-    W_Q: Any = property(lambda self: self._stack("attn.W_Q"), doc="[layer, head, d_model, d_head]")
-    W_K: Any = property(lambda self: self._stack("attn.W_K"), doc="[layer, head, d_model, d_head]")
-    W_V: Any = property(lambda self: self._stack("attn.W_V"), doc="[layer, head, d_model, d_head]")
-    W_O: Any = property(lambda self: self._stack("attn.W_O"), doc="[layer, head, d_head, d_model]")
-    b_Q: Any = property(lambda self: self._stack("attn.b_Q"), doc="[layer, head, d_head]")
-    b_K: Any = property(lambda self: self._stack("attn.b_K"), doc="[layer, head, d_head]")
-    b_V: Any = property(lambda self: self._stack("attn.b_V"), doc="[layer, head, d_head]")
-    b_O: Any = property(lambda self: self._stack("attn.b_O"), doc="[layer, d_model]")
-    W_in: Any = property(lambda self: self._stack("mlp.W_in"), doc="[layer, d_model, d_mlp]")
-    W_out: Any = property(lambda self: self._stack("mlp.W_out"), doc="[layer, d_mlp, d_model]")
-    b_in: Any = property(lambda self: self._stack("mlp.b_in"), doc="[layer, d_mlp]")
-    b_out: Any = property(lambda self: self._stack("mlp.b_out"), doc="[layer, d_model]")
-    W_E: Any = property(lambda self: self.effective_weight("embed.W_E"), doc="[d_vocab, d_model]")
-    W_U: Any = property(lambda self: self.effective_weight("unembed.W_U"), doc="[d_model, d_vocab]")
-    b_U: Any = property(lambda self: self.effective_weight("unembed.b_U"), doc="[d_vocab]")
-
-    @property
-    def W_gate(self) -> Float[Tensor, "layer d_model d_mlp"] | None:
-        return self._stack("mlp.W_gate") if self.config.gated_mlp else None
-
-    @property
-    def W_pos(self) -> Tensor:
-        """[n_ctx, d_model], or [level, n_ctx, d_model] for coupled positions."""
-        if "pos_embed.W_pos" not in self.weight_shapes:
-            raise AttributeError(f"A model with {self.config.positional_embedding_type} positions has no W_pos.")
-        return self.effective_weight("pos_embed.W_pos")
-
-    @property
-    def W_E_pos(self) -> Float[Tensor, "vocab_and_pos d_model"]:
-        return torch.cat((self.W_E, self.W_pos.reshape(-1, self.config.d_model)))
 
     @property
     def all_head_labels(self) -> LabelList:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -14,6 +15,7 @@ from models.tasks.base import Task, are_integers
 from models.tasks.sequences import SPECIAL
 from models.transformer.config import TransformerConfig
 from models.transformer.parts.values import has_values
+from models.transformer.parts.weights import Weights
 
 
 class TokenMethods:
@@ -23,7 +25,7 @@ class TokenMethods:
     task: Task
     device: torch.device
     W_U: Any
-    cached_weights: Any
+    cached_weights: Callable[[], Weights]
     tokenizer = None  # TransformerLens checks for None
 
     def as_tokens(self, input: Any) -> Tensor:

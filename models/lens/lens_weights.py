@@ -1,4 +1,5 @@
-"""State dicts by TransformerLens' names, and its ways to process weights without changing what a model says.
+"""Weights by TransformerLens' names, with a layer axis; state dicts, and its ways to process weights without changing
+what a model says.
 
 TransformerLens writes processed weights into the model. Here most weights are computed, so that a processed model is a
 dense copy (:meth:`models.transformer.arithmetic_transformer.ArithmeticTransformer.dense_copy`). Only a model whose
@@ -7,7 +8,7 @@ weights are its parameters can be processed in place (``process_weights_``).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -18,9 +19,13 @@ from transformer_lens.utilities.matrix import composition_scores
 from models.errors import UserError, unknown_name
 from models.lens import folding
 from models.transformer.config import TransformerConfig
+from models.transformer.part_names import in_block
 from models.transformer.parts.circuits import HeadCircuits
-from models.transformer.parts.weights import Weights, is_bias
+from models.transformer.parts.read_only import ReadOnly
+from models.transformer.parts.values import any_tensor
+from models.transformer.parts.weights import Weights, is_bias, with_biases
 from models.weight_maps.dense import DenseWeights
+from models.weight_maps.weight_cache import cached_weights
 from models.weight_maps.weight_map import WeightMap
 
 #: Buffers in a HookedTransformer's state dict, which hold no weight.
@@ -32,10 +37,97 @@ class WeightMethods(HeadCircuits):
 
     config: TransformerConfig
     weight_map: WeightMap
+    weight_shapes: dict[str, tuple[int, ...]]
+
+    @property
+    def device(self) -> torch.device:
+        return self._any_weight().device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._any_weight().dtype
+
+    def _any_weight(self) -> Tensor:
+        tensor = any_tensor(self.weight_map)
+        return self.effective_weights()["embed.W_E"] if tensor is None else tensor
+
+    def effective_weights(self) -> Weights:
+        """The weights that the weight map computes from the parameters. Biases that it leaves out are zero."""
+        return self.weight_map()
+
+    def cached_weights(self) -> Weights:
+        """:meth:`effective_weights`, or those of the last call if nothing has changed since; do not write to them.
+
+        The forward pass uses these; see :mod:`models.weight_maps.weight_cache`.
+        """
+        return cached_weights(self.weight_map)
+
+    def all_weights(self) -> Weights:
+        """Effective weights with zero biases filled in: the state dict of an equal HookedTransformer."""
+        return with_biases(self.effective_weights(), self.config)
+
+    def effective_weight(self, key: str) -> Tensor:
+        """One weight: the parameter itself if the weight map passes it on, else computed and read-only."""
+        return self._guarded(self.all_weights()[key], key)
+
+    def _guarded(self, value: Tensor, key: str) -> Tensor:
+        if value.is_meta or any(x.untyped_storage()._cdata == value.untyped_storage()._cdata for x in self._own()):
+            return value
+        return ReadOnly.of(
+            value,
+            f"{key} is computed from other numbers, so that writing into it would change nothing: use a hook, pass "
+            "forward(..., weights=...), or write into the weights of model.dense_copy().",
+        )
+
+    def _own(self) -> Iterator[Tensor]:
+        yield from self.weight_map.parameters()
+        yield from self.weight_map.buffers()
+
+    def tl_parameters(self) -> Weights:
+        """Effective weights by name. Tied and low-rank weights are not Parameters, so tools read them here."""
+        return self.all_weights()
+
+    def _stack(self, part: str) -> Tensor:
+        weights = self.all_weights()
+        if f"blocks.0.{part}" not in weights:
+            raise AttributeError(f"This model has no {part}.")
+        stacked = torch.stack([weights[in_block(layer, part)] for layer in range(self.config.n_layers)])
+        return self._guarded(stacked, f"A stack of every layer's {part}")
+
+    W_Q: Any = property(lambda self: self._stack("attn.W_Q"), doc="[layer, head, d_model, d_head]")
+    W_K: Any = property(lambda self: self._stack("attn.W_K"), doc="[layer, head, d_model, d_head]")
+    W_V: Any = property(lambda self: self._stack("attn.W_V"), doc="[layer, head, d_model, d_head]")
+    W_O: Any = property(lambda self: self._stack("attn.W_O"), doc="[layer, head, d_head, d_model]")
+    b_Q: Any = property(lambda self: self._stack("attn.b_Q"), doc="[layer, head, d_head]")
+    b_K: Any = property(lambda self: self._stack("attn.b_K"), doc="[layer, head, d_head]")
+    b_V: Any = property(lambda self: self._stack("attn.b_V"), doc="[layer, head, d_head]")
+    b_O: Any = property(lambda self: self._stack("attn.b_O"), doc="[layer, d_model]")
+    W_in: Any = property(lambda self: self._stack("mlp.W_in"), doc="[layer, d_model, d_mlp]")
+    W_out: Any = property(lambda self: self._stack("mlp.W_out"), doc="[layer, d_mlp, d_model]")
+    b_in: Any = property(lambda self: self._stack("mlp.b_in"), doc="[layer, d_mlp]")
+    b_out: Any = property(lambda self: self._stack("mlp.b_out"), doc="[layer, d_model]")
+    W_E: Any = property(lambda self: self.effective_weight("embed.W_E"), doc="[d_vocab, d_model]")
+    W_U: Any = property(lambda self: self.effective_weight("unembed.W_U"), doc="[d_model, d_vocab]")
+    b_U: Any = property(lambda self: self.effective_weight("unembed.b_U"), doc="[d_vocab]")
+
+    @property
+    def W_gate(self) -> Float[Tensor, "layer d_model d_mlp"] | None:
+        return self._stack("mlp.W_gate") if self.config.gated_mlp else None
+
+    @property
+    def W_pos(self) -> Tensor:
+        """[n_ctx, d_model], or [level, n_ctx, d_model] for coupled positions."""
+        if "pos_embed.W_pos" not in self.weight_shapes:
+            raise AttributeError(f"A model with {self.config.positional_embedding_type} positions has no W_pos.")
+        return self.effective_weight("pos_embed.W_pos")
+
+    @property
+    def W_E_pos(self) -> Float[Tensor, "vocab_and_pos d_model"]:
+        return torch.cat((self.W_E, self.W_pos.reshape(-1, self.config.d_model)))
 
     def tl_state_dict(self) -> Weights:
         """Copies of all effective weights by a HookedTransformer's names, for its ``load_state_dict``."""
-        weights: Weights = self.all_weights()  # type: ignore[attr-defined]
+        weights = self.all_weights()
         return {key: value.detach().clone(memory_format=torch.contiguous_format) for key, value in weights.items()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **options: Any) -> Any:

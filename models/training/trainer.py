@@ -21,11 +21,11 @@ from models.training.acceptance import AcceptanceTest, Candidates
 from models.training.adamw import StackedAdamW
 from models.training.data import TrainingStream
 from models.training.devices import multiplies_bfloat16
-from models.training.environment import continued, surroundings
 from models.training.objective import ParameterLayout, PerSeed, Theta
 from models.training.objectives import even_group_size, make_objective
 from models.training.parallel import Share
 from models.training.polish import polished
+from models.training.provenance import continued, surroundings
 from models.training.recipes import Recipe
 from models.training.returned_problems import WithReturned
 from models.training.run_folder import RunFolder, log_spaced_steps

@@ -52,9 +52,11 @@ from models.zoo.files import (
     no_entry,
     swap_in,
 )
+from models.zoo.seed_counts import grokked_seeds as grokked_seeds
+from models.zoo.seed_counts import repeated_seeds as repeated_seeds
+from models.zoo.seed_counts import seed_rate as seed_rate
 
 if TYPE_CHECKING:
-    from models.evaluation import Rate
     from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 
@@ -273,31 +275,6 @@ def stored_bits(name: str) -> int:
     with safe_open(path, "numpy") as file:
         parts = [file.get_slice(key) for key in file.keys()]  # noqa: SIM118  no mapping
         return sum(math.prod(part.get_shape()) * sizes[part.get_dtype()] for part in parts)
-
-
-def seed_rate(training: Mapping[str, Any]) -> Rate:
-    """The rate of an entry's seeds that answer its whole test set, each seed once: a repeat on another build is no
-    independent draw (:func:`repeated_seeds` tells of it)."""
-    from models.evaluation import Rate
-
-    return Rate(training["seeds_tried"], training["seeds_grokked"])
-
-
-def repeated_seeds(training: Mapping[str, Any]) -> str:
-    """What repeats of the same seeds on builds that round differently gave: "0 of 128"; empty without a repeat."""
-    return ", ".join(f"{run['seeds_grokked']} of {run['seeds_tried']}" for run in training.get("repeats", ()))
-
-
-def grokked_seeds(training: Mapping[str, Any]) -> str:
-    """:func:`seed_rate` in words, with its 95% interval if it is a rate, and what repeats gave.
-
-    Seeds that started near one model are not a sample of seeds.
-    """
-    rate, again = seed_rate(training), repeated_seeds(training)
-    if training.get("start"):
-        return f"{rate.correct}, all begun near {training['start']['origin'].partition(',')[0]}"
-    low, high = (100 * x for x in rate.interval)
-    return f"{rate.correct} ({low:.1f}-{high:.1f}%)" + (f"; again {again}" if again else "")
 
 
 @checked

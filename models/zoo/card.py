@@ -13,9 +13,10 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader
 
-from models.evaluation import Rate, Score
+from models.evaluation import Score
 from models.files.checkpoint import parse_weights
 from models.numerals import shown
+from models.rates import Rate
 from models.registry import build, recipe_of
 from models.tasks.multi_addition import MultiOperandAddition
 from models.training.objective import ParameterLayout

@@ -23,9 +23,10 @@ from interp.probes.curves import Curves, curve_table, learning_curves
 from interp.probes.score import score as scores
 from interp.probes.score_result import Scores
 from models.errors import UserError
-from models.evaluation import Rate, score
+from models.evaluation import score
 from models.families.low_rank_adder import OPTIONS, LowRankAdderWeights
 from models.numerals import shown
+from models.rates import Rate
 from models.tasks.ten_test_sets import ten_test_sets
 from models.training.loop import train
 from models.transformer.arithmetic_transformer import ArithmeticTransformer

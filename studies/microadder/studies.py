@@ -13,9 +13,9 @@ import pandas as pd
 
 import models
 from interp.core.stats import clopper_pearson
-from models.evaluation import Rate
 from models.families.microadder_ladder import LADDER
 from models.families.microadder_options import MicroAdderOptions
+from models.rates import Rate
 from models.registry import build
 from models.training.addition_problems import AdditionProblems, CarryMix, MetricCarryMix
 from models.training.named_recipes import get_recipe

@@ -35,7 +35,7 @@ from interp.core.sites import model_name
 from interp.core.views import Picture, Points, Series
 from models.calls.checked_calls import checked
 from models.errors import UserError, known_name
-from models.evaluation import Rate
+from models.rates import Rate
 from models.tasks.base import Task
 from models.transformer.hooked import HookedModel
 

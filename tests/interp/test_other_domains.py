@@ -10,7 +10,7 @@ import torch
 
 import interp
 import models
-from interp.causal.interchange import Claim, Site, interchange
+from interp.causal.interchange import Claim, Place, interchange
 from interp.core.probe import registered
 from interp.proofs import check_certificate
 from models.errors import UserError
@@ -58,7 +58,7 @@ QUESTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "edge_attribution": lambda a, b: interp.edge_attribution(a, pairs(a)),
     "path_patching": lambda a, b: interp.path_patching(a, pairs(a)),
     "causal_scrubbing": lambda a, b: interp.causal_scrubbing(
-        a, Claim(Site("blocks.0.attn.hook_v", "own operands"), ("digit_sum",)), n=N
+        a, Claim(Place("blocks.0.attn.hook_v", "own operands"), ("digit_sum",)), n=N
     ),
     "interchange_sweep": lambda a, b: interp.interchange_sweep(a, "digit_sum", 0, n=12),
     "which_algorithm": lambda a, b: interp.which_algorithm(a, n=12),
@@ -206,7 +206,7 @@ def test_the_sum_is_where_it_was_put(adders: Any, name: str):
 @pytest.mark.parametrize(("name", "variable"), [("residues modulo 113", "answer"), ("base 7", "digit_sum")])
 def test_scrubbing_keeps_the_loss_of_a_hypothesis_that_holds(adders: Any, name: str, variable: str):
     model = adders(name)[0]
-    site = Site("blocks.0.hook_resid_mid")  # holds the whole sum, of which the units read what the variable says
+    site = Place("blocks.0.hook_resid_mid")  # holds the whole sum, of which the units read what the variable says
     right = interp.causal_scrubbing(model, Claim(site, (variable,)), algorithm="ripple", columns=0, n=400)
     wrong = interp.causal_scrubbing(model, Claim(site), algorithm="ripple", columns=0, n=400)
     assert right.recovered()[0] == pytest.approx(1.0, abs=0.02) and right.unmatched < 0.5
@@ -219,13 +219,13 @@ def test_the_tasks_own_variables_are_a_causal_model(adders: Any, name: str):
     site, rest = "blocks.0.hook_resid_mid", {"controls": False, "n": 30}
     found = interchange(model, "digit_sum", site, 0, TaskVariables(), **rest)
     assert found.accuracy().value == 1.0 and found.algorithm == "the task's variables"
-    operand = interchange(model, "a", Site("blocks.0.hook_resid_pre", "a"), 0, TaskVariables(("b",)), **rest)
+    operand = interchange(model, "a", Place("blocks.0.hook_resid_pre", "a"), 0, TaskVariables(("b",)), **rest)
     assert operand.accuracy().value == 1.0
     with pytest.raises(UserError):  # the answer is no function of a alone
-        interchange(model, "a", Site("blocks.0.hook_resid_pre", "a"), 0, TaskVariables(), **rest)
+        interchange(model, "a", Place("blocks.0.hook_resid_pre", "a"), 0, TaskVariables(), **rest)
     with pytest.raises(UserError):  # there is no such problem
         interchange(model, "carry_out", site, 0, TaskVariables(("digit_sum",)), **rest)
-    scrubbed = interp.causal_scrubbing(model, Claim(Site(site), "s"), algorithm=TaskVariables(), n=70)
+    scrubbed = interp.causal_scrubbing(model, Claim(Place(site), "s"), algorithm=TaskVariables(), n=70)
     assert scrubbed.recovered()[0] == pytest.approx(1.0, abs=0.02)
 
 

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 import models
 from models.errors import UserError
-from models.evaluation import Rate, predict
+from models.evaluation import predict
+from models.rates import Rate
 from models.tasks import TenDigitAddition
 from models.tasks.ten_digit_problems import ten_digit_test_set, validation_problems
 from tests.toy_task import ToyAddition

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.evaluation import Rate
 from models.numerals import distinct_percent, in_percent
+from models.rates import Rate
 
 
 @given(st.floats(0, 1), st.integers(0, 3))

@@ -27,11 +27,11 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from interp.core.components import Component, Part
+from interp.core.places import Component, Place, Replacement
 from interp.core.problems import derangement
 from interp.core.resumed_runs import resumed
 from interp.core.runs import Activations, passes
-from interp.core.sites import Edit, require_evaluation_mode
+from interp.core.sites import require_evaluation_mode
 from models.errors import UserError, known_name
 from models.transformer.hooked import HookedModel
 
@@ -84,9 +84,10 @@ class _Watch:
     size: float = 0.0
     epsilon: float = 0.0
 
-    def see(self, part: Part, old: Tensor, new: Tensor) -> None:
+    def see(self, part: Place, old: Tensor, new: Tensor) -> None:
         self.moved = max(self.moved, float((new - old).abs().nan_to_num(torch.inf).max()))  # a NaN is a change
-        self.size = max(self.size, part.size(old))
+        # A component along directions is a product, whose rounding error is on the scale of all of the activation.
+        self.size = max(self.size, float((old if part.basis is not None else part.read(old)).abs().max()))
         self.epsilon = torch.finfo(old.dtype).eps
 
     @property
@@ -143,11 +144,11 @@ def run_ablations(
         others = {"zero": {}, "mean": means, "resample": sources}
         for (i, j), watch in watches.items():
             kind, dose = kinds[j]
-            edits = partial(_edits, components[i], others[kind], dose)
-            receive(i, j, False, rows, run(edits(watch, None)))
+            ablated = partial(_replacements, components[i], others[kind], dose)
+            receive(i, j, False, rows, run(ablated(watch, None)))
             if control:
                 noise = torch.Generator().manual_seed(hash((seed, i, j, rows.start)) % 2**63)
-                receive(i, j, True, rows, run(edits(_Watch(), noise)))
+                receive(i, j, True, rows, run(ablated(_Watch(), noise)))
     for (i, j), watch in watches.items():
         if not math.isfinite(watch.moved):
             raise UserError(
@@ -166,24 +167,25 @@ def _reason(replacement: str) -> str:
     return "it is zero already" if replacement.startswith("zero") else "it is the same in all of them"
 
 
-def as_far(part: Part, old: Tensor, new: Tensor, noise: torch.Generator) -> Tensor:
+def as_far(part: Place, old: Tensor, new: Tensor, noise: torch.Generator) -> Tensor:
     """``old`` moved in a random direction by the distance from ``old`` to ``new``, at every example and position."""
-    axes = tuple(range(-part.feature_axes, 0))
-    drawn = part.disturb(old, torch.randn(old.shape, generator=noise, dtype=torch.float64).to(old.dtype).to(old.device))
+    axes = (-2, -1) if part.axes == "head" else (-1,)
+    drawn = torch.randn(old.shape, generator=noise, dtype=torch.float64).to(old.dtype).to(old.device)
+    drawn = drawn.tril() if part.axes == "key" else drawn  # no query may attend to a later position
     far = (new - old).square().sum(axes, keepdim=True).sqrt()
     return old + drawn * far / drawn.square().sum(axes, keepdim=True).sqrt()
 
 
-def _edits(
+def _replacements(
     component: Component, others: Activations, dose: float, watch: _Watch, noise: torch.Generator | None
-) -> list[Edit]:
-    def act(part: Part) -> Callable[[Tensor, slice], Tensor]:
+) -> list[Replacement]:
+    def act(part: Place) -> Callable[[Tensor, slice], Tensor]:
         def change(value: Tensor, rows: slice) -> Tensor:
-            new = part.replace(value, others.get(part.hook))
+            new = part.take(value, others.get(part.hook))
             new = new if dose == 1 else value + dose * (new - value)
             watch.see(part, value, new)
             return new if noise is None else as_far(part, value, new, noise)
 
         return change
 
-    return [(part.hook, act(part)) for part in component.parts]
+    return [Replacement(part.hook, act(part)) for part in component.parts]

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from interp.causal.ablation.ablated_runs import mean_activations
 from interp.core import runs
+from interp.core.places import Place, Replacement
 from interp.core.problems import right_tokens
-from interp.core.sites import Edit, Site
 from models.errors import unknown_name
 from models.tasks import Task
 from models.transformer.hooked import HookedModel
@@ -34,9 +34,9 @@ def mean_patterns(
     model: HookedModel, tokens: Int[Tensor, "n pos"], queries: Sequence[int], heads: Sequence[tuple[int, int]]
 ) -> dict[tuple[int, int], Float[Tensor, "query key"]]:
     """The mean rows of heads at some queries. Cost: one run."""
-    sites = {head: _rows(*head, queries) for head in heads}
-    means = mean_activations(model, tokens, [site.hook for site in sites.values()]) if sites else {}
-    return {head: site.read(means[site.hook][None])[0, 0].float() for head, site in sites.items()}
+    places = {head: _rows(*head, queries) for head in heads}
+    means = mean_activations(model, tokens, [place.hook for place in places.values()]) if places else {}
+    return {head: place.read(means[place.hook][None])[0, 0].float() for head, place in places.items()}
 
 
 def right_with_patterns(
@@ -54,18 +54,18 @@ def right_with_patterns(
         UserError: an unknown pattern (with the closest), or a model that diverged.
     """
     queries = list(task.query_positions)
-    edits = [_edit(queries, head, pattern) for head, pattern in patterns.items()]
-    return right_tokens(runs.run(model, tokens, edits, queries), targets)
+    replacements = [_replacement(queries, head, pattern) for head, pattern in patterns.items()]
+    return right_tokens(runs.run(model, tokens, replacements, queries), targets)
 
 
-def _edit(queries: Sequence[int], head: tuple[int, int], pattern: Pattern) -> Edit:
-    site = _rows(*head, queries)
+def _replacement(queries: Sequence[int], head: tuple[int, int], pattern: Pattern) -> Replacement:
+    rows = _rows(*head, queries)
     if isinstance(pattern, Tensor):
-        return site.put(lambda own, _: torch.where(pattern.to(own).isnan(), own, pattern.to(own)))
+        return rows.put(lambda own, _: torch.where(pattern.to(own).isnan(), own, pattern.to(own)))
     if pattern == "zero":
-        return Site(site.hook, None, site.head).put(0.0)
+        return Place(rows.hook, None, rows.head).put(0.0)
     raise unknown_name("pattern", pattern, ["zero"])
 
 
-def _rows(layer: int, head: int, queries: Sequence[int]) -> Site:
-    return Site(in_block(layer, "attn.hook_pattern"), tuple(queries), head)
+def _rows(layer: int, head: int, queries: Sequence[int]) -> Place:
+    return Place(in_block(layer, "attn.hook_pattern"), tuple(queries), head)

@@ -13,7 +13,6 @@ ablations; a circuit is what carries the *difference* between the runs, on top o
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,18 +22,19 @@ import numpy as np
 import pandas as pd
 import torch
 import xarray as xr
-from jaxtyping import Bool, Float
-from torch import Tensor
+from jaxtyping import Float
 
 from interp.causal.circuits.circuit_edges import space_of
-from interp.causal.circuits.circuit_nodes import circuit_nodes, node_name, receiving_nodes
 from interp.causal.circuits.circuit_search import Criterion, FoundCircuit, search
 from interp.causal.circuits.circuit_space import Space, jaccard
-from interp.causal.circuits.faithfulness import compute_drops, compute_faithfulness, random_circuits, without_each
+from interp.causal.circuits.faithfulness import (
+    judge_chance,
+    judge_edges,
+    judge_parts,
+)
 from interp.causal.circuits.split import halves
 from interp.causal.edges import EdgeExperiment, EdgeGraph
 from interp.causal.edges.graph import LOGITS, part_and_input
-from interp.core.drawings import drawing
 from interp.core.frames import as_frame, leading
 from interp.core.measured import Measured
 from interp.core.metrics import Metric, require_pairs_answered, spoken
@@ -43,9 +43,6 @@ from interp.core.problems import carry_pairs
 from interp.core.results import Provenance, Result
 from interp.core.significance import permutation_p
 from interp.core.sites import model_name
-from interp.core.stats import proportion
-from interp.core.views import Curves, Graph, Line, Picture, Series
-from interp.core.views import Edge as GraphEdge
 from models.calls.argument_kinds import Index, Share
 from models.errors import UserError
 from models.numerals import in_percent, in_percent_with, p_value
@@ -54,11 +51,7 @@ from models.transformer.hooked import HookedModel
 
 #: The name of a metric, or a function that binds one to pairs.
 Metrics = str | Callable[[ProblemPairs], Metric]
-PARTS = ("full", "circuit", "complement", "ablated")
-STATS = ("value", "low", "high")
 REPLACEMENTS_TRIED = ("corrupted", "mean", "zero")
-_CURVE_POINTS = 30
-_RANDOM_A_SIZE = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,9 +251,9 @@ def smallest_circuit(
         kind: EdgeExperiment(model, other, [*bind(other), *extra], kind, "noise", groups, seed=seed)
         for kind in dict.fromkeys((replacement, *REPLACEMENTS_TRIED))
     }
-    faithfulness, exact_match = _judge_parts(judges, space, found, seed)
-    drops, curve = _judge_edges(judges[replacement], names, space, found, seed)
-    random, random_curve = _judge_chance(
+    faithfulness, exact_match = judge_parts(judges, space, found, seed)
+    drops, curve = judge_edges(judges[replacement], names, space, found, seed)
+    random, random_curve = judge_chance(
         judges[replacement], space, found.size, curve["size"].values.tolist(), n_random, seed
     )
     again = None
@@ -300,138 +293,3 @@ def position_groups(
     if groups != "roles":
         raise UserError(f"groups is 'roles' or a mapping from names to positions, not {groups!r}.")
     return {name: places for name, places in pairs.task.relative_roles(pairs.target).items() if places}
-
-
-# ---- judging, on the held-out pairs
-
-
-def _parts(space: Space, found: FoundCircuit) -> Bool[Tensor, "part edge"]:
-    """Everything, the circuit, its complement and nothing, always with the edges that the ablation cannot see."""
-    everything = space.everything()
-    parts = torch.stack((everything, found.mask, everything & ~found.mask, torch.zeros_like(everything)))
-    return parts | ~everything
-
-
-def _judge_parts(
-    judges: Mapping[str, EdgeExperiment], space: Space, found: FoundCircuit, seed: int
-) -> tuple[xr.DataArray, xr.DataArray]:
-    """Faithfulness (of the first metric) and exact match of every part under every ablation."""
-    faithful, exact = [], []
-    for judge in judges.values():
-        values = judge(_parts(space, found))
-        right = values[[metric.name for metric in judge.metrics].index("exact_match")]
-        of_parts = _stats(compute_faithfulness(values[0], values[0, 0], values[0, 3], seed))
-        of_parts[0], of_parts[3] = 1.0, 0.0  # by definition
-        faithful.append(of_parts)
-        exact.append([(found.value, found.low, found.high) for found in map(proportion, right.numpy())])
-    axes = {"replacement": list(judges), "part": list(PARTS)}
-    return _labelled(np.stack(faithful), **axes), _labelled(np.array(exact), **axes)
-
-
-def _judge_edges(
-    judge: EdgeExperiment, names: Sequence[str], space: Space, found: FoundCircuit, seed: int
-) -> tuple[xr.DataArray, xr.DataArray]:
-    """The drop in every metric without each edge, and the faithfulness by size of the circuits that the search saw."""
-    full, circuit, _, empty = _parts(space, found)
-    shown = _spread(found.path, found.size)
-    masks = torch.cat((torch.stack((full, circuit, empty)), without_each(found.mask), shown))
-    drops, curve = [], []
-    for values in judge(masks | ~space.everything())[: len(names)]:
-        whole, kept, nothing, without, by_size = values.split((1, 1, 1, found.size, len(shown)))
-        drops.append(_stats(compute_drops(without, kept[0], whole[0], nothing[0], seed)))
-        curve.append(_stats(compute_faithfulness(by_size, whole[0], nothing[0], seed)))
-    return (
-        _labelled(np.stack(drops), metric=list(names), edge=list(space.names(found.mask))),
-        _labelled(np.stack(curve), metric=list(names), size=shown.sum(1).tolist()),
-    )
-
-
-def _judge_chance(
-    judge: EdgeExperiment, space: Space, size: int, sizes: Sequence[int], n: int, seed: int
-) -> tuple[Float[np.ndarray, " draw"], xr.DataArray]:
-    """Faithfulness in the first metric of ``n`` random circuits of ``size``, and of some of each of ``sizes``."""
-    generator = torch.Generator().manual_seed(seed)
-    counts = [n] + [_RANDOM_A_SIZE] * len(sizes)
-    drawn = [random_circuits(space, k, count, generator) for k, count in zip((size, *sizes), counts, strict=True)]
-    different, which = torch.unique(torch.cat(drawn), dim=0, return_inverse=True)
-    ends = torch.stack((space.everything(), torch.zeros(len(space), dtype=torch.bool)))
-    values = judge(torch.cat((ends, different)) | ~space.everything())[0]
-    by_chance = compute_faithfulness(values[2:], values[0], values[1], seed)[0][which.numpy()]
-    random, *others = np.split(by_chance, np.cumsum(counts)[:-1])
-    rows = [[draws.mean(), *np.quantile(draws, (0.025, 0.975))] for draws in others]
-    return random, _labelled(np.array(rows), size=list(sizes))
-
-
-def _stats(ends: tuple[np.ndarray, ...]) -> Float[np.ndarray, "*variant stat"]:
-    return np.stack(ends, -1)
-
-
-def _labelled(values: np.ndarray, **axes: list[Any]) -> xr.DataArray:
-    return xr.DataArray(values, dims=(*axes, "stat"), coords={**axes, "stat": list(STATS)})
-
-
-def _spread(path: Bool[Tensor, "step edge"], size: int) -> Bool[Tensor, "point edge"]:
-    """About 30 circuits of the path, closer together where they are small, including that of ``size``."""
-    if len(path) <= _CURVE_POINTS:
-        return path
-    sizes, half = path.sum(1).float(), _CURVE_POINTS // 2
-    above = torch.logspace(math.log10(half), math.log10(float(sizes[0])), half)
-    wanted = [*range(half), size, *above.tolist()]
-    return path[sorted({int((sizes - number).abs().argmin()) for number in wanted})]
-
-
-_KINDS = {"q": "into queries", "k": "into keys", "v": "into values", "": "into the MLP or the logits"}
-
-
-@drawing(Circuit)
-def circuit_view(result: Circuit) -> Picture:
-    """The circuit as a graph, with layers upwards and, with groups, a column per group of positions. An edge's width is
-    the largest of its drops in the metrics, which its label lists."""
-    of = result.graph
-    edges = [of.edges[of.index(name)] for name in result.edges]
-    drawn = []
-    for edge in edges:
-        drops = result.drops.sel(edge=edge.name)
-        lost = drops.sel(stat="value").values
-        said = [
-            f"{spoken(str(name))}: {value:.3f} [{low:.3f}, {high:.3f}]"
-            for name, (value, low, high) in zip(drops.metric.values, drops.values, strict=True)
-        ]
-        text = " · ".join(in_percent(float(max(v, 0) if abs(v) < 0.005 else v), 0) for v in lost)
-        said = "<br>".join((f"<b>{edge.name}</b>, lost without it", *said))
-        kind = _KINDS[part_and_input(edge.receiver)[1]]
-        for receiver in receiving_nodes(edge, edges):
-            sender = node_name(edge.sender, edge.group)
-            drawn.append(GraphEdge(sender, receiver, kind, float(np.abs(lost).max()), text, said))
-    ends = result.faithfulness.sel(replacement=result.replacement, part="circuit").values
-    value, low, high = (in_percent(end, 0) for end in ends)
-    title = (
-        f"{result.model}: {result.found.size} of {int(result.space.everything().sum())} edges bring back {value} "
-        f"[{low}, {high}] of the {spoken(result.metrics[0])} ({result.what})"
-    )
-    lost = " and ".join(f"the {spoken(name)}" for name in result.metrics)
-    note = f"Read upwards. Labels and widths: what is lost of {lost} when the edge is cut. Grey: not in the circuit"
-    return Picture(
-        [Graph(kinds=tuple(_KINDS.values()), nodes=circuit_nodes(of, edges), edges=drawn)], title=title, note=note
-    )
-
-
-@drawing(Circuit, "curve")
-def faithfulness_view(result: Circuit) -> Picture:
-    """Faithfulness of the best circuit of each size, and of random circuits, on the pairs used for judging."""
-    sizes, first = result.curve["size"].values, spoken(result.metrics[0])
-    found = [
-        Series(
-            f"{result.found.method} search, {spoken(name)}", sizes,
-            *(result.curve.sel(metric=name, stat=stat).values for stat in ("value", "low", "high")),
-        )
-        for name in result.metrics
-    ]  # fmt: skip
-    random = (result.random_curve.sel(stat=stat).values for stat in ("value", "low", "high"))
-    series = [*found, Series(f"random circuits, {first}, middle 95%", sizes, *random, control=True)]
-    lines = (Line(result.found.size, f"the circuit, {result.found.size} edges", "x"), Line(1))
-    note = "on pairs that were not searched on" if result.held_out else "on the pairs that were searched on"
-    note = f"{result.replacement.capitalize()} ablation, {note}"
-    title = f"{result.model}: how many edges are needed ({result.what})"
-    curves = Curves("edges kept", "faithfulness", "", series, "share", lines, bands=True)
-    return Picture([curves], title=title, note=note)

@@ -13,4 +13,4 @@ from interp.causal.interchange.interchange_sweeps import InterchangeSweep, inter
 from interp.causal.interchange.scrubbing import CausalScrubbing, Claim, causal_scrubbing, chained_claims
 from interp.causal.interchange.which import WhichAlgorithm, which_algorithm
 from interp.core.controls import untrained_twin
-from interp.core.sites import Site
+from interp.core.places import Place

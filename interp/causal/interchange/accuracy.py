@@ -35,11 +35,11 @@ import xarray as xr
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.causal.interchange.interchange_sites import find_place
 from interp.causal.interchange.pairs import InterchangePairs, draw_pairs
 from interp.causal.interchange.subspaces import (
     METHODS,
     NoDirections,
+    TrainingPairs,
     control_basis,
     das_basis,
     das_starts,
@@ -54,9 +54,11 @@ from interp.causal.interchange.subspaces import (
 from interp.core import runs
 from interp.core.controls import untrained_twin
 from interp.core.drawings import drawing
+from interp.core.named_places import find_place
+from interp.core.places import Place
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
-from interp.core.sites import Site, model_name, require_evaluation_mode, with_writable_stream
+from interp.core.sites import model_name, require_evaluation_mode, with_writable_stream
 from interp.core.stats import Proportion, proportion
 from interp.core.views import ENDS, Points, Series
 from models.errors import UserError, known_name
@@ -171,7 +173,7 @@ class _Experiment:
     """One hypothesis about one model: fits on training pairs and interchanges on test pairs."""
 
     model: HookedModel
-    place: Site
+    place: Place
     queries: Sequence[int]
     read: Sequence[int]
     algorithm: Any
@@ -206,16 +208,12 @@ class _Experiment:
         width, k, generator = source.shape[1], self.subspace, torch.Generator().manual_seed(seed)
         if not 1 <= k <= width:
             raise UserError(f"The site holds {width} numbers; a subspace of {k} directions does not fit.")
-        if self.method == "das":
-            answers = self.answers(pairs, values)
-            starts = das_starts(source, values, k, generator)
-            return das_basis(
-                self.model, self.place, pairs.base, source, answers, self.queries, starts, generator, self.steps
-            )
-        if self.method == "dbm":
-            answers = self.answers(pairs, values)
-            fit = self.model, self.place, pairs.base, source, answers, self.queries
-            return mask_basis(*fit, k, generator, self.steps)
+        if self.method in ("das", "dbm"):
+            fit = self.model, self.place, pairs.base, source, self.answers(pairs, values), self.queries
+            to = TrainingPairs(*fit)
+            if self.method == "dbm":
+                return mask_basis(to, k, generator, self.steps)
+            return das_basis(to, das_starts(source, values, k, generator), generator, self.steps)
         if self.method == "least squares":
             return least_squares_basis(source, values, k)
         return means_basis(source, values, k) if self.method == "means" else random_basis(width, k, generator)
@@ -247,7 +245,7 @@ class _Experiment:
 def interchange(
     model: HookedModel,
     variable: str,
-    site: Site | str,
+    site: Place | str,
     column: int,
     algorithm: str | Algorithm | TaskVariables | None = None,
     subspace: Any = None,
@@ -268,7 +266,7 @@ def interchange(
         algorithm: the causal model: "chained", "ripple", "look-ahead", an :class:`~models.tasks.algorithms.Algorithm`,
             or :class:`~models.tasks.task_variables.TaskVariables`, which any task has. Default "chained" if the task
             adds column by column, else the task's variables.
-        site: a :class:`Site`, or the name of a hook point, read at the query.
+        site: a :class:`Place`, or the name of a hook point, read at the query.
         subspace: None for the whole site; directions [width, k], orthonormalised; or a number of directions k to be
             found on ``n_train`` training pairs by ``method`` ("das", "dbm", "least squares", "means") or drawn
             ("random").
@@ -293,7 +291,7 @@ def interchange(
     if not columns:
         raise UserError("Give at least one answer column to read.")
     known_name("method", method, METHODS)
-    site = Site(site) if isinstance(site, str) else site
+    site = Place(site) if isinstance(site, str) else site
     name, model = model_name(model), with_writable_stream(model, task, [site.hook])
     place = find_place(model, layout, site, column)
     queries = [layout.queries[k] for k in columns]

@@ -48,6 +48,7 @@ from interp.core.group_spectra import (
     table_spectrum,
 )
 from interp.core.measured import Measured
+from interp.core.places import Place
 from interp.core.probe import Scalar, group, probe
 from interp.core.problems import ABLE, require_able, resolve_task
 from interp.core.replaced_embeddings import EmbeddingTest
@@ -222,12 +223,8 @@ def _answers(
     elements = torch.tensor(of.elements)
     encoded = task.encode(torch.stack((elements[a], elements[b]), 1))
     first = next(i for i, role in enumerate(task.roles) if role.kind == "operand" and role.index == 0)
-    at = (torch.arange(encoded.shape[1]) == first)[:, None]
-
-    def put(value: Tensor, chunk: slice) -> Tensor:
-        return value + (at * shift[chunk][:, None]).to(value)
-
-    logits = runs.run(model, encoded, [("hook_embed", put)], [task.query_positions[0]])[:, 0].cpu()
+    moved = Place("hook_embed", first).put(lambda own, rows: own + shift[rows][:, None].to(own))
+    logits = runs.run(model, encoded, [moved], [task.query_positions[0]])[:, 0].cpu()
     logs = torch.full((logits.shape[1],), -1).index_copy(0, torch.tensor(tokens), torch.arange(of.order))
     return logs[logits.argmax(-1)].numpy()
 

@@ -17,15 +17,16 @@ import pandas as pd
 import xarray as xr
 
 from interp.causal.interchange.accuracy import counted
-from interp.causal.interchange.interchange_sites import find_place
 from interp.causal.interchange.pairs import draw_pairs
 from interp.core import runs
 from interp.core.drawings import drawing
 from interp.core.measured import Measured
+from interp.core.named_places import find_place
+from interp.core.places import Place
 from interp.core.probe import Scalar, probe
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
-from interp.core.sites import Site, model_name, with_writable_stream
+from interp.core.sites import model_name, with_writable_stream
 from interp.core.stats import LEVEL, clopper_pearson, proportion
 from interp.core.views import Grid, Picture
 from models.calls.argument_kinds import Count, Index
@@ -54,10 +55,10 @@ class InterchangeSweep(Result):
         """Interchange accuracy [hook, position]."""
         return self.right.mean("pair")
 
-    def best(self) -> Site:
+    def best(self) -> Place:
         """The site with the highest accuracy (the first of them in the model's order)."""
         hook, position = np.unravel_index(int(self.accuracy.values.argmax()), self.accuracy.shape)
-        return Site(str(self.right.hook.values[hook]), _where(str(self.right.position.values[position])))
+        return Place(str(self.right.hook.values[hook]), _where(str(self.right.position.values[position])))
 
     def sentence(self) -> str:
         site = self.best()
@@ -138,7 +139,7 @@ def interchange_sweep(
     Args:
         algorithm: the causal model, as in :func:`interp.causal.interchange.interchange`.
         hooks: hook points; default the residual stream at every depth.
-        positions: positions, role labels ("a3", "s2") or other places of :class:`Site`; default all up to the query.
+        positions: positions, role labels ("a3", "s2") or other places of :class:`Place`; default all up to the query.
         n: pairs drawn, by default 200, as they are run once for every site; only those whose answer the intervention
             changes count.
 
@@ -169,7 +170,7 @@ def interchange_sweep(
     right = np.zeros((len(names), len(chosen), len(wanted)), dtype=bool)
     live = np.zeros(right.shape[:2], dtype=bool)
     for i, name in enumerate(names):
-        places = [find_place(model, layout, Site(name, _where(at)), column) for at in chosen]
+        places = [find_place(model, layout, Place(name, _where(at)), column) for at in chosen]
         (held, _), (own, _) = (runs.read(model, tokens, places, [query]) for tokens in (source, base))
         for j, place in enumerate(places):
             live[i, j] = bool((held[j] != own[j]).any())

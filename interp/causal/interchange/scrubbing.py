@@ -33,14 +33,15 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from interp.causal.interchange.accuracy import counted
-from interp.causal.interchange.interchange_sites import NoPositions, find_place
 from interp.causal.interchange.pairs import distinct_problems
 from interp.core import runs
 from interp.core.drawings import drawing
+from interp.core.named_places import NoPositions, find_place
+from interp.core.places import Place
 from interp.core.probe import probe
 from interp.core.problems import require_able, resolve_task
 from interp.core.results import Provenance, Result
-from interp.core.sites import Site, model_name, with_writable_stream
+from interp.core.sites import model_name, with_writable_stream
 from interp.core.stats import percentile_interval, resampled_sums
 from interp.core.views import ENDS, Curves, Line, Picture, Series
 from models.calls.argument_kinds import Count
@@ -59,7 +60,7 @@ class Claim:
     """The claim that ``site`` matters for a column's digit only through ``variables`` (names, or one name), or not at
     all if there are none."""
 
-    site: Site
+    site: Place
     variables: str | tuple[str, ...] = ()
 
     @property
@@ -283,7 +284,7 @@ def _column(
 
 def _present(
     model: HookedModel, layout: ColumnLayout, claims: Sequence[Claim], column: int
-) -> tuple[list[Site], list[Claim]]:
+) -> tuple[list[Place], list[Claim]]:
     """The sites and claims that have positions in this column (the last has no operands)."""
     found = []
     for claim in claims:
@@ -294,7 +295,7 @@ def _present(
     return [place for place, _ in found], [claim for _, claim in found]
 
 
-def _no_overlap(places: Sequence[Site]) -> None:
+def _no_overlap(places: Sequence[Place]) -> None:
     for i, one in enumerate(places):
         for other in places[:i]:
             heads = one.head is None or other.head is None or one.head == other.head
@@ -311,12 +312,12 @@ def chained_claims(layer: int = 0) -> tuple[Claim, ...]:
     own token through the output digit that it is; all other values do not matter. Queries and keys are not claimed,
     except the query's own, so where they depend on digits the hypothesis says less than it seems to.
     """
-    values = Site(in_block(layer, "attn.hook_v"))
+    values = Place(in_block(layer, "attn.hook_v"))
     return (
         Claim(replace(values, at=OWN), ("digit_sum",)),
         Claim(replace(values, at=PREVIOUS), ("previous_sum",)),
         Claim(replace(values, at=(DELIMITERS, REST))),
-        Claim(Site(in_block(layer, "hook_resid_pre")), ("previous",)),
+        Claim(Place(in_block(layer, "hook_resid_pre")), ("previous",)),
     )
 
 

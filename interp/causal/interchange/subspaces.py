@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
@@ -24,13 +25,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from interp.core import runs
-from interp.core.sites import Site
+from interp.core.places import Place
 from models.errors import UserError
 from models.transformer.hooked import HookedModel
 
 METHODS = ("das", "dbm", "least squares", "means", "random")
 _BATCH = 128
 _PRICE, _SHARPEST = 0.01, 0.1
+_RANDOM_STARTS = 8
 
 
 class NoDirections(UserError):
@@ -101,19 +103,39 @@ def _leading(matrix: Float[Tensor, "width value"], k: int, values: Int[Tensor, "
     return u[:, :k]
 
 
+@dataclass(frozen=True, eq=False)
+class TrainingPairs:
+    """What a subspace is fitted to: base ``tokens``, what a ``place`` holds in their sources, and the causal model's
+    ``answers`` at ``queries`` where the place takes its part from there."""
+
+    model: HookedModel
+    place: Place
+    tokens: Int[Tensor, "n pos"]
+    source: Float[Tensor, "n width"]
+    answers: Int[Tensor, "n read"]
+    queries: Sequence[int]
+
+    def loss(self, rows: Int[Tensor, " row"], take: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        """Cross-entropy of the answers in some rows where the place holds ``take(its own value, the source's)``."""
+        own = rows.to(self.source.device)
+        held = self.source[own]
+        change = lambda value, part: take(value.flatten(1), held[part])  # noqa: E731
+        logits = runs.run(self.model, self.tokens[rows], [self.place.put(change)], self.queries, gradients=True)
+        return F.cross_entropy(logits.flatten(0, 1), self.answers.to(self.source.device)[own].flatten())
+
+    def drawn(self, generator: torch.Generator) -> Int[Tensor, " row"]:
+        """A batch of rows."""
+        return torch.randint(len(self.tokens), (min(_BATCH, len(self.tokens)),), generator=generator)
+
+
 def das_basis(
-    model: HookedModel,
-    place: Site,
-    tokens: Int[Tensor, "n pos"],
-    source: Float[Tensor, "n width"],
-    answers: Int[Tensor, "n read"],
-    queries: Sequence[int],
+    pairs: TrainingPairs,
     starts: Sequence[Float[Tensor, "width k"]],
     generator: torch.Generator,
     steps: int = 200,
     lr: float = 0.02,
 ) -> Float[Tensor, "width k"]:
-    """The subspace whose interchange makes the model give ``answers`` at ``queries``, by Adam on the training pairs.
+    """The subspace whose interchange makes the model give the answers, by Adam on the training pairs.
 
     The loss is the cross-entropy of the answers, averaged over pairs and queries, on batches of 128 pairs drawn from
     ``generator``. The basis is the Q of a QR decomposition and so stays orthonormal; the learning rate falls linearly
@@ -123,17 +145,12 @@ def das_basis(
     a weight of 100), descent does not help, and the result is the best start.
 
     Cost: one run over the training pairs per start, and ``steps`` runs and backward passes over a batch.
-
-    Args:
-        tokens: base sequences.
-        source: what the place holds in the sources.
     """
 
     def loss_of(basis: Tensor, rows: Tensor) -> Tensor:
-        take = lambda value, held: project(value, held, basis)  # noqa: E731
-        return _answers_loss(model, place, tokens, source, answers, queries, rows, take)
+        return pairs.loss(rows, lambda value, held: project(value, held, basis))
 
-    everything = torch.arange(len(tokens))
+    everything = torch.arange(len(pairs.tokens))
     with torch.no_grad():
         losses = [float(loss_of(start, everything)) for start in starts]
     best = int(torch.tensor(losses).argmin())
@@ -141,8 +158,7 @@ def das_basis(
     optimiser = torch.optim.Adam([raw], lr=lr)
     for step in range(steps):
         optimiser.param_groups[0]["lr"] = lr * (1 - step / steps)
-        rows = torch.randint(len(tokens), (min(_BATCH, len(tokens)),), generator=generator)
-        (raw.grad,) = torch.autograd.grad(loss_of(torch.linalg.qr(raw)[0], rows), [raw])
+        (raw.grad,) = torch.autograd.grad(loss_of(torch.linalg.qr(raw)[0], pairs.drawn(generator)), [raw])
         optimiser.step()
     with torch.no_grad():
         found = torch.linalg.qr(raw.detach())[0]
@@ -150,57 +166,29 @@ def das_basis(
 
 
 def mask_basis(
-    model: HookedModel,
-    place: Site,
-    tokens: Int[Tensor, "n pos"],
-    source: Float[Tensor, "n width"],
-    answers: Int[Tensor, "n read"],
-    queries: Sequence[int],
-    k: int,
-    generator: torch.Generator,
-    steps: int = 200,
-    lr: float = 0.1,
+    pairs: TrainingPairs, k: int, generator: torch.Generator, steps: int = 200, lr: float = 0.1
 ) -> Float[Tensor, "width k"]:
     """The k numbers of a site that a mask takes from the source, as columns of the identity; see the module.
 
     Cost: ``steps`` runs and backward passes over a batch.
     """
-    width = source.shape[1]
+    source, width = pairs.source, pairs.source.shape[1]
     mask = torch.zeros(width, dtype=source.dtype, device=source.device, requires_grad=True)
     optimiser = torch.optim.Adam([mask], lr=lr)
     for step in range(steps):
-        rows = torch.randint(len(tokens), (min(_BATCH, len(tokens)),), generator=generator)
+        rows = pairs.drawn(generator)
         taken = (mask / _SHARPEST ** (step / steps)).sigmoid()
-        take = lambda value, held, taken=taken: value + taken * (held - value)  # noqa: E731
-        loss = _answers_loss(model, place, tokens, source, answers, queries, rows, take)
+        loss = pairs.loss(rows, lambda value, held, taken=taken: value + taken * (held - value))
         (mask.grad,) = torch.autograd.grad(loss + _PRICE * taken.sum(), [mask])
         optimiser.step()
     return torch.eye(width, dtype=source.dtype, device=source.device)[:, mask.detach().argsort(descending=True)[:k]]
 
 
-def _answers_loss(
-    model: HookedModel,
-    place: Site,
-    tokens: Int[Tensor, "n pos"],
-    source: Float[Tensor, "n width"],
-    answers: Int[Tensor, "n read"],
-    queries: Sequence[int],
-    rows: Int[Tensor, " row"],
-    take: Callable[[Tensor, Tensor], Tensor],
-) -> Tensor:
-    """Cross-entropy of the answers in some rows where the place holds ``take(its own value, the source's)``."""
-    own = rows.to(source.device)
-    held = source[own]
-    change = lambda value, part: take(value.flatten(1), held[part])  # noqa: E731
-    logits = runs.run(model, tokens[rows], [place.put(change)], queries, gradients=True)
-    return F.cross_entropy(logits.flatten(0, 1), answers.to(source.device)[own].flatten())
-
-
 def das_starts(
-    source: Float[Tensor, "n width"], values: Int[Tensor, " n"], k: int, generator: torch.Generator, n_random: int = 8
+    source: Float[Tensor, "n width"], values: Int[Tensor, " n"], k: int, generator: torch.Generator
 ) -> list[Float[Tensor, "width k"]]:
     """Starts for DAS: random subspaces, and those of least squares and of means if they have k directions."""
-    starts = [random_basis(source.shape[1], k, generator).to(source) for _ in range(n_random)]
+    starts = [random_basis(source.shape[1], k, generator).to(source) for _ in range(_RANDOM_STARTS)]
     for basis in (least_squares_basis, means_basis):
         with suppress(NoDirections):
             starts.append(basis(source, values, k))

@@ -44,11 +44,8 @@ import numpy as np
 import pandas as pd
 import torch
 import xarray as xr
-from jaxtyping import Int
-from torch import Tensor
 
-from interp.causal.interchange.pairs import distinct_problems
-from interp.core import runs
+from interp.causal.interchange.corrupted_digits import answers_to, corrupted_at, drawn_for
 from interp.core.controls import untrained_twin
 from interp.core.drawings import drawing
 from interp.core.measured import Measured
@@ -61,13 +58,12 @@ from interp.core.thresholds import FOLLOWS
 from interp.core.views import Bars, Picture, Series
 from models.calls.argument_kinds import Count
 from models.errors import UserError, known_name
-from models.tasks import RIPPLE, Algorithm, ColumnLayout, Task, column_layout, resolve_algorithm
-from models.tasks.algorithms import CHAINED, CHAINED_FROM_ABOVE
+from models.tasks import Algorithm, Task, column_layout, resolve_algorithm
+from models.tasks.algorithms import CHAINED_FROM_ABOVE
 from models.transformer.hooked import HookedModel
 
 CORRUPTIONS = ("plausible", "any")
 CHANGED_BY = ("model", "algorithm", "both")
-_POOLS = 12  # examples are looked for among up to this many times n problems
 
 
 @dataclass(frozen=True, eq=False)
@@ -318,9 +314,9 @@ def which_algorithm(
     twin = untrained_twin(model, task, seed)
     kinds = []
     for offset, corruption in enumerate(CORRUPTIONS):
-        tokens, column = _drawn(layout, corruption, n, seed + offset)
-        corrupted = _corrupt(layout, tokens, column, corruption, torch.Generator().manual_seed(seed + offset))
-        kinds.append(_examples(model, twin, layout, chosen, tokens, corrupted, column))
+        tokens, column = drawn_for(layout, corruption, n, seed + offset)
+        corrupted = corrupted_at(layout, tokens, column, corruption, torch.Generator().manual_seed(seed + offset))
+        kinds.append(answers_to(model, twin, layout, chosen, tokens, corrupted, column))
     examples: Any = xr.concat(kinds, xr.IndexVariable("corruption", list(CORRUPTIONS)))
     result = WhichAlgorithm(
         model_name(model),
@@ -334,86 +330,6 @@ def which_algorithm(
             f"These algorithms never disagree in {n:,} problems of each corruption; choose others, or more problems."
         )
     return result
-
-
-def _drawn(layout: ColumnLayout, corruption: str, n: int, seed: int) -> tuple[Int[Tensor, "n pos"], Int[Tensor, " n"]]:
-    """Sequences, and for each the column whose query sees the wrong digit, uniform among the possible ones."""
-    generator, found = torch.Generator().manual_seed(seed), 0
-    for factor in range(1, _POOLS + 1):
-        try:
-            pool = layout.task.encode(distinct_problems(layout, n * factor, seed))
-        except UserError:
-            if factor == 1:
-                raise
-            break  # the task has no more problems
-        inputs = layout.inputs(pool)
-        possible = torch.zeros_like(inputs["a"], dtype=torch.bool)
-        read, passes = layout.after_outputs, inputs["a"] + inputs["b"] == layout.base - 1
-        if corruption == "any":
-            possible[:, read.start : read.stop] = True
-        elif (
-            layout.highest_first
-        ):  # what is carried out of such a column was carried into it; nothing is into the units
-            possible[:, 1:-1] = passes[:, 1:-1]
-        else:  # a carry into column k - 1 exists for k >= 2 only
-            possible[:, 2:] = passes[:, 1:-1]
-        usable = possible.any(1)
-        if (found := int(usable.sum())) >= n:
-            weights = possible[usable][:n].float()
-            return pool[usable][:n], torch.multinomial(weights, 1, generator=generator)[:, 0]
-    raise UserError(
-        f"{found:,} problems of the task {layout.task.name!r} were found with a column between the units and the last "
-        f"that adds up to {layout.base - 1}, fewer than n = {n:,}; ask for fewer."
-    )
-
-
-def _corrupt(
-    layout: ColumnLayout, tokens: Tensor, column: Tensor, corruption: str, generator: torch.Generator
-) -> Int[Tensor, "n pos"]:
-    rows, at = torch.arange(len(tokens)), torch.tensor(layout.queries)[column]
-    written = layout.task.digit_values(tokens[rows, at])
-    other = torch.randint(1, layout.base, written.shape, generator=generator)
-    new = (written + other) % layout.base
-    if corruption == "plausible":
-        new = layout.base - 1 - written
-        if layout.highest_first:  # x'' + y'' is written without a carry, and one more with it
-            inputs = layout.inputs(tokens)
-            new = (2 * (inputs["a"] + inputs["b"])[rows, column + 1] + 1 - written) % layout.base
-    return tokens.index_put((rows, at), layout.answer_tokens(new))
-
-
-def _examples(
-    model: HookedModel,
-    twin: HookedModel,
-    layout: ColumnLayout,
-    algorithms: Sequence[Algorithm],
-    tokens: Tensor,
-    corrupted: Tensor,
-    column: Tensor,
-) -> xr.Dataset:
-    rows = torch.arange(len(tokens))
-
-    def digits(which: Any, sequences: Tensor) -> np.ndarray:
-        predicted = runs.run(which, sequences, (), layout.queries).argmax(-1).cpu()[rows, column]
-        return layout.task.digit_values(predicted).numpy()
-
-    values = layout.run(CHAINED_FROM_ABOVE if layout.highest_first else CHAINED, corrupted)
-    answers, before = (
-        np.stack([layout.answer(algorithm, which)[rows, column].numpy() for algorithm in algorithms])
-        for which in (corrupted, tokens)
-    )
-    data: dict[str, Any] = {
-        "column": column.numpy(),
-        "digit_sum": values["digit_sum"][rows, column].numpy(),
-        "difference": values["difference"][rows, column].numpy(),
-        "right": layout.answer(RIPPLE, tokens)[rows, column].numpy(),
-        "before": digits(model, tokens),
-        "after": digits(model, corrupted),
-        "untrained": digits(twin, corrupted),
-    }
-    arrays: dict[str, Any] = {name: ("example", value) for name, value in data.items()}
-    arrays |= {"answer": (("algorithm", "example"), answers), "answer_before": (("algorithm", "example"), before)}
-    return xr.Dataset(arrays, coords={"algorithm": [algorithm.name for algorithm in algorithms]})
 
 
 @drawing(WhichAlgorithm)

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.causal.patching.patch_sites import Groups
-from interp.causal.patching.run import as_slice
+from interp.core.places import as_slice
 
 #: Up to this many numbers, cost depends on the number of operations and not on their size: old and new keys are joined.
 FEW_NUMBERS = 2**15

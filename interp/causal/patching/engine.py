@@ -34,8 +34,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from interp.causal.patching.chunks import Chunk, chunks, weighted, with_columns, z_of_changed_values
-from interp.causal.patching.patch_sites import Groups, Site, parts_of
-from interp.causal.patching.run import CachedActivations, Run, RunFrame, as_slice
+from interp.causal.patching.patch_sites import Groups, SweepSite, parts_of
+from interp.causal.patching.run import CachedActivations, Run, RunFrame
+from interp.core.places import as_slice
 from interp.core.problems import slices
 from models.fast import layers as fast
 from models.fast.layers import heads_output
@@ -56,7 +57,7 @@ class Engine:
         self.batch = len(base.tokens)
         self._exact: dict[int, tuple[Tensor, Tensor, Tensor, Tensor]] = {}
 
-    def sweep(self, site: Site, layer: int, groups: Groups, emit: Emit) -> None:
+    def sweep(self, site: SweepSite, layer: int, groups: Groups, emit: Emit) -> None:
         """Emit the logits of every variant that can differ from the base at a row that is read.
 
         With ``site.by_source`` a part is a (head, source group): number ``head * len(groups) + source``.
@@ -82,7 +83,7 @@ class Engine:
     # ---- patches that mix no positions: the stream after the layer, as if the patch were made everywhere
 
     def _streams_after(
-        self, site: Site, layer: int, parts: slice, mask: Bool[Tensor, "group pos"]
+        self, site: SweepSite, layer: int, parts: slice, mask: Bool[Tensor, "group pos"]
     ) -> Float[Tensor, "part batch row d_model"]:
         """The streams, with the base's own as one more part if it is not known yet, which then costs little."""
         frame, base, rows = self.frame, self.base, self.frame.rows(layer)
@@ -119,7 +120,7 @@ class Engine:
         return streams
 
     def _z_change(
-        self, site: Site, layer: int, parts: slice, mask: Bool[Tensor, "group pos"]
+        self, site: SweepSite, layer: int, parts: slice, mask: Bool[Tensor, "group pos"]
     ) -> Float[Tensor, "part batch row d_model"]:
         """The change of what attention writes, relative to the base, with each head patched by itself."""
         frame, base, v = self.frame, self.base, self.base.get("v", layer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from itertools import product
 from operator import index
 from typing import Any, Literal
 
@@ -12,6 +13,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
+from interp.core.places import Place
 from interp.core.sites import require_layer
 from models.errors import UserError, known_name, unknown_name
 from models.tasks import Task
@@ -22,54 +24,66 @@ By = Literal["position", "role", "all"]
 
 
 @dataclass(frozen=True)
-class Site:
-    """One kind of activation.
+class SweepSite:
+    """One kind of activation; its places differ in layer, head or neuron, and positions.
 
-    ``hook`` is its name within a block; ``part``: what it is split into in addition to positions ("head", "neuron" or
-    None). A pattern's rows are destinations; with ``by_source`` its columns are swept over too.
+    ``hook`` is its name within a block. A pattern's rows are destinations; with ``by_source`` its columns are swept
+    over too.
     """
 
     name: str
     hook: str
-    part: Literal["head", "neuron"] | None = None
-    pattern: bool = False
     by_source: bool = False
-    embedding: bool = False  # it enters before layer 0, and its hook is in no block
+
+    @cached_property
+    def embedding(self) -> bool:
+        """Whether it enters before layer 0, so that its hook is in no block."""
+        return self.hook in ("hook_embed", "hook_pos_embed")
+
+    @cached_property
+    def part(self) -> Literal["head", "neuron"] | None:
+        """What it is split into in addition to positions."""
+        return "neuron" if self.name == "neuron" else None if Place(self.hook).axes == "plain" else "head"
+
+    @cached_property
+    def pattern(self) -> bool:
+        return Place(self.hook).axes == "key"
 
     def hook_name(self, layer: int) -> str:
         return self.hook if self.embedding else in_block(layer, self.hook)
 
+    def place(self, layer: int, part: int, positions: list[int], sources: list[int] | None = None) -> Place:
+        """Its place in one layer, at some positions: of a pattern the rows, and with ``sources`` their columns alone.
+        ``part`` is the number of the head or neuron, if it has any."""
+        hook, edges = self.hook_name(layer), None if sources is None else tuple(product(positions, sources))
+        head, neuron = (part if self.part == kind else None for kind in ("head", "neuron"))
+        return Place(hook, tuple(positions), head, neuron, edges=edges)
+
 
 SITES = {
-    site.name: site
-    for site in (
-        Site("resid_pre", "hook_resid_pre"),
-        Site("resid_mid", "hook_resid_mid"),
-        Site("resid_post", "hook_resid_post"),
-        Site("attn_out", "hook_attn_out"),
-        Site("mlp_out", "hook_mlp_out"),
-        Site("head_out", "attn.hook_z", "head"),
-        Site("q", "attn.hook_q", "head"),
-        Site("k", "attn.hook_k", "head"),
-        Site("v", "attn.hook_v", "head"),
-        Site("pattern", "attn.hook_pattern", "head", pattern=True),
-        Site("pattern_dest_src", "attn.hook_pattern", "head", pattern=True, by_source=True),
-        Site("neuron", "mlp.hook_post", "neuron"),
-    )
+    name: SweepSite(name, hook, name == "pattern_dest_src")
+    for name, hook in {
+        "resid_pre": "hook_resid_pre",
+        "resid_mid": "hook_resid_mid",
+        "resid_post": "hook_resid_post",
+        "attn_out": "hook_attn_out",
+        "mlp_out": "hook_mlp_out",
+        "head_out": "attn.hook_z",
+        "q": "attn.hook_q",
+        "k": "attn.hook_k",
+        "v": "attn.hook_v",
+        "pattern": "attn.hook_pattern",
+        "pattern_dest_src": "attn.hook_pattern",
+        "neuron": "mlp.hook_post",
+    }.items()
 }
 #: What the stream begins with. These have no layer; a sweep over them is labelled with layer 0, which they enter.
-EMBEDDINGS = {
-    site.name: site
-    for site in (
-        Site("embed", "hook_embed", embedding=True),
-        Site("pos_embed", "hook_pos_embed", embedding=True),
-    )
-}
+EMBEDDINGS = {name: SweepSite(name, f"hook_{name}") for name in ("embed", "pos_embed")}
 _NEEDS_MLP = ("resid_mid", "mlp_out", "neuron")
 _ALIASES = {"z": "head_out", "attn_head_out": "head_out", "mlp_post": "neuron", "post": "neuron"}
 
 
-def get_site(name: str, cfg: Any) -> Site:
+def get_site(name: str, cfg: Any) -> SweepSite:
     """A site by name; TransformerLens' short names work too.
 
     Raises:
@@ -90,7 +104,7 @@ def adds_positions(cfg: Any) -> bool:
     return getattr(cfg, "positional_embedding_type", "standard") in ("standard", "coupled")
 
 
-def component_sites(cfg: Any, layers: Any) -> list[Site]:
+def component_sites(cfg: Any, layers: Any) -> list[SweepSite]:
     """The sites whose parts are the components that write to the stream: both embeddings (if all layers are asked
     about), heads, and the sublayers' outputs. Attention with a single head is that head."""
     names = ["embed", *(["pos_embed"] if adds_positions(cfg) else [])] if layers is None else []
@@ -99,14 +113,14 @@ def component_sites(cfg: Any, layers: Any) -> list[Site]:
     return [get_site(name, cfg) for name in (*names, *([] if without else ["mlp_out"]))]
 
 
-def component_name(site: Site, layer: int, part: int) -> str:
+def component_name(site: SweepSite, layer: int, part: int) -> str:
     """What a component of :func:`component_sites` is called: "embed", "L0H1", "L0.attn", "L0.mlp"."""
     if site.embedding:
         return site.name
     return head_name(layer, part) if site.part == "head" else layer_part(layer, site.name.removesuffix("_out"))
 
 
-def parts_of(site: Site, cfg: Any) -> int:
+def parts_of(site: SweepSite, cfg: Any) -> int:
     """How many heads or neurons a layer has at the site; 1 if it is not split. Heads may share keys and values."""
     if site.name in ("k", "v"):
         return getattr(cfg, "n_key_value_heads", None) or cfg.n_heads

@@ -15,17 +15,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from interp.core.places import as_slice
 from models import ArithmeticTransformer
 from models.fast import layers as fast
 from models.fast.layers import heads_output, mlp_input
 from models.transformer.part_names import in_block
 from models.transformer.parts.positions import rotate
-
-
-def as_slice(places: list[int]) -> slice | list[int]:
-    """Consecutive places as a slice, which needs no index tensor and no copy; others as they are."""
-    whole = slice(places[0], places[0] + len(places)) if places else slice(0)
-    return whole if places == list(range(whole.start or 0, whole.stop)) else places
 
 
 class RunFrame:

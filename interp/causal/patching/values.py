@@ -17,15 +17,16 @@ from interp.causal.patching.patch_sites import (
     EMBEDDINGS,
     SITES,
     Groups,
-    Site,
+    SweepSite,
     check_layers,
     get_site,
     parts_of,
     position_groups,
 )
-from interp.causal.patching.plain import ROUNDING, UNPATCHED, PatchedRun, PlainPatcher
-from interp.causal.patching.run import CachedActivations, Run, RunFrame, as_slice
+from interp.causal.patching.plain import ROUNDING, PlainPatcher
+from interp.causal.patching.run import CachedActivations, Run, RunFrame
 from interp.core.metrics import Metric
+from interp.core.places import Place, as_slice
 from interp.core.problems import slices
 from models import ArithmeticTransformer
 from models.errors import UserError
@@ -92,7 +93,7 @@ class Question:
 
     base: Int[Tensor, "n pos"]
     source: Int[Tensor, "n pos"] | dict[str, Tensor]
-    site: Site
+    site: SweepSite
     layers: tuple[int, ...]
     groups: Groups
     metrics: tuple[Metric, ...]
@@ -255,7 +256,7 @@ def plain_values(model: HookedModel, asked: Question) -> SweepValues:
         for start in range(0, len(cells), at_once):
             some = cells[start : start + at_once]
             room = asked.unpatched and unpatched is None and len(some) < at_once
-            logits = _plain_cells(patcher, asked, layer, some, [UNPATCHED] if room else [])
+            logits = patcher.patched([*_places(asked, layer, some), *([None] if room else [])])
             if room:
                 unpatched = asked.judged(logits[-1])
             for cell, of_cell in zip(some, logits, strict=False):
@@ -270,7 +271,7 @@ def plain_values(model: HookedModel, asked: Question) -> SweepValues:
 def _unpatched_later(patcher: PlainPatcher, asked: Question, out: np.ndarray) -> Float[np.ndarray, "metric n"]:
     """Every metric of the unpatched run. A cell is run again and compared, in case the model has changed."""
     cell = (0,) * (out.ndim - 3)
-    logits = _plain_cells(patcher, asked, 0, [cell])[0]
+    logits = patcher.patched(_places(asked, 0, [cell]))[0]
     again, swept = asked.judged(logits), out[(slice(None), 0, *cell)]
     if not np.allclose(again, swept, rtol=0, atol=TOLERANCE.get(logits.dtype, 2e-2) * max(np.abs(swept).max(), 1.0)):
         raise UserError("The model has changed since it was swept, so that its unpatched run is another model's.")
@@ -300,7 +301,7 @@ def check_values(model: HookedModel, asked: Question, found: SweepValues) -> flo
     worst = 0.0
     for index in {int(effect.argmax()), *drawn}:
         cell = np.unravel_index(index, shape)
-        logits = _plain_cells(patcher, asked, int(cell[0]), [cell[1:]])[0]
+        logits = patcher.patched(_places(asked, int(cell[0]), [cell[1:]]))[0]
         for metric, true, ours in zip(
             asked.metrics, asked.judged(logits), found.patched[(slice(None), *cell)], strict=True
         ):
@@ -321,16 +322,13 @@ def _rounds_over(metric: Metric, true: np.ndarray, ours: np.ndarray) -> bool:
     return metric.name == "exact_match" and float((true != ours).mean()) <= 0.01
 
 
-def _plain_cells(
-    patcher: PlainPatcher, asked: Question, layer: int, cells: Any, more: Sequence[PatchedRun] = ()
-) -> Float[Tensor, "cell n pos d_vocab"]:
-    """Logits of cells (part, group, (source group)) in one of the sweep's layers, and of ``more`` variants."""
-    mask = asked.groups.mask
-    variants = [
-        PatchedRun(int(part), mask[int(group)], mask[int(origin[0])] if origin else None)
+def _places(asked: Question, layer: int, cells: Any) -> list[Place | None]:
+    """The places of cells (part, group, (source group)) in one of the sweep's layers."""
+    site, layer, groups = asked.site, asked.layers[layer], asked.groups.places
+    return [
+        site.place(layer, int(part), groups[int(group)], groups[int(origin[0])] if origin else None)
         for part, group, *origin in cells
     ]
-    return patcher.patched(asked.site, asked.layers[layer], [*variants, *more])
 
 
 def _width(cfg: Any, length: int) -> int:
@@ -344,7 +342,7 @@ def _batches(n: int, length: int, model: ArithmeticTransformer) -> list[slice]:
     return slices(n, size)
 
 
-def checked_cache(cache: Any, hooks: list[str], site: Site, base: Int[Tensor, "n pos"]) -> dict[str, Tensor]:
+def checked_cache(cache: Any, hooks: list[str], site: SweepSite, base: Int[Tensor, "n pos"]) -> dict[str, Tensor]:
     """The activations of a user's cache at these hooks, on the device of the tokens that are run.
 
     Raises:

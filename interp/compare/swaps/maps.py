@@ -89,7 +89,7 @@ def fit_maps(
     wanted = [part for part in parts if part.kind not in PATTERNS]
     own, others = [], []
     for batch in chunks(tokens, a):
-        _, mine = activations(a, batch, [part.site.hook for part in wanted])
+        _, mine = activations(a, batch, [part.place.hook for part in wanted])
         own.append({part.name: part.of(mine) for part in wanted})
         matched = [part for part in wanted if part.source is not None]
         _, theirs = activations(b, batch.to(b.cfg.device), [part.source.hook for part in matched if part.source])

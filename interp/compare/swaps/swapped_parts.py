@@ -21,7 +21,7 @@ and streams are matched layer by layer, which needs the same number of layers in
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -33,8 +33,8 @@ from interp.compare.heads import head_distances
 from interp.compare.matching import match
 from interp.compare.readings import ReadingFrame, Readings
 from interp.compare.units import matched_units
+from interp.core.places import Place
 from interp.core.runs import Activations
-from interp.core.sites import Edit, Site
 from models.errors import UserError, known_name
 from models.transformer.part_names import in_block, layer_part
 
@@ -74,33 +74,28 @@ class SwappedPart:
 
     name: str
     kind: Kind
-    site: Site
-    source: Site | None = None
+    place: Place
+    source: Place | None = None
     partner: str = ""
 
     @property
     def layer(self) -> int:
-        return int(self.site.hook.split(".")[1])
+        assert self.place.layer is not None
+        return self.place.layer
 
     def of(self, activations: Activations) -> Float[Tensor, "batch pos feature"]:
         """The part's activation: [batch, query, key] for a pattern, else [batch, pos, feature]."""
-        return _plain(self.site, activations)
+        return _plain(self.place, activations)
 
     def counterpart(self, activations: Activations) -> Float[Tensor, "batch pos feature"]:
         """The activation of its counterpart, from the other model's activations."""
         assert self.source is not None
         return _plain(self.source, activations)
 
-    def put(self, new: Float[Tensor, "... place feature"], places: Sequence[int]) -> Edit:
-        """The edit that writes ``new`` in place of this part at these positions, for each example or for all."""
-        if self.site.head is not None:
-            new = new.unsqueeze(-3 if self.kind in PATTERNS else -2)
-        return replace(self.site, at=tuple(places)).put(new)
 
-
-def _plain(site: Site, activations: Activations) -> Tensor:
-    held = site.read(activations[site.hook])
-    return held if site.head is None else held.squeeze(1 if site.axes == "key" else 2)
+def _plain(place: Place, activations: Activations) -> Tensor:
+    held = place.read(activations[place.hook])
+    return held if place.head is None else held.squeeze(1 if place.axes == "key" else 2)
 
 
 def parts_beside(a: Readings, b: Readings) -> dict[str, SwappedPart]:
@@ -114,8 +109,8 @@ def parts_beside(a: Readings, b: Readings) -> dict[str, SwappedPart]:
     for i, head in enumerate(a.heads):
         j = partner.get(i)
         for kind in ("pattern", "pattern by role", "values", "output"):
-            source, name = (None, "") if j is None else (_site(kind, *divmod(j, heads_b)), b.heads[j])
-            found.append(SwappedPart(f"{head} {kind}", kind, _site(kind, *divmod(i, heads_a)), source, name))
+            source, name = (None, "") if j is None else (_place(kind, *divmod(j, heads_b)), b.heads[j])
+            found.append(SwappedPart(f"{head} {kind}", kind, _place(kind, *divmod(i, heads_a)), source, name))
     _, units = matched_units(a, b)
     width_a, width_b = a.model.cfg.d_mlp, b.model.cfg.d_mlp
     place_a, place_b = (dict(zip(r.unit_names, range(len(r.unit_names)), strict=True)) for r in (a, b))
@@ -123,22 +118,22 @@ def parts_beside(a: Readings, b: Readings) -> dict[str, SwappedPart]:
         i, j = place_a[row["a"]], place_b[row["b"]]
         for kind in UNITS:
             name = row["a"] if kind == "unit" else f"{row['a']} input"
-            source = _site(kind, *divmod(j, width_b))
-            found.append(SwappedPart(name, kind, _site(kind, *divmod(i, width_a)), source, row["b"]))
+            source = _place(kind, *divmod(j, width_b))
+            found.append(SwappedPart(name, kind, _place(kind, *divmod(i, width_a)), source, row["b"]))
     layers = a.model.cfg.n_layers
     if layers == b.model.cfg.n_layers:
         for layer in range(layers):
             for kind in _LAYER_PARTS if width_a and width_b else ("attention",):
                 name = layer_part(layer, _LAYER_PARTS[kind])
-                found.append(SwappedPart(name, kind, _site(kind, layer), _site(kind, layer), name))
-    last, source = (Site(in_block(each.model.cfg.n_layers - 1, "hook_resid_post"), None) for each in (a, b))
+                found.append(SwappedPart(name, kind, _place(kind, layer), _place(kind, layer), name))
+    last, source = (Place(in_block(each.model.cfg.n_layers - 1, "hook_resid_post"), None) for each in (a, b))
     found.append(SwappedPart("final stream", "stream", last, source, "final stream"))
     return {part.name: part for part in found}
 
 
-def _site(kind: Kind, layer: int, index: int | None = None) -> Site:
+def _place(kind: Kind, layer: int, index: int | None = None) -> Place:
     hook = in_block(layer, _HOOKS[kind])
-    return Site(hook, None, neuron=index) if kind in UNITS else Site(hook, None, head=index)
+    return Place(hook, None, neuron=index) if kind in UNITS else Place(hook, None, head=index)
 
 
 def components_of(parts: Mapping[str, SwappedPart], asked: Sequence[str] | None = None) -> dict[str, tuple[str, ...]]:

@@ -199,7 +199,7 @@ def _outcomes(
     """The answers of a, by (component, source, copy); ("", CLEAN, 0) is the whole model."""
     found: dict[tuple[str, str, int], Outcome] = {}
     reference = sources[0].other
-    hooks = [part.site.hook for part in reference.parts.values()]
+    hooks = [part.place.hook for part in reference.parts.values()]
     start = 0
     for batch in chunks(tokens, a):
         rows = slice(start, start := start + len(batch))
@@ -231,7 +231,7 @@ def _outcomes(
 
 
 def _ablated(part: SwappedPart, of: PartMap, own: Activations) -> Tensor:
-    value = own[part.site.hook]
+    value = own[part.place.hook]
     if part.kind not in PATTERNS:
         return of.ablated(len(value))
     visible = torch.ones(value.shape[-2:], dtype=value.dtype, device=value.device).tril()
@@ -242,7 +242,7 @@ def _new(part: SwappedPart, of: PartMap, own: Activations, theirs: Activations, 
     """The activation that replaces the part, at the map's places."""
     if part.source is None:
         return _ablated(part, of, own)
-    other = part.counterpart(theirs).to(own[part.site.hook].device)
+    other = part.counterpart(theirs).to(own[part.place.hook].device)
     if part.kind not in PATTERNS:
         return of(other)
     other = other[:, list(of.places)]
@@ -251,8 +251,8 @@ def _new(part: SwappedPart, of: PartMap, own: Activations, theirs: Activations, 
 
 def _run(a: ArithmeticTransformer, batch: Tensor, other: _Other, new: Mapping[str, Tensor]) -> Tensor:
     """Logits of a with these replacements."""
-    edits = [other.parts[name].put(value, other.maps[name].places) for name, value in new.items()]
-    ((_, logits, _),) = passes(a, batch, edits)
+    places = {name: replace(other.parts[name].place, at=other.maps[name].places) for name in new}
+    ((_, logits, _),) = passes(a, batch, [place.put(new[name]) for name, place in places.items()])
     return logits
 
 
@@ -269,9 +269,9 @@ def _closeness(
     assert of.mean is not None
     left, all_of_it = mine - new, mine - of.mean
     if part.kind in ("values", "output"):
-        write = a.W_O[part.layer, part.site.head].double()
+        write = a.W_O[part.layer, part.place.head].double()
         left, all_of_it = left @ write, all_of_it @ write
     elif part.kind == "unit":
-        size = a.W_out[part.layer, part.site.neuron].double().norm()
+        size = a.W_out[part.layer, part.place.neuron].double().norm()
         left, all_of_it = left * size, all_of_it * size
     return "r2", float(left.square().sum()), float(all_of_it.square().sum())

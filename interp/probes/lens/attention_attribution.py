@@ -36,12 +36,11 @@ from torch import Tensor
 from interp.core.drawings import drawing
 from interp.core.measured import Measured
 from interp.core.probe import Scalar, probe, sums
-from interp.core.problems import draw, membership, resolve_task, target_labels
+from interp.core.problems import draw, membership, resolve_task, target_labels, visible_roles
 from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, require_layer
 from interp.core.stats import bootstrap_interval
 from interp.core.views import Grid, Picture
-from interp.probes.attention import visible_roles
 from interp.probes.key_sets import read_patterns
 from interp.probes.lens.score_parts import score_parts, sources_of
 from models import ArithmeticTransformer
@@ -198,7 +197,7 @@ def _asked(
         UserError: an unknown role, or no answer digit with a key of the role and another key.
     """
     queries = list(task.query_positions)
-    visible = [visible_roles(task.relative_roles(t), q) for t, q in enumerate(queries)]
+    visible = [visible_roles(task, target) for target in range(len(queries))]
     if leads and all(max(map(len, each.values())) > q for each, q in zip(visible, queries, strict=True)):
         labels = [each.label for each in task.roles]  # roles tell no keys apart, but positions do
         visible = [{name: [k for k in range(q + 1) if labels[k] == name] for name in labels[: q + 1]} for q in queries]

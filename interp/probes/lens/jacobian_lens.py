@@ -22,6 +22,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.core.places import Replacement
 from interp.core.probe import Scalar, probe
 from interp.core.problems import N_PROBLEMS, resolve_task
 from interp.core.runs import passes
@@ -85,10 +86,10 @@ def mean_jacobians(
     Raises:
         UserError: a derivative that is not finite.
     """
-    start = [(hooks[0], lambda stream, rows: stream.detach().requires_grad_())]  # the only leaf: no weight's gradient
+    leaf = Replacement(hooks[0], lambda stream, rows: stream.detach().requires_grad_())  # the only one: no weight's
     total = torch.zeros(0)
     with torch.enable_grad():
-        for _, _, kept in passes(model, tokens, start, hooks, gradients=True):
+        for _, _, kept in passes(model, tokens, [leaf], hooks, gradients=True):
             streams = [kept[hook] for hook in hooks]
             of_last = streams[-1][:, queries].sum((0, 1))  # [d_model]: summed over later digits
             columns = []

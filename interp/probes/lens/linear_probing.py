@@ -23,7 +23,6 @@ says more."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,28 +30,26 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float, Int, Num
+from jaxtyping import Float, Int
 
 from interp.core.controls import untrained_copy, untrained_twin
 from interp.core.drawings import drawing
 from interp.core.measured import Measured, MeasuredPart
+from interp.core.named_places import positions_for
 from interp.core.probe import Scalar, probe
 from interp.core.problems import N_PROBLEMS, distinct, draw, resolve_task, target_labels
 from interp.core.results import Provenance, Result
-from interp.core.separation import auroc
 from interp.core.sites import model_name
-from interp.core.stats import clustered_proportion
 from interp.core.views import Picture, Points, Series
 from interp.probes.lens.probe_labels import (
     SIGNALS,
     Labels,
     column_labels,
     probed_signals,
-    row_folds,
     variable_labels,
 )
 from interp.probes.lens.reading import digit_targets, read, stream_points, variable_index
-from interp.probes.lens.ridge import FOLDS, held_out_predictions
+from interp.probes.lens.ridge import FOLDS, answerable, probed, summary
 from models.calls.argument_kinds import Several
 from models.errors import UserError, known_name, unknown_name
 from models.numerals import in_percent, in_percent_with
@@ -60,9 +57,7 @@ from models.tasks import Role, Task, base_of, domain_of
 from models.transformer.hooked import HookedModel
 
 ALL = "all"  # the rows of all columns together
-MEANS, SCORES = ("control", "memorised", "untrained"), ("score", "control_score", "untrained_score")
 DRAWN = "drawn"  # stands for a control that is an untrained copy of the model
-DEALS = 8  # how often the control's labels are dealt per column; the deals share the probe's factorisation
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,109 +152,22 @@ def compute_linear_probes(
                 [provenance.resampling_seed, i, list(known).index(found.signal)]
             )  # alike at all sites
             fold = found.folds(folds, rng)
-            if not _answerable(found, fold):
+            if not answerable(found, fold):
                 left_out.setdefault(found.signal, []).append(columns[i])
                 continue
             blank = None if untrained is None else untrained[site][:, i].astype(np.float64)
-            probed = _probe(values[:, i].astype(np.float64), found, fold, rng, blank)
-            done[found.signal].append(probed | {"column": columns[i]})
+            one = probed(values[:, i].astype(np.float64), found, fold, rng, blank)
+            done[found.signal].append(one | {"column": columns[i]})
         for signal, each in done.items():
             if not each:
                 continue
-            rows += [{"site": site, "signal": signal} | _summary([one], one["column"]) for one in each]
-            rows.append({"site": site, "signal": signal} | _summary(each, ALL))
+            rows += [{"site": site, "signal": signal} | summary([one], one["column"]) for one in each]
+            rows.append({"site": site, "signal": signal} | summary(each, ALL))
     if not rows:
         raise UserError("No column has enough different pairs of digits to keep some of them for the test.")
     return LinearProbes(
         name, pd.DataFrame(rows), at, provenance, {signal: tuple(each) for signal, each in left_out.items()}
     )
-
-
-def _answerable(labels: Labels, fold: Int[np.ndarray, " n"]) -> bool:
-    """Whether pairs can be held out: there are two pairs per fold, and both answers to yes or no in every training
-    set. A column such as the last of a running sum, whose digits are {0, 0} or {0, 1}, has too few."""
-    held_out = np.unique(fold)
-    if len(np.unique(labels.pair)) < 2 * len(held_out):
-        return False
-    return labels.counted or all(len(np.unique(labels.value[fold != each])) > 1 for each in held_out)
-
-
-def _probe(
-    x: Float[np.ndarray, "n feature"],
-    labels: Labels,
-    fold: Int[np.ndarray, " n"],
-    rng: np.random.Generator,
-    blank: Float[np.ndarray, "n feature"] | None,
-) -> dict[str, Any]:
-    """Rows predicted right by the probe and by its controls, on unseen and on seen pairs (means of all deals), and all
-    scores."""
-    dealt = [labels.dealt(rng) for _ in range(DEALS)]
-    seen = row_folds(len(x), len(np.unique(fold)), rng)
-    targets = np.stack([labels.targets(values) for values in (labels.value, *dealt)], 1)
-    predicted = held_out_predictions(x, targets, fold)
-    by_heart = held_out_predictions(x, targets[:, 1:], seen)
-    scores = [_score(predicted[:, i], targets[:, i], labels.counted) for i in range(1 + DEALS)]
-    from_blank = np.full(len(x), np.nan) if blank is None else held_out_predictions(blank, targets[:, :1], fold)[:, 0]
-    nothing = np.full(len(x), np.nan)
-    return {
-        "accuracy": labels.right(predicted[:, 0], labels.value),
-        "untrained": nothing if blank is None else labels.right(from_blank, labels.value),
-        "untrained_score": math.nan if blank is None else _score(from_blank, targets[:, 0], labels.counted),
-        "control": np.mean([labels.right(predicted[:, i + 1], values) for i, values in enumerate(dealt)], 0),
-        "memorised": np.mean([labels.right(by_heart[:, i], values) for i, values in enumerate(dealt)], 0),
-        "counted": labels.counted,
-        "score": scores[0],
-        "control_score": float(np.mean(scores[1:])),
-        "pair": labels.pair,
-    }
-
-
-def _score(predicted: Float[np.ndarray, " n"], target: Num[np.ndarray, " n"], counted: bool) -> float:
-    if counted:
-        return float(1 - ((predicted - target) ** 2).sum() / ((target - target.mean()) ** 2).sum())
-    return float(auroc(predicted[:, None], target[:, None] > 0)[0, 0])
-
-
-def _summary(each: list[dict[str, Any]], column: str) -> dict[str, Any]:
-    """One row of the table from the probes of one or several columns: rows pooled, scores averaged."""
-    right = np.concatenate([one["accuracy"] for one in each])
-    problem = np.concatenate([np.arange(len(one["accuracy"])) for one in each])
-    pair = np.concatenate([(1 + one["pair"].max()) * i + one["pair"] for i, one in enumerate(each)])
-    by_problem, by_pair = clustered_proportion(right, problem), clustered_proportion(right, pair)
-    means = {key: float(np.mean(np.concatenate([one[key] for one in each]))) for key in MEANS}
-    scores = {key: float(np.mean([one[key] for one in each])) for key in SCORES}
-    return (
-        {
-            "column": column,
-            "counted": any(one["counted"] for one in each),
-            "n": len(right),
-            "accuracy": by_problem.value,
-            "low": by_problem.low,
-            "high": by_problem.high,
-            "pair_low": by_pair.low,
-            "pair_high": by_pair.high,
-            "selectivity": by_problem.value - means["control"],
-        }
-        | means
-        | scores
-    )
-
-
-def positions_at(task: Task, target: int, at: str) -> list[int]:
-    """The positions that ``at`` means for a target: "query", a relative role ("own operands"), or a position's label.
-
-    Raises:
-        UserError: there is no such role or label; the message has the closest.
-    """
-    if at == "query":
-        return [task.query_positions[target]]
-    labels = [role.label for role in task.roles][: task.input_length]
-    roles = task.relative_roles(target)
-    if at in roles:
-        return list(roles[at])
-    if labels.count(at) != 1:
-        raise unknown_name("position or role", at, ["query", *roles, *(x for x in labels if labels.count(x) == 1)])
-    return [labels.index(at)]
 
 
 def _best_read(found: LinearProbes) -> Measured:
@@ -304,7 +212,7 @@ def linear_probes(
         sites: hook points with positions after the batch (heads and other axes are flattened), or labels of
             :func:`interp.probes.lens.reading.stream_points` such as "L0 mid"; default every residual stream.
         at: "query" (the position that predicts the column's digit), a relative role such as "own operands" (several
-            positions are read together), or a position's label such as "b0".
+            positions are read together), or another name of :func:`interp.core.named_places.positions_for`, as "b0".
         signals: names of :data:`interp.probes.lens.probe_labels.SIGNALS`, for column addition, or variables of the task
             with a value per column. Default all of the former if the task computes what they need, else every variable.
         columns: the digits whose values are labels, such as "s0"; default all that have these positions.
@@ -331,7 +239,7 @@ def linear_probes(
     if len(chosen) < 20 * folds:
         raise UserError(f"Probes on {folds} folds need at least {20 * folds} different problems, not {len(chosen):,}.")
     variables = task.variables(chosen)
-    places = {t: positions_at(task, t, at) for t in digit_targets(task, columns=True)}
+    places = {t: positions_for(task, t, at) for t in digit_targets(task, columns=True)}
     places = {target: found for target, found in places.items() if found}
     width = max((len(found) for found in places.values()), default=0)
     targets = [target for target, found in places.items() if len(found) == width]

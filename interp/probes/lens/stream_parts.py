@@ -11,8 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.core.problems import chunks, membership
-from interp.probes.attention import visible_roles
+from interp.core.problems import chunks, membership, visible_roles
 from interp.probes.lens.reading import carry_flipped
 from models import ArithmeticTransformer
 from models.errors import UserError, known_name
@@ -88,7 +87,7 @@ def attributed(
     wide = torch.promote_types(model.dtype, torch.float32)  # half precision is the model's, not the sums'
     weights = {name: value.to(wide) for name, value in model.all_weights().items()}
     queries = [task.query_positions[target] for target in targets]
-    roles = [visible_roles(task.relative_roles(t), q) for t, q in zip(targets, queries, strict=True)]
+    roles = [visible_roles(task, target) for target in targets]
     names, of_role = membership(roles, tokens.shape[1])
     member = torch.from_numpy(of_role).float().to(model.device)
     found: dict[tuple[Any, ...], list[Tensor]] = {}

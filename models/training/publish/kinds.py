@@ -22,9 +22,9 @@ import torch
 from torch import Tensor
 
 from models.errors import UserError
-from models.evaluation import Rate
 from models.fast import exact_match, greedy
 from models.files.checkpoint import load_weights
+from models.rates import Rate
 from models.registry import recipe_of
 from models.tasks.base import Task
 from models.text_scores import text_loss

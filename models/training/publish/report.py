@@ -9,7 +9,8 @@ from typing import Any
 from torch import Tensor
 
 from models.errors import UserError
-from models.evaluation import Rate, Score
+from models.evaluation import Score
+from models.rates import Rate
 from models.text_scores import TextLoss
 from models.training.objective import ParameterLayout
 from models.training.run_folder import RunFolder

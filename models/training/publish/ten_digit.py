@@ -22,8 +22,9 @@ import torch
 from torch import Tensor
 
 from models.errors import UserError
-from models.evaluation import Rate, Score, score
+from models.evaluation import Score, score
 from models.files.checkpoint import format_weights
+from models.rates import Rate
 from models.tasks.base import Task
 from models.training.acceptance import AcceptanceTest, Verdict
 from models.training.load_run import best_row

@@ -8,10 +8,9 @@ import pytest
 import torch
 
 import models
-from interp.core.components import Component, Head, Neuron, Sublayer, Together, hooks_of
+from interp.core.places import Component, Head, Neuron, Replacement, Sublayer, Together, hooks_of
 from interp.core.resumed_runs import resumed
 from interp.core.runs import passes
-from interp.core.sites import Edit
 from models.fast import stands_for
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from tests.conformance.table import ROWS, Row
@@ -19,8 +18,8 @@ from tests.conformance.table import ROWS, Row
 SMALL = [row for row in ROWS if row.config.n_layers * row.config.d_model <= 100]
 
 
-def edits(component: Component) -> list[Edit]:
-    return [part.site.put(lambda piece, rows: 2 * piece + 0.5) for part in component.parts]
+def edits(component: Component) -> list[Replacement]:
+    return [part.put(lambda piece, rows: 2 * piece + 0.5) for part in component.parts]
 
 
 def components(model: ArithmeticTransformer) -> list[Component]:
@@ -35,7 +34,7 @@ def components(model: ArithmeticTransformer) -> list[Component]:
     return [*found, Together((found[0], found[-1]))]
 
 
-def whole(model: ArithmeticTransformer, tokens: torch.Tensor, some: Sequence[Edit]) -> torch.Tensor:
+def whole(model: ArithmeticTransformer, tokens: torch.Tensor, some: Sequence[Replacement]) -> torch.Tensor:
     return torch.cat([logits for _, logits, _ in passes(model, tokens, some)])
 
 
@@ -63,9 +62,9 @@ def test_a_model_with_a_hook_of_its_own_is_run_whole() -> None:
     model = models.load("microadder-57")
     tokens = model.task.encode(model.task.sample(2, torch.Generator().manual_seed(0)))
     edit = edits(Neuron(0, 0))
-    (found,) = [run(edit) for _, _, run in resumed(model, tokens, [edit[0][0]])]
+    (found,) = [run(edit) for _, _, run in resumed(model, tokens, [edit[0].hook])]
     with model.hooks(fwd_hooks=[("blocks.0.mlp.hook_pre", lambda value, hook: value + 1)]):
-        (hooked,) = [run(edit) for _, _, run in resumed(model, tokens, [edit[0][0]])]
+        (hooked,) = [run(edit) for _, _, run in resumed(model, tokens, [edit[0].hook])]
         assert torch.equal(hooked, whole(model, tokens, edit))
         assert torch.isfinite(hooked).all()
     assert not torch.allclose(hooked, found)

@@ -11,7 +11,7 @@ from interp.core.results import Findings, Provenance, Result
 from interp.probes.curves import Curves, curve_table
 from interp.probes.score import by_chain
 from interp.probes.score_result import Scores
-from models.evaluation import Rate
+from models.rates import Rate
 
 PROVENANCE = Provenance(12, 0, "planted numbers")
 

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.evaluation import Rate
 from models.families.column_arithmetic import mixed
+from models.rates import Rate
 from models.registry import get_spec
 from models.tasks.addition import DelimitedAddition, PaddedAddition, TenDigitAddition, UnendedAddition
 from models.tasks.counter_rng import mix, signed, uniform

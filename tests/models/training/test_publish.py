@@ -14,8 +14,7 @@ from models.tasks.ten_digit_problems import ten_digit_test_set
 from models.training import train
 from models.training.acceptance import Verdict
 from models.training.objective import ParameterLayout
-from models.training.publish import load_snapshots, publish, ten_digit
-from models.training.publish.curves import curve_files
+from models.training.publish import curve_files, load_snapshots, publish, ten_digit
 from models.training.publish.report import Runs, Seed
 from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder, digest_of, log_spaced_steps

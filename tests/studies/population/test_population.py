@@ -10,7 +10,7 @@ import models
 from interp.compare.model_table import Question
 from interp.core.results import Provenance
 from models.errors import UserError
-from models.evaluation import Rate
+from models.rates import Rate
 from studies.population import population, solution_classes
 from studies.population.population import Population
 from studies.population.solution_classes import SolutionClasses

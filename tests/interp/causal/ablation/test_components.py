@@ -28,8 +28,8 @@ from interp.causal.ablation import (
 from interp.causal.ablation.ablated_runs import as_far
 from interp.causal.ablation.component_ablations import counts
 from interp.causal.ablation.intervals import bootstrap_ratio, masked_proportions
-from interp.core.components import check_components
 from interp.core.metrics import Metric, exact_match, kl, logit_diff
+from interp.core.places import check_components
 from interp.core.problems import derangement
 from interp.core.results import Provenance
 from interp.core.stats import bootstrap_interval, clopper_pearson
@@ -144,7 +144,7 @@ def test_edges_without_renormalisation_take_their_values_away_and_nothing_else(m
     z = {}
     edge = AttentionEdges(0, 0, ((3, 1),))
     hooks = [
-        (edge.hook, lambda x, hook: edge.replace(x, None)),
+        (edge.hook, lambda x, hook: edge.take(x, None)),
         ("blocks.0.attn.hook_z", lambda x, hook: z.update(new=x)),
     ]
     with torch.no_grad():
@@ -160,7 +160,7 @@ def test_a_removed_direction_leaves_no_component_along_it(model):
     seen = {}
     hooks = [
         (direction.hook, lambda x, hook: seen.update(old=x)),
-        (direction.hook, lambda x, hook: direction.replace(x, None)),
+        (direction.hook, lambda x, hook: direction.take(x, None)),
         (direction.hook, lambda x, hook: seen.update(new=x)),
     ]
     with torch.no_grad():
@@ -260,27 +260,28 @@ COMPONENTS = {
 def test_a_part_is_a_projection_and_only_it_is_replaced(name):
     component, shape = COMPONENTS[name]
     x, y = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    part = component.part(x)
-    torch.testing.assert_close(component.part(part), part)
+    share = lambda x: component.take(torch.zeros_like(x), x)  # noqa: E731
+    part = share(x)
+    torch.testing.assert_close(share(part), part)
     assert 0 < float(part.abs().sum()) < float(x.abs().sum()) * 2
-    new = component.replace(x, y)
-    torch.testing.assert_close(component.part(new), component.part(y))
-    torch.testing.assert_close(new - component.part(new), x - part)
-    torch.testing.assert_close(component.replace(x, x), x)
+    new = component.take(x, y)
+    torch.testing.assert_close(share(new), share(y))
+    torch.testing.assert_close(new - share(new), x - part)
+    torch.testing.assert_close(component.take(x, x), x)
 
 
 @pytest.mark.parametrize("name", COMPONENTS)
 def test_the_control_moves_every_position_as_far_as_the_ablation_in_another_direction(name):
     component, shape = COMPONENTS[name]
     old, other = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    new = component.replace(old, other)
+    new = component.take(old, other)
     drawn = [as_far(component, old, new, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)]
     assert torch.equal(drawn[0], drawn[1]) and not torch.equal(drawn[0], drawn[2])
-    axes = tuple(range(-component.feature_axes, 0))
+    axes = (-2, -1) if component.axes == "head" else (-1,)
     steps = [(x - old).square().sum(axes).sqrt() for x in (new, drawn[0])]
     torch.testing.assert_close(*steps)
     assert float(steps[0].max()) > 0 and not torch.allclose(drawn[0], new)
-    if isinstance(component, AttentionEdges):
+    if component.axes == "key":
         assert float((drawn[0] - old).triu(1).abs().max()) == 0  # nothing is seen of what comes later
 
 
@@ -500,7 +501,7 @@ BAD = {
     ),
     "Did you mean 'own operands'": lambda m: role_edges(m, TOY, ["own operand"]),
     "There is no target 2": lambda m: role_edges(m, TOY, targets=[2]),
-    "There is no role 'a7'": lambda m: edges_between(TOY, "a7", 0),
+    "There is no place 'a7'": lambda m: edges_between(TOY, "a7", 0),
     "stands at or before": lambda m: edges_between(TOY, "a1", "b0"),
     "Did you mean 'resample'": lambda m: component_ablation(m, replacement="resampled"),
     "one or more different replacements": lambda m: component_ablation(m, replacement=[]),
@@ -595,7 +596,7 @@ def test_no_component_is_named_that_changes_nothing_by_more_than_chance():
 
 def test_a_model_without_mlp_has_no_neurons():
     model = dense(d_mlp=0)(0)
-    assert neurons(model) == [] and [s.kind for s in sublayers(model)] == ["attention", "attention"]
+    assert neurons(model) == [] and [s.label for s in sublayers(model)] == ["L0.attn", "L1.attn"]
     with pytest.raises(UserError, match="no MLP"):
         component_ablation(model, components=Neuron(0, 0))
 

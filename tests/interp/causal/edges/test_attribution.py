@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import models
-from interp.causal.edges import EdgeExperiment, edge_attribution, path_patching
-from interp.causal.edges import gradient_attribution as attribution_module
+from interp.causal.edges import EdgeExperiment, attribution_methods, edge_attribution, path_patching
 from interp.causal.edges import written as written_module
-from interp.causal.edges.gradient_attribution import SCORES, TOLERANCE, compute_attribution
+from interp.causal.edges.attribution_methods import SCORES, TOLERANCE, compute_attribution
 from interp.causal.edges.paths import compute_direct
 from interp.core.agreement import agreement
 from interp.core.metrics import Metric
@@ -214,7 +213,7 @@ def test_steps_are_raised_until_the_estimates_add_up_to_the_difference(direction
 
 
 def test_what_is_not_complete_in_the_most_steps_says_so(monkeypatch):
-    monkeypatch.setattr(attribution_module, "MOST_STEPS", 12)
+    monkeypatch.setattr(attribution_methods, "MOST_STEPS", 12)
     model = models.load("microadder-57")
     found = edge_attribution(model, problem_pairs(model.task, "made carry", column=4, n=8), exact=False)
     assert found.steps == 10 and found.completeness()["error"] > TOLERANCE

@@ -8,16 +8,16 @@ import torch
 
 import models
 from interp.causal.interchange import (
-    Site,
+    Place,
     compute_interchange,
     interchange,
     interchange_sweep,
     untrained_twin,
     which_algorithm,
 )
-from interp.causal.interchange.interchange_sites import find_place
 from interp.causal.interchange.pairs import distinct_problems, draw_pairs
 from interp.causal.interchange.subspaces import (
+    TrainingPairs,
     das_basis,
     das_starts,
     matched_move,
@@ -27,6 +27,7 @@ from interp.causal.interchange.subspaces import (
     random_basis,
 )
 from interp.core import runs
+from interp.core.named_places import find_place
 from interp.core.stats import clopper_pearson
 from models.errors import UserError
 from models.numerals import in_percent_with
@@ -92,7 +93,7 @@ def test_the_carry_does_not_live_elsewhere(built, dims):
 
 def test_another_position_does_not_move_the_answer(built):
     model, task, _ = built
-    found = interchange(model, "total", Site(MID, "b2[1]"), 2, chained(6), n=N, task=task, controls=False)
+    found = interchange(model, "total", Place(MID, "b2[1]"), 2, chained(6), n=N, task=task, controls=False)
     assert found.accuracy().successes == 0 and found.stayed().value == 1
 
 
@@ -115,14 +116,13 @@ def test_das_finds_the_plane_of_the_answer_from_a_random_one(adder):
     """MicroAdder's head reads two directions. Without steps the start is kept."""
     layout, hook = column_layout(adder.task), "blocks.0.hook_resid_post"
     (pairs,) = draw_pairs(layout, (300,), 1)
-    place, queries = find_place(adder, layout, Site(hook), 4), [layout.queries[4]]
+    place, queries = find_place(adder, layout, Place(hook), 4), [layout.queries[4]]
     source = runs.read(adder, pairs.source, [place])[0][0].flatten(1)
     values = pairs.source_values(CHAINED, "total", 4)
     answers = pairs.counterfactual(CHAINED, "total", 4, values, [4])
     start = random_basis(5, 2, torch.Generator().manual_seed(2))
-    descend = lambda steps, lr: das_basis(  # noqa: E731
-        adder, place, pairs.base, source, answers, queries, [start], torch.Generator().manual_seed(0), steps, lr
-    )
+    to = TrainingPairs(adder, place, pairs.base, source, answers, queries)
+    descend = lambda steps, lr: das_basis(to, [start], torch.Generator().manual_seed(0), steps, lr)  # noqa: E731
     torch.testing.assert_close(descend(0, 0.1), start)
     found = descend(100, 0.05)
     torch.testing.assert_close(found.T @ found, torch.eye(2))
@@ -149,7 +149,7 @@ def test_toygpt_moves_the_carry_along_one_direction_in_its_second_layer():
 
 def test_more_columns_are_a_stricter_reading(adder):
     """The digits of column 4 also decide the carry into column 5, where an off-manifold difference may be misread."""
-    values = Site("blocks.0.attn.hook_v", "own operands")
+    values = Place("blocks.0.attn.hook_v", "own operands")
     one = interchange(adder, "digit_sum", values, 4, n=N, controls=False)
     two = interchange(adder, "digit_sum", values, 4, n=N, controls=False, read=(4, 5))
     assert (one.outcomes.right.values | ~two.outcomes.right.values).all()
@@ -159,7 +159,7 @@ def test_more_columns_are_a_stricter_reading(adder):
 def test_a_sweep_finds_the_site_and_marks_the_dead(adder):
     found = interchange_sweep(adder, "total", 4, n=60)
     best = found.best()
-    assert best == Site(MID, "s3")
+    assert best == Place(MID, "s3")
     accuracy = found.accuracy
     assert float(accuracy.sel(hook=MID, position="s3")) == 1 and float(accuracy.sel(hook=MID, position="a4")) == 0
     assert not bool(found.live.sel(hook="blocks.0.hook_resid_pre", position="+"))
@@ -281,7 +281,7 @@ def test_a_sweep_takes_positions_by_number_and_each_once(adder):
 
 def test_a_label_that_positions_share_is_all_of_them(built):
     model, task, _ = built
-    place = find_place(model, column_layout(task), Site(MID, "+"), 2)
+    place = find_place(model, column_layout(task), Place(MID, "+"), 2)
     assert place.at == tuple(at for at, role in enumerate(task.roles) if role.label == "+")
     assert len(place.at) == 2
 
@@ -292,17 +292,17 @@ def test_one_column_may_be_read_by_its_number(adder):
 
 
 def test_bad_input_is_named(adder):
-    def ask(match: str, variable: str = "total", site: Site | str = MID, column: int = 4, **options: object) -> None:
+    def ask(match: str, variable: str = "total", site: Place | str = MID, column: int = 4, **options: object) -> None:
         with pytest.raises(UserError, match=match):
             interchange(adder, variable, site, column, n=20, n_train=20, controls=False, **options)
 
     ask("Did you mean 'blocks.0.hook_resid_mid'", site="blocks.0.hook_resid_middle")
     ask("Did you mean 'carry_in'", variable="carry")
-    ask("Did you mean 'own operands'", site=Site(MID, "own operand"))
-    ask("There is no position 99", site=Site(MID, 99))
-    ask("has no positions that are 'own operands'", site=Site(MID, "own operands"), column=10)
-    ask("has no heads", site=Site(MID, head=0))
-    ask("There is no head 5", site=Site("blocks.0.attn.hook_z", head=5))
+    ask("Did you mean 'own operands'", site=Place(MID, "own operand"))
+    ask("There is no position 99", site=Place(MID, 99))
+    ask("has no positions that are 'own operands'", site=Place(MID, "own operands"), column=10)
+    ask("has no heads", site=Place(MID, head=0))
+    ask("There is no head 5", site=Place("blocks.0.attn.hook_z", head=5))
     ask("minus infinity", site="blocks.0.attn.hook_attn_scores")
     ask("would never run", site="blocks.0.attn.hook_result")
     ask("Columns go from 0 to 10", column=11)
@@ -310,7 +310,7 @@ def test_bad_input_is_named(adder):
     ask("a subspace of 6 directions does not fit", subspace=6)
     ask("directions have 4", subspace=torch.ones(4, 1))
     ask("not linearly independent", subspace=torch.ones(5, 2))
-    ask("changes nothing in any of 20 pairs", site=Site("blocks.0.hook_resid_pre", "+"))
+    ask("changes nothing in any of 20 pairs", site=Place("blocks.0.hook_resid_pre", "+"))
     ask("in none of 20 pairs", variable="digit_sum", column=4, read=(2,))
     with pytest.raises(UserError, match="There is no run 'random label'"):
         interchange(adder, "total", MID, 4, n=20, controls=False).accuracy("random label")

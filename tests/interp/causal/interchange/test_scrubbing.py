@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import models
-from interp.causal.interchange import Claim, Site, causal_scrubbing, chained_claims
+from interp.causal.interchange import Claim, Place, causal_scrubbing, chained_claims
 from interp.causal.interchange.scrubbing import partners, recovered_share
 from interp.core.stats import unseen
 from models.errors import UserError
@@ -37,8 +37,8 @@ def test_where_the_hand_built_adder_keeps_its_variables_all_is_explained():
     found = causal_scrubbing(model, chained_claims(), n=150, task=model.task.at(3, 3))
     assert found.recovered()[1] == pytest.approx(1 - unseen(150), abs=1e-3)
     wrong = [
-        Claim(Site(VALUES, "own operands"), ("carry_in",)),
-        Claim(Site(VALUES, "previous operands"), ("digit_sum",)),
+        Claim(Place(VALUES, "own operands"), ("carry_in",)),
+        Claim(Place(VALUES, "previous operands"), ("digit_sum",)),
     ]
     assert causal_scrubbing(model, wrong, n=150, task=model.task.at(3, 3)).recovered()[2] < 0.9
 
@@ -72,13 +72,13 @@ def test_bad_input_is_named(adder):
         with pytest.raises(UserError, match=match):
             causal_scrubbing(adder, claims, n=20, **options)
 
-    own = Claim(Site(VALUES, "own operands"), ("digit_sum",))
+    own = Claim(Place(VALUES, "own operands"), ("digit_sum",))
     ask("at least one claim", [])
-    ask("Did you mean 'digit_sum'", [Claim(Site(VALUES, "own operands"), ("digitsum",))])
-    ask("Did you mean 'blocks.0.attn.hook_v'", [Claim(Site("blocks.0.attn.hookv"))])
-    ask("Two claims are about 'blocks.0.attn.hook_v' at position 4", [own, Claim(Site(VALUES, "a4"))], columns=[4])
+    ask("Did you mean 'digit_sum'", [Claim(Place(VALUES, "own operands"), ("digitsum",))])
+    ask("Did you mean 'blocks.0.attn.hook_v'", [Claim(Place("blocks.0.attn.hookv"))])
+    ask("Two claims are about 'blocks.0.attn.hook_v' at position 4", [own, Claim(Place(VALUES, "a4"))], columns=[4])
     ask("has a position in column 10", [own], columns=[10])
-    ask("change no activation", [Claim(Site("blocks.0.hook_resid_pre", "+"))])
+    ask("change no activation", [Claim(Place("blocks.0.hook_resid_pre", "+"))])
     ask("Columns go from 0 to 10", [own], columns=[11])
     ask("needs a column to predict", [own], columns=[])
     with pytest.raises(UserError, match="n of at least 2"):
@@ -86,7 +86,7 @@ def test_bad_input_is_named(adder):
 
 
 def test_one_claim_one_variable_and_one_column_need_no_list(adder):
-    site = Site("blocks.0.hook_resid_post")
+    site = Place("blocks.0.hook_resid_post")
     short = causal_scrubbing(adder, Claim(site, "total"), columns=3, n=60)
     long = causal_scrubbing(adder, [Claim(site, ("total",))], columns=[3], n=60)
     assert short.outcomes.equals(long.outcomes) and short.claims == long.claims

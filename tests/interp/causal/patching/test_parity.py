@@ -16,7 +16,7 @@ import interp
 from interp.causal.patching import SITES, patch_sweep
 from interp.causal.patching.engine import Engine
 from interp.causal.patching.patch_sites import parts_of, position_groups
-from interp.causal.patching.plain import PatchedRun, PlainPatcher
+from interp.causal.patching.plain import PlainPatcher
 from interp.causal.patching.run import CachedActivations, Run, RunFrame
 from interp.core.metrics import Metric
 from models.tasks.paired_problems import ProblemPairs
@@ -145,8 +145,8 @@ def test_whatever_is_patched_read_and_stacked_equals_one_hooked_run(cell: dict[s
     for _ in range(3):
         part, group = rng.randrange(parts_of(site, model.config)), rng.randrange(len(groups))
         origin = rng.randrange(len(groups)) if site.by_source else None
-        columns = None if origin is None else groups.mask[origin]
-        true = patcher.patched(site, layer, [PatchedRun(part, groups.mask[group], columns)])[0][:, read]
+        columns = None if origin is None else groups.places[origin]
+        true = patcher.patched([site.place(layer, part, groups.places[group], columns)])[0][:, read]
         key = part if origin is None else part * len(groups) + origin
         ours = found.get((key, group), run.logits())
         assert (ours - true).abs().max() <= TOLERANCE * true.abs().max()

@@ -330,9 +330,9 @@ def test_stacked_variants_are_those_of_single_runs_and_the_unpatched_run_is_amon
     metric, stock = logit_diff(few), stock_copy(TOY)
     original, whole = PlainPatcher.patched, PlainPatcher.logits
 
-    def patched(self: PlainPatcher, site: Any, layer: int, variants: Any) -> Any:
-        sizes.append(len(variants))
-        return original(self, site, layer, variants)
+    def patched(self: PlainPatcher, places: Any) -> Any:
+        sizes.append(len(places))
+        return original(self, places)
 
     def unpatched(self: PlainPatcher) -> Any:
         sizes.append(0)

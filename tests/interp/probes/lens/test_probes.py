@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import models
+from interp.core.named_places import positions_for
 from interp.core.problems import distinct
 from interp.core.results import Provenance
 from interp.probes.lens import compute_linear_probes, linear_probes
-from interp.probes.lens.linear_probing import positions_at
 from interp.probes.lens.probe_labels import SIGNALS, column_labels, pair_folds
 from interp.probes.lens.reading import stream_points
 from interp.probes.lens.ridge import directions, held_out_predictions
@@ -232,10 +232,10 @@ def test_a_trained_parity_has_its_running_parity_behind_the_attention():
 
 def test_a_place_is_a_query_a_role_or_a_position():
     task = TwoDigitAddition()
-    assert positions_at(task, 1, "query") == [4] and positions_at(task, 1, "b0") == [3]
-    assert positions_at(task, 0, "own operands") == [1, 3]
+    assert positions_for(task, 1, "query") == [4] and positions_for(task, 1, "b0") == [3]
+    assert positions_for(task, 0, "own operands") == [1, 3]
     with pytest.raises(UserError, match="Did you mean 'own operands'"):
-        positions_at(task, 0, "own operand")
+        positions_for(task, 0, "own operand")
 
 
 def test_bad_input_is_named():

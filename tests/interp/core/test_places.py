@@ -7,20 +7,20 @@ import torch
 
 import models
 from interp.core import problems, runs
-from interp.core.sites import Site
+from interp.core.places import Place
 from models.errors import UserError
 
 PLANE = torch.linalg.qr(torch.randn(5, 2, generator=torch.Generator().manual_seed(0)))[0]
 MID, Z, PATTERN = "blocks.0.hook_resid_mid", "blocks.0.attn.hook_z", "blocks.0.attn.hook_pattern"
 PIECES = {
-    "stream": (Site(MID, (4, 1)), (3, 6, 5), (3, 2, 5)),
-    "one position": (Site(MID, 4), (3, 6, 5), (3, 1, 5)),
-    "all positions": (Site(MID, None), (3, 6, 5), (3, 6, 5)),
-    "heads": (Site(Z, (4, 1)), (3, 6, 4, 5), (3, 2, 4, 5)),
-    "head": (Site(Z, (4, 1), head=1), (3, 6, 4, 5), (3, 2, 1, 5)),
-    "pattern": (Site(PATTERN, (4, 1), head=0), (3, 4, 6, 6), (3, 1, 2, 6)),
-    "neuron": (Site("blocks.0.mlp.hook_post", (4, 1), neuron=3), (3, 6, 5), (3, 2, 1)),
-    "subspace": (Site(Z, (4, 1), head=2, basis=PLANE), (3, 6, 4, 5), (3, 2, 1, 2)),
+    "stream": (Place(MID, (4, 1)), (3, 6, 5), (3, 2, 5)),
+    "one position": (Place(MID, 4), (3, 6, 5), (3, 1, 5)),
+    "all positions": (Place(MID, None), (3, 6, 5), (3, 6, 5)),
+    "heads": (Place(Z, (4, 1)), (3, 6, 4, 5), (3, 2, 4, 5)),
+    "head": (Place(Z, (4, 1), head=1), (3, 6, 4, 5), (3, 2, 1, 5)),
+    "pattern": (Place(PATTERN, (4, 1), head=0), (3, 4, 6, 6), (3, 1, 2, 6)),
+    "neuron": (Place("blocks.0.mlp.hook_post", (4, 1), neuron=3), (3, 6, 5), (3, 2, 1)),
+    "subspace": (Place(Z, (4, 1), head=2, basis=PLANE), (3, 6, 4, 5), (3, 2, 1, 2)),
 }
 
 
@@ -50,7 +50,7 @@ def test_writing_a_piece_changes_it_and_nothing_else(name):
 def test_reading_gives_what_the_cache_holds_and_writing_it_back_changes_no_logit(adder, monkeypatch):
     tokens = adder.task.encode(adder.task.sample(7, torch.Generator().manual_seed(0)))
     monkeypatch.setattr(problems, "WEIGHTS_AT_ONCE", 3 * tokens.shape[1] ** 2)  # three chunks
-    values = Site("blocks.0.attn.hook_v", (3, 25))
+    values = Place("blocks.0.attn.hook_v", (3, 25))
     (held,), logits = runs.read(adder, tokens, [values], [25])
     _, cache = adder.run_with_cache(tokens)
     torch.testing.assert_close(held, cache["blocks.0.attn.hook_v"][:, [3, 25]])
@@ -63,7 +63,7 @@ def test_reading_gives_what_the_cache_holds_and_writing_it_back_changes_no_logit
 
 def test_edits_of_one_run_act_together_and_what_is_kept_is_what_they_leave(adder):
     tokens = adder.task.encode([(57, 48), (999, 1)])
-    sites = [Site("blocks.0.mlp.hook_post", None, neuron=0), Site("blocks.0.mlp.hook_post", (25,), neuron=1)]
+    sites = [Place("blocks.0.mlp.hook_post", None, neuron=0), Place("blocks.0.mlp.hook_post", (25,), neuron=1)]
     edits = [site.put(0.0) for site in sites]
     ((rows, _, kept),) = runs.passes(adder, tokens, edits, keep=["blocks.0.mlp.hook_post"])
     post = kept["blocks.0.mlp.hook_post"]
@@ -73,8 +73,8 @@ def test_edits_of_one_run_act_together_and_what_is_kept_is_what_they_leave(adder
 
 @pytest.mark.parametrize(
     "site",
-    [Site(MID, (40,)), Site(MID, ()), Site(Z, None, head=7), Site("blocks.0.mlp.hook_post", None, neuron=99),
-     Site("blocks.0.hook_residmid", None)],
+    [Place(MID, (40,)), Place(MID, ()), Place(Z, None, head=7), Place("blocks.0.mlp.hook_post", None, neuron=99),
+     Place("blocks.0.hook_residmid", None)],
 )  # fmt: skip
 def test_a_piece_that_the_model_does_not_have_is_refused(adder, site):
     with pytest.raises(UserError):
@@ -83,6 +83,6 @@ def test_a_piece_that_the_model_does_not_have_is_refused(adder, site):
 
 def test_named_places_and_silent_hooks_cannot_be_read(adder):
     tokens = adder.task.encode([(57, 48), (999, 1)])
-    for site in (Site(MID), Site("blocks.0.attn.hook_result", None)):
+    for site in (Place(MID), Place("blocks.0.attn.hook_result", None)):
         with pytest.raises(UserError):
             runs.read(adder, tokens, [site])
