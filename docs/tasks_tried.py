@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any
 
 import torch
 import transformers
+from torch import Tensor
 
 import interp
 import models
@@ -94,8 +96,8 @@ TASKS = (
 )
 
 
-def save_gpt2(model: models.ArithmeticTransformer, folder: Path) -> None:
-    """Save a model as a Hugging Face folder. GPT-2 has no bias of its logits: the last norm's gives it."""
+def as_gpt2(model: models.ArithmeticTransformer) -> transformers.GPT2LMHeadModel:
+    """A model as transformers' class. GPT-2 has no bias of its logits: the last norm's gives it."""
     cfg, w = model.config, {name: value.detach() for name, value in model.all_weights().items()}
     joined = lambda l, kind: torch.cat([w[f"blocks.{l}.attn.{kind}_{c}"] for c in "QKV"])  # noqa: E731, E741
     w_u = w["unembed.W_U"]
@@ -114,20 +116,19 @@ def save_gpt2(model: models.ArithmeticTransformer, folder: Path) -> None:
             state[f"{there}mlp.{theirs}.weight"] = w[f"{here}mlp.W_{ours}"]
             state[f"{there}mlp.{theirs}.bias"] = w[f"{here}mlp.b_{ours}"]
     size = {"n_layer": cfg.n_layers, "n_embd": cfg.d_model, "n_head": cfg.n_heads, "n_inner": cfg.d_mlp}
-    size |= {"vocab_size": cfg.d_vocab, "n_positions": cfg.n_ctx, "activation_function": "gelu_new"}
+    size |= {"vocab_size": cfg.d_vocab, "n_positions": cfg.n_ctx, "activation_function": cfg.act_fn}
     size |= {"bos_token_id": None, "eos_token_id": None, "tie_word_embeddings": False}
     settings = transformers.GPT2Config.from_dict(size)
     gpt2 = transformers.GPT2LMHeadModel(settings)
     gpt2.load_state_dict({f"transformer.{name}": value for name, value in state.items()} | {"lm_head.weight": w_u.T})
-    gpt2.save_pretrained(folder)
+    return gpt2.eval()
 
 
-@torch.no_grad()
-def row(tried: Tried, folder: Path) -> dict[str, str]:
-    """What came of a task; the numbers of seconds are of the processor."""
-    space: dict[str, Any] = {"interp": interp, "models": models, "torch": torch, "folder": folder}
-    space |= vars(models.tasks)
-    code, seconds = CODE.format(said=tried.said, pairs=tried.pairs), []
+def run_code(code: str, **known: Any) -> tuple[dict[str, Any], list[float]]:
+    """What the lines of a user make, by name, and the seconds of the processor that each takes. The figure may be
+    refused: then it is the refusal's text."""
+    space: dict[str, Any] = {"interp": interp, "models": models, "torch": torch, **vars(models.tasks), **known}
+    seconds = []
     for line in code.splitlines():
         start = time.process_time()
         try:
@@ -137,20 +138,34 @@ def row(tried: Tried, folder: Path) -> dict[str, str]:
                 raise
             space["figure"] = str(refused)
         seconds.append(time.process_time() - start)
-    task, model, figure, verdict = (space[name] for name in ("task", "model", "figure", "verdict"))
-    problems = task.sample(64, torch.Generator().manual_seed(0))
-    theirs = transformers.GPT2LMHeadModel.from_pretrained(folder).eval()(task.encode(problems)).logits
-    apart = float((model(task.encode(problems)) - theirs).abs().max() / theirs.abs().max())
-    said = re.split(r"; |: no failure", verdict.finding())[0]
+    return space, seconds
+
+
+def cells(space: dict[str, Any], seconds: list[float], own: Callable[[Tensor], Tensor]) -> dict[str, str]:
+    """The columns of both tables that say what came of a file. ``own``: the logits of the class that wrote it."""
+    task, model, figure = (space[name] for name in ("task", "model", "figure"))
+    tokens = task.encode(task.sample(64, torch.Generator().manual_seed(0)))
+    theirs = own(tokens)
+    apart = float((model(tokens) - theirs).abs().max() / theirs.abs().max())
+    return {
+        "logits differ by": number(apart, 1),
+        "figure": f"refused: {figure}" if isinstance(figure, str) else "yes",
+        "verdict": re.split(r"; |: no failure", space["verdict"].finding())[0],
+        "lines": str(len(seconds)),
+        "CPU-seconds: load, figure, verdict": f"{seconds[1]:.2f}, {sum(seconds[2:4]):.1f}, {seconds[4]:.1f}",
+    }
+
+
+@torch.no_grad()
+def row(tried: Tried, folder: Path) -> dict[str, str]:
+    """What came of a task."""
+    space, seconds = run_code(CODE.format(said=tried.said, pairs=tried.pairs), folder=folder)
+    gpt2 = transformers.GPT2LMHeadModel.from_pretrained(folder).eval()
     return {
         "task": tried.name,
         "said as": f"`{tried.said.replace('|', chr(92) + '|')}`",
-        "a problem": f"`{_example(task)}`",
-        "logits differ by": number(apart, 1),
-        "figure": f"refused: {figure}" if isinstance(figure, str) else "yes",
-        "verdict": said,
-        "lines": str(len(code.splitlines())),
-        "CPU-seconds: load, figure, verdict": f"{seconds[1]:.2f}, {sum(seconds[2:4]):.1f}, {seconds[4]:.1f}",
+        "a problem": f"`{_example(space['task'])}`",
+        **cells(space, seconds, lambda tokens: gpt2(tokens).logits),
     }
 
 
@@ -166,12 +181,17 @@ def main(place: Path) -> None:
         if not (folder / "config.json").exists():
             print(tried.name, flush=True)
             model, _ = trained(tried, 0)
-            save_gpt2(model, folder)
+            as_gpt2(model).save_pretrained(folder)
         rows.append(row(tried, folder))
         print(rows[-1], flush=True)
+    write_table(TABLE, rows)
+
+
+def write_table(found: re.Pattern[str], rows: list[dict[str, str]]) -> None:
+    """Put a table in the place of the one that is found on the page."""
     lines = [list(rows[0]), ["---"] * len(rows[0]), *(list(each.values()) for each in rows)]
-    table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-    PAGE.write_text(TABLE.sub(lambda _: table, PAGE.read_text(encoding="utf-8"), count=1), encoding="utf-8")
+    table = "\n".join(f"| {' | '.join(each)} |" for each in lines)
+    PAGE.write_text(found.sub(lambda _: table, PAGE.read_text(encoding="utf-8"), count=1), encoding="utf-8")
     print(f"wrote {PAGE.name}")
 
 

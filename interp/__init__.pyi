@@ -20,6 +20,7 @@ from interp.causal.circuits.every_circuit import all_circuits as all_circuits
 from interp.proofs.attacks.gradient_attack import attack as attack
 from interp.probes.lens.attention_attribution import attention_attribution as attention_attribution
 from interp.probes.attention_pattern import attention_pattern as attention_pattern
+from interp.probes.lens.backward_lens import backward_lens as backward_lens
 from interp.proofs.carry_unit_ranges import carry_unit_ranges as carry_unit_ranges
 from interp.causal.interchange.scrubbing import causal_scrubbing as causal_scrubbing
 from interp.compare.certified_circuits import certified_circuits as certified_circuits
@@ -83,6 +84,7 @@ __all__ = [
     "attack",
     "attention_attribution",
     "attention_pattern",
+    "backward_lens",
     "carry_unit_ranges",
     "causal_scrubbing",
     "certified_circuits",

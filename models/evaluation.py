@@ -190,9 +190,14 @@ class Tally:
         self.failures: list[Failure] = []
         self.answers = torch.zeros(task.d_vocab, dtype=torch.int64)  # how often each is right, of one token
 
-    def add(self, problems: Int[Tensor, "n *operands"], predicted: Int[Tensor, "n target"]) -> None:
-        """Count these problems. A predicted token of -1 is never right."""
-        predicted, expected = predicted.cpu(), self.task.targets(problems).cpu()
+    def add(
+        self,
+        problems: Int[Tensor, "n *operands"],
+        predicted: Int[Tensor, "n target"],
+        targets: Int[Tensor, "n target"] | None = None,
+    ) -> None:
+        """Count these problems, whose right tokens are ``targets``. A predicted token of -1 is never right."""
+        predicted, expected = predicted.cpu(), (self.task.targets(problems) if targets is None else targets).cpu()
         right = predicted == expected
         exact = right.all(1)
         if expected.shape[1] == 1:

@@ -25,7 +25,7 @@ import torch
 
 from interp.core.loading import load
 from interp.core.measured import Measured
-from interp.core.problems import resolve_task
+from interp.core.problems import has_chains, resolve_task
 from interp.core.sites import require_sums
 from interp.core.strata import column_variables, signal_columns
 from models.calls.argument_kinds import MODELS, SEVERAL_MODELS
@@ -311,13 +311,9 @@ def task_of(*kinds: type) -> Need:
     return need
 
 
-def sums_below(limit: int) -> Need:
-    """The task must be the addition of two numbers below a limit."""
-    return lambda model, task: (
-        ""
-        if task.pairs_below == limit
-        else f"its task does not add two numbers below {limit:,}; ask one whose task does, such as microadder-57"
-    )
+def chains(model: HookedModel, task: Any) -> str:
+    """The task must have carries or borrows that travel."""
+    return "" if has_chains(task) else "its task has no carry or borrow; one that has is '{a:3}+{b:3}={s:4r}'"
 
 
 def columns(least: int, adds: bool = False) -> Need:

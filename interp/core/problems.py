@@ -24,10 +24,14 @@ from models.tasks import (
     column_layout,
     domain_of,
     problem_pairs,
+    problems_of_chain_length,
     require_sound,
 )
 from models.tasks.places import REST
+from models.tasks.ten_digits import DIGITS, LIMIT
 from models.transformer.hooked import HookedModel
+
+A_DRAW, MOST_DRAWS = 2_048, 2**16  # problems at once, and in all, to find chains of every length
 
 #: How many problems a probe draws. Where that is too dear, its docstring says how many it draws instead, and why.
 N_PROBLEMS = 2048
@@ -184,6 +188,44 @@ def draw(task: Task, problems: Any, n: int, seed: int, carry_heavy: float = 0.0)
         drawn = torch.cat((drawn, heavy))
         source = f"problems ({n - n_heavy:,} uniform, {n_heavy:,} rich in carry chains)"
     return Sample(drawn, task.encode(drawn), Provenance(n, seed, source))
+
+
+def has_chains(task: Task) -> bool:
+    """Whether some of a few problems have a carry or a borrow, or digits that are passed over, as in a comparison."""
+    try:
+        few = task.sample(64, torch.Generator().manual_seed(0))
+        named = any(word in name for name in task.variables(few) for word in ("carry", "borrow", "chain"))
+        return named and bool(task.chain_length(few).any())
+    except UserError:  # no problems to draw, or no variables
+        return False
+
+
+def of_every_chain_length(task: Task, n: int, seed: int) -> Sample:
+    """Up to ``n`` problems of each length of the longest carry or borrow chain.
+
+    Ten-digit addition has chains planted (:func:`models.tasks.problems_of_chain_length`). Elsewhere, problems are
+    drawn, half of them rich in chains, until every length that was met has ``n``, at most :data:`MOST_DRAWS` of them:
+    rare lengths have fewer.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    if task.pairs_below == LIMIT:
+        found = torch.cat([problems_of_chain_length(length, n, generator) for length in range(DIGITS + 1)])
+        source = f"problems, {n:,} of each carry-chain length 0 to {DIGITS}"
+        return Sample(found, task.encode(found), Provenance(len(found), seed, source))
+    kept: dict[int, list[Tensor]] = {}
+    for batch in range(MOST_DRAWS // A_DRAW):
+        drawn = [task.sample(A_DRAW, generator)]
+        if (heavy := _draw_heavy(task, A_DRAW, generator, seed + batch)) is not None:
+            drawn.append(heavy)
+        problems = torch.cat(drawn)
+        length = task.chain_length(problems)
+        for each in length.unique().tolist():
+            kept.setdefault(each, []).append(problems[length == each])
+        if batch and all(sum(map(len, parts)) >= n for parts in kept.values()):
+            break
+    found = torch.cat([torch.cat(kept[length])[:n] for length in sorted(kept)])
+    source = f"problems, up to {n:,} of each chain length {min(kept)} to {max(kept)}"
+    return Sample(found, task.encode(found), Provenance(len(found), seed, source))
 
 
 def every_problem(task: Task, at_most: int) -> Int[Tensor, "n *operand"] | None:

@@ -87,9 +87,11 @@ def compute_carry_units(
     seed = provenance.resampling_seed
     signals, rivals = measures.candidate_signals(variables, seed, base, wanted)
     if not rivals:
+        last = dict([*variables.items()][-1:])
         raise UserError(
-            f"None of the variables {', '.join(variables) or '(there is none)'} has two values in these problems; name "
-            "a signal such as signals='s=0'."
+            f"None of the variables {', '.join(variables) or '(there is none)'} has two values in these problems"
+            + "".join(f"; name a signal such as signals='{name}={values.flat[0]}'" for name, values in last.items())
+            + "."
         )
     labels = np.stack([values.ravel() for values in signals.values()], 1)
     problem = np.repeat(np.arange(n), columns)

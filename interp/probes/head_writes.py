@@ -73,7 +73,7 @@ class HeadWrites(Result):
                     texts.append(f"{head_name(layer, head)} writes nothing about the digit")
                     continue
                 texts.append(
-                    f"What {head_name(layer, head)} writes for a digit is {in_percent(float(cell.linear))} linear in "
+                    f"what {head_name(layer, head)} writes for a digit is {in_percent(float(cell.linear))} linear in "
                     f"its value (permuted digits reach {in_percent(float(cell.shuffled_high))}, "
                     f"{p_value(float(cell.p_value))})"
                 )
@@ -81,7 +81,9 @@ class HeadWrites(Result):
         blank = "untrained heads write nothing about the digit" if self.copies else NO_CONTROL
         if len(texts) > 4:
             texts = [*texts[:4], f"{len(texts) - 4} more heads in .to_dataframe()"]
-        return "; ".join([*texts, blank if np.isnan(control) else f"untrained heads reach {in_percent(control)}"]) + "."
+        texts.append(blank if np.isnan(control) else f"untrained heads reach {in_percent(control)}")
+        said = "; ".join(texts)
+        return said[:1].upper() + said[1:] + "."
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row per layer and head."""

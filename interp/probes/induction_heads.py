@@ -113,7 +113,8 @@ class InductionHeads(Result):
             else:
                 uniform = in_percent(row[f"{score}_uniform"])
                 said.append(f"{head} ({in_percent(value)}; uniform attention {uniform}, {control})")
-        return "; ".join(said) + "."
+        told = "; ".join(said)
+        return told[:1].upper() + told[1:] + "."
 
     def to_dataframe(self) -> pd.DataFrame:
         return self.table.assign(n=self.provenance.n)

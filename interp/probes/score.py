@@ -26,8 +26,8 @@ from torch import Tensor
 
 import models.evaluation
 from interp.core.measured import Measured
-from interp.core.probe import Scalar, probe, sums_below
-from interp.core.problems import draw, resolve_task
+from interp.core.probe import Scalar, chains, probe
+from interp.core.problems import draw, of_every_chain_length, resolve_task
 from interp.core.results import Provenance
 from interp.core.sites import model_name
 from interp.probes.score_result import OTHER_COUNTS, Scores, share_right, worst_stratum
@@ -36,8 +36,8 @@ from models.calls.argument_kinds import Count
 from models.errors import UserError, unknown_name
 from models.evaluation import predict
 from models.rates import Rate
-from models.tasks import Task, problems_of_chain_length
-from models.tasks.ten_digits import DIGITS, LIMIT
+from models.tasks import Task
+from models.tasks.ten_digits import LIMIT
 from models.transformer.hooked import HookedModel
 
 #: Columns of the result, which no label can be named.
@@ -104,14 +104,9 @@ def score(
             f"Labels cannot be named {taken[0]!r}: the result has columns {', '.join(TAKEN)}, and 'target' stands for "
             "the tokens of the answer."
         )
-    if problems is None and names == ["chain_length"] and task.pairs_below == LIMIT:
-        generator = torch.Generator().manual_seed(seed)
-        problems = torch.cat([problems_of_chain_length(length, n, generator) for length in range(DIGITS + 1)])
-        provenance = Provenance(len(problems), seed, f"problems, {n:,} of each carry-chain length 0 to {DIGITS}")
-    else:
-        sample = draw(task, problems, n, seed)
-        problems, provenance = sample.problems, sample.provenance
-    problems = task.as_problems(problems)
+    planted = names == ["chain_length"] and problems is None and task.pairs_below == LIMIT
+    sample = of_every_chain_length(task, n, seed) if planted else draw(task, problems, n, seed)
+    problems, provenance = task.as_problems(sample.problems), sample.provenance
     labels = {name: own[name] if name in own else STRATA[name](task, problems) for name in names if name != "target"}
     right, wrong_example = verdicts(model, task, problems)
     if "target" not in names:
@@ -203,7 +198,7 @@ def _worst_length(found: Scores) -> Measured:
 
 @probe(
     "How often is it right, by the length of the carry chain?",
-    needs=[sums_below(LIMIT)],
+    needs=[chains],
     scalar=Scalar("right, by carry chain (worst)", "share", _worst_length, 0.01, _few_chains),
 )
 def accuracy_by_chain(
@@ -214,17 +209,18 @@ def accuracy_by_chain(
     seed: int = 0,
     test: models.evaluation.Score | None = None,
 ) -> Scores:
-    """Score a ten-digit adder on ``n_per_length`` problems of every carry-chain length ("stratified") and on its test
-    set: ``found.rate(problems="stratified")``.
+    """Score a model that adds or subtracts on ``n_per_length`` problems of every length of its longest carry or borrow
+    chain ("stratified") and on its test set: ``found.rate(problems="stratified")``.
 
     ``test``: the model's score on its test set, if it is already known (from a zoo entry, for example). Cost: 21,010
     forward passes of 33 tokens at the default, about half a second for a one-layer model.
 
     Raises:
-        UserError: a model without hooks or task, a task other than ten-digit addition, or n below 1.
+        UserError: a model without hooks or task, a task without chains, or n below 1.
     """
     task = resolve_task(model, task)
-    found = score(model, task=task, n=n_per_length, seed=seed)
+    sample = of_every_chain_length(task, n_per_length, seed)
+    found = replace(score(model, task=task, problems=sample.problems, seed=seed), provenance=sample.provenance)
     test = models.evaluation.score(model, task=task) if test is None else test
     tables = {"stratified": found.table.drop_vars("wrong_example"), test.problems: by_chain(test.by_chain_length)}
     sets, missing = pd.Index(list(tables), name="problems"), {"n": -1, "correct": 0}

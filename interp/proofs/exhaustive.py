@@ -12,6 +12,7 @@ Another machine may round differently: compare the smallest margin with the nois
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -38,6 +39,7 @@ from interp.proofs.watch import ENDED, watched
 from interp.proofs.wrong_answers import WrongAnswer, identify, wrong_answer
 from models.errors import UserError
 from models.evaluation import BATCH_SIZE, Score, Tally, margins, most_likely, predict, rows_at_once, teacher_forcing
+from models.fast.shared_prefixes import logits_by_prefix, shares_prefixes
 from models.numerals import shown
 from models.tasks.base import Task
 from models.tasks.problem_space import ProblemSpace
@@ -50,6 +52,7 @@ MOST_WRONG = 2**16  # problems that are wrong and kept, to be decoded alone
 NEAR = 1e-3  # logits
 NOISE_FACTOR = 10.0
 RUN_ALONE = 32  # the noise is measured on this many spread-out problems, and on as many with the smallest margins
+SHARED = 16  # times as many rows at once where beginnings are shared
 CHECK_BATCH = 384  # unlike the search's batch, so that sums are taken in another order
 
 
@@ -135,8 +138,9 @@ def can_run_all(model: HookedModel, task: Task, minutes: float | None) -> bool:
         if minutes is None or space.size <= LARGEST_SPACE:
             return True
         found = _Run(model, task, space, BATCH_SIZE)
-        rows = torch.arange(min(found.rows, space.size))
-        with teacher_forcing(model, task) as found.logits:
+        with teacher_forcing(model, task) as found.alone:
+            found.choose_forward(space.size)
+            rows = torch.arange(min(found.rows, space.size))
             found._leads(rows)  # what is made on the first call
             start = time.perf_counter()
             found._leads(rows)
@@ -222,8 +226,8 @@ class _Run:
 
     def run(self, size: int) -> None:
         """Run the first ``size`` problems."""
-        with teacher_forcing(self.model, self.task) as logits:
-            self.logits = logits
+        with teacher_forcing(self.model, self.task) as self.alone:
+            self.choose_forward(size)
             self._measure(torch.linspace(0, size - 1, min(size, RUN_ALONE), dtype=torch.float64).long().unique())
             self.near = max(NEAR, NOISE_FACTOR * self.noise)
             for start in watched(range(0, size, self.rows), "running all problems", "batch"):
@@ -232,16 +236,39 @@ class _Run:
             hardest = np.unique(self.where.flat[np.argsort(self.least, axis=None)[:RUN_ALONE]])
             self._measure(torch.from_numpy(hardest))
 
-    def _leads(self, index: Int[Tensor, " n"]) -> tuple[Tensor, Tensor, Float[Tensor, "n target"], Tensor]:
+    def choose_forward(self, size: int) -> None:
+        """Take whichever is faster: to run every problem by itself, or what problems begin with once."""
+        self.logits = self.alone
+        if size < SHARED * self.rows or not shares_prefixes(self.model):
+            return
+        weights, positions = self.model.effective_weights(), list(self.task.query_positions)
+
+        def shared(problems: Tensor) -> Tensor:
+            return logits_by_prefix(self.model, self.task.encode(problems).to(self.model.device), positions, weights)
+
+        if self._seconds(shared, SHARED * self.rows) < self._seconds(self.alone, self.rows):
+            self.logits, self.rows = shared, SHARED * self.rows
+
+    def _seconds(self, forward: Callable[[Tensor], Tensor], rows: int) -> float:
+        """How long a problem takes in a batch of so many."""
+        problems = self.space.problems(torch.arange(rows))
+        forward(problems[:2])  # what is made on the first call
+        start = time.perf_counter()
+        forward(problems)
+        return (time.perf_counter() - start) / rows
+
+    def _leads(
+        self, index: Int[Tensor, " n"], logits: Callable[[Tensor], Tensor] | None = None
+    ) -> tuple[Tensor, Tensor, Float[Tensor, "n target"], Tensor]:
         """(problems, right tokens, margins, most likely tokens) of problems run in one batch."""
         problems = self.space.problems(index)
-        targets, logits = self.task.targets(problems), self.logits(problems).cpu()
-        return problems, targets, margins(logits, targets), most_likely(logits)
+        targets, found = self.task.targets(problems), (logits or self.logits)(problems).cpu()
+        return problems, targets, margins(found, targets), most_likely(found)
 
     def _measure(self, index: Int[Tensor, " n"]) -> None:
-        """How much margins of these problems change when each is run alone."""
+        """How much margins of these problems change when each is run alone, by the model's usual forward."""
         together = self._leads(index)[2]
-        alone = torch.cat([self._leads(one)[2] for one in index.split(1)])
+        alone = torch.cat([self._leads(one, self.alone)[2] for one in index.split(1)])
         # Two margins of -inf (NaN logits) count as unchanged.
         change = torch.where(alone == together, 0.0, (alone - together).abs())
         self.noise = max(self.noise, float(change.max()))
@@ -260,7 +287,7 @@ class _Run:
             right = [(tokens == targets[near]).all(1) for tokens in (again, predicted[near])]
             self.near_ties, self.open = self.near_ties + len(near), self.open + int((right[0] != right[1]).sum())
             predicted[near] = again
-        self.tally.add(problems, predicted)
+        self.tally.add(problems, predicted, targets)
         failed = (predicted != targets).any(1)
         found = zip(hangs_on[failed].tolist(), index[failed].tolist(), strict=True)
         self.wrong += islice(found, MOST_WRONG - len(self.wrong))

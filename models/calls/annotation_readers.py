@@ -65,7 +65,7 @@ def reader_of(hint: Any) -> Reader:
     if origin is Literal:
         return _of_literal(parts)
     if isinstance(origin, type) and issubclass(origin, (Mapping, Iterable)):
-        return _of_several(_said(hint), origin, parts)
+        return _of_several(origin, parts, hint)
     if hint is None or hint is NoneType:
         return _looking("None", lambda value: value is None, NoneType)
     kind = origin or hint
@@ -146,10 +146,13 @@ def _of_union(readers: list[Reader]) -> Reader:
     return Reader(said, lambda value: any(each.is_kind(value) for each in readers), read, classes)
 
 
-def _of_several(said: str, kind: type, parts: tuple[Any, ...]) -> Reader:
+def _of_several(kind: type, parts: tuple[Any, ...], hint: Any) -> Reader:
     """Values that hold others: mappings, tuples of so many entries, and sequences, whose entries are alike."""
     fixed = kind is tuple and parts[-1] is not Ellipsis
     readers = [reader_of(part) for part in parts if part is not Ellipsis]
+    said = _said(hint)
+    if "Annotated[" in said:  # which nobody writes: a check says what it takes
+        said = f"{kind.__name__}[{', '.join(reader.said for reader in readers)}]"
 
     def is_kind(value: Any) -> bool:
         value = value.tolist() if isinstance(value, np.ndarray) else value

@@ -45,6 +45,7 @@ def generate(
     stop_strings: str | Sequence[str] | None = None,
     callback: Callable[[Tensor], Any] | None = None,
     return_cache: bool = False,
+    return_input_tokens: bool = False,
 ) -> Any:
     """The input, followed by tokens that the model samples (or, with ``do_sample=False``, the most likely ones).
 
@@ -63,9 +64,11 @@ def generate(
             filled with ``eos_token_id``, or with its last token.
         callback: called after each token with the tokens so far, [batch, pos], as for streaming.
         return_cache: also return the ActivationCache of the tokens that were read, of one more forward pass.
+        return_input_tokens: also return the tokens that the model was given to go on from, [batch, pos].
 
     Returns:
-        tokens [batch, pos + new], or their text (a list for a list); with ``return_cache``, and the cache.
+        tokens [batch, pos + new], or their text (a list for a list); with ``return_cache`` and
+        ``return_input_tokens`` a tuple of it, the cache and the input's tokens, as asked for.
 
     Raises:
         UserError: a bad argument, more positions than the model has, or a row that cannot go on (a logit that is not a
@@ -120,9 +123,12 @@ def generate(
     if return_type == "str" or (return_type == "input" and spoken):
         texts = [_cut(model, row, prompt.shape[1], stops) for row in tokens]
         found = texts if isinstance(input, list) or len(texts) > 1 else texts[0]
-    if not return_cache:
-        return found
-    return found, model.run_with_cache(tokens[:, :-1] if new.shape[1] else tokens)[1]
+    asked = [found]
+    if return_cache:
+        asked.append(model.run_with_cache(tokens[:, :-1] if new.shape[1] else tokens)[1])
+    if return_input_tokens:
+        asked.append(prompt)
+    return tuple(asked) if len(asked) > 1 else found
 
 
 def _cut(model: LensContract, tokens: Tensor, prompt: int, stops: Sequence[str]) -> str:

@@ -154,7 +154,12 @@ def column_layout(task: Task, step: int | None = None) -> ColumnLayout:
     """
     refused = UserError(
         f"The task {task.name!r} does not add or subtract two numbers column by column with a token for every digit, "
-        "so that the symbolic algorithms have nothing to read there."
+        "as is asked for here"
+        + (
+            ": behind a sign it writes a size, whose digits depend on which number is larger."
+            if any(role.kind == "sign" for role in task.target_roles)
+            else "."
+        )
     )
     roles, targets = task.roles, task.target_roles
     steps = sorted({role.index for role in targets if role.kind in ("answer", "scratchpad") and role.index is not None})

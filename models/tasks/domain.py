@@ -50,6 +50,9 @@ class Domain:
     ``where`` narrows the domain to the problems for which it is true; ``allowed`` is how many these are, if that is
     known. If ``n_columns`` is None, problems are numbers, [n, operand]; else digits, [n, operand, n_columns]. A
     number that is one token, such as a residue modulo p, is one digit in base p: ``Domain.of((1, 1), base=p)``.
+
+    ``numbering`` gives the problems that ``where`` allows by their numbers, 0 to ``allowed`` - 1, where no list of them
+    is needed for that.
     """
 
     base: int
@@ -60,6 +63,7 @@ class Domain:
     highest: tuple[int, ...] | None = None
     where: Callable[[Tensor], Tensor] | None = field(default=None, compare=False)
     allowed: int | None = None
+    numbering: Callable[[Tensor], Tensor] | None = field(default=None, compare=False)
 
     @classmethod
     @typed

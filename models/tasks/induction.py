@@ -60,22 +60,37 @@ class Induction(TokenFunction):
             vocabulary, length, token_after, vocabulary, held_out, seed, f"induction-{length}-of-{tokens}",
             {"first": lambda problems: first_place(problems)[:, None]}, where=distinct_then_repeated,
         )  # fmt: skip
-        self.domain = replace(self.domain, allowed=self.size)
+        self.domain = replace(self.domain, allowed=self.size, numbering=self._numbered)
         given = {"length": length, "tokens": tokens, "held_out": held_out, "seed": seed}
         self.definition = {"induction": given}
 
-    def uniform_by(self, draw: Callable[[int], Tensor]) -> Int[Tensor, "n length"]:
-        """Problems made of the draws 0, 1, ..., one per token."""
-        n, chosen = len(self.inputs), []
-        for i in range(self.length - 1):
-            token = (draw(i) * (n - i)).long()  # counted among those that are left
+    @property
+    def _choices(self) -> list[int]:
+        """How many choices there are for each token: those that are left, and at the end the places to repeat."""
+        return [len(self.inputs) - i for i in range(self.length - 1)] + [self.length - 2]
+
+    def _chosen(self, choice: list[Int[Tensor, " n"]]) -> Int[Tensor, "n length"]:
+        """Problems from a choice for each token, counted from 0: of the tokens that are left, and of a place."""
+        chosen: list[Tensor] = []
+        for token in choice[:-1]:
             if chosen:
                 for taken in torch.stack(chosen).sort(0).values:
                     token = token + (token >= taken)
             chosen.append(token)
         rows = torch.stack(chosen, 1)
-        at = (draw(self.length - 1) * (self.length - 2)).long()
-        return torch.cat((rows, rows.gather(1, at[:, None])), 1)
+        return torch.cat((rows, rows.gather(1, choice[-1][:, None])), 1)
+
+    def _numbered(self, numbers: Int[Tensor, " n"]) -> Int[Tensor, "n length"]:
+        """The problems with these numbers; those that begin alike have neighbouring ones."""
+        choice = []
+        for choices in reversed(self._choices):
+            choice.append(numbers % choices)
+            numbers = numbers // choices
+        return self._chosen(choice[::-1])
+
+    def uniform_by(self, draw: Callable[[int], Tensor]) -> Int[Tensor, "n length"]:
+        """Problems made of the draws 0, 1, ..., one per token."""
+        return self._chosen([(draw(i) * choices).long() for i, choices in enumerate(self._choices)])
 
     def _uniform(self, n: int, generator: torch.Generator) -> Int[Tensor, "n length"]:
         return self.uniform_by(

@@ -52,6 +52,8 @@ class ProblemSpace:
 
     def problems(self, index: Int[Tensor, " n"]) -> Int[Tensor, "n *operands"]:
         """The problems with these numbers, from 0 to ``size - 1``, in the form that the task takes."""
+        if self.domain.numbering is not None:
+            return self.domain.numbering(index)
         if self.domain.where is not None:
             index = self.domain.kept[index]
         digits = self.domain.numbered(index)

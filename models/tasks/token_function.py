@@ -242,8 +242,9 @@ class TokenFunction(Task):
 
     def chain_length(self, problems: Any) -> Int[Tensor, " n"]:
         """The largest value of the variable "chain"; zeros without one."""
-        found = self.variables(problems)
-        return found["chain"].amax(1) if "chain" in found else torch.zeros(len(found["y"]), dtype=torch.int64)
+        if "chain" not in self._variables:
+            return torch.zeros(len(problems), dtype=torch.int64)
+        return self.variables(problems)["chain"].amax(1)
 
 
 @typed

@@ -206,6 +206,8 @@ def test_generation_stops_at_strings_streams_and_returns_what_was_read():
     assert text == whole
     expected = model.run_with_cache(model.generate("57+48", do_sample=False, return_type="tokens")[:, :-1])[1]
     assert all(torch.equal(cache[name], expected[name]) for name in expected)
+    text, _, prompt = model.generate("57+48", do_sample=False, return_cache=True, return_input_tokens=True)
+    assert text == whole and torch.equal(prompt, model.task.encode_prompt(["57+48"]))
     for cached in (True, False):
         again = model.generate("57+48", do_sample=False, stop_strings="5", use_past_kv_cache=cached)
         assert again == both[0]

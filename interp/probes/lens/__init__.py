@@ -7,6 +7,7 @@
 Each returns a frozen result with ``.sentence()``, ``.to_dataframe()`` and ``.figure()``.
 """
 
+from interp.probes.lens.backward_lens import backward_lens
 from interp.probes.lens.direct_attribution import LogitAttribution, compute_logit_attribution, logit_attribution
 from interp.probes.lens.jacobian_lens import jacobian_lens
 from interp.probes.lens.linear_probing import LinearProbes, compute_linear_probes, linear_probes

@@ -18,6 +18,7 @@ from interp.cli.answers import page_of
 from interp.core import probe as registry
 from interp.core.probe import (
     applying,
+    chains,
     columns,
     find_probe,
     group,
@@ -26,7 +27,6 @@ from interp.core.probe import (
     probe,
     probes,
     registered,
-    sums_below,
     two_valued,
 )
 from interp.core.results import Findings, Result
@@ -213,7 +213,7 @@ def test_a_need_that_is_not_met_says_what_would_meet_it() -> None:
         ),
         (group, of(plain), "% 113", of(residues)),
         (parameters, models.load("parity-hand-built"), "dense_copy", models.load("parity-hand-built").dense_copy()),
-        (sums_below(10**10), of(plain), "microadder-57", models.load("microadder-57")),
+        (chains, of(residues), "{s:4r}", models.load("microadder-57")),
     ):
         assert cure in need(without, without.task)
         assert need(cured, cured.task) == ""

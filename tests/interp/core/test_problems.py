@@ -10,8 +10,17 @@ from hypothesis import strategies as st
 from torch import nn
 
 import models
-from interp.core.problems import carry_rich, derangement, draw, resolve_task, right_tokens
+from interp.core.problems import (
+    carry_rich,
+    derangement,
+    draw,
+    has_chains,
+    of_every_chain_length,
+    resolve_task,
+    right_tokens,
+)
 from models.errors import UserError
+from models.tasks import Parity, formatted
 from models.tasks.addition import TenDigitAddition
 from models.tasks.multi_addition import MultiOperandAddition
 from tests.toy_task import ToyAddition
@@ -41,6 +50,30 @@ def test_a_task_of_many_operands_gets_carry_rich_problems_where_it_adds_two(n_di
     assert long[half:].sum() > 2 * long[:half].sum() or n_digits == 1
     assert n_digits == 1 or sample.problems[..., -1].min() > 0  # as in the task's own problems
     assert draw(MultiOperandAddition(3, n_digits), None, 50, 0, 0.5).provenance.source == "uniform problems"
+
+
+OWN = {
+    "sums, highest digit first": (formatted("{a:3}+{b:3}={s:4}", "a + b", variables="addition"), range(4)),
+    "differences": (formatted("{a:4}-{b:4}={s:4r}", "a - b", where="a >= b", variables="subtraction"), range(4)),
+    "bits": (formatted("{a:5}+{b:5}={s:6r}", "a + b", base=2, variables="addition"), range(6)),
+    "ten digits": (TenDigitAddition(), range(11)),
+    "many operands": (MultiOperandAddition(2, 2), range(3)),
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_every_length_of_a_chain_that_a_task_has_is_drawn_equally_often(name: str):
+    task, lengths = OWN[name]
+    sample = of_every_chain_length(task, 40, 0)
+    found = task.chain_length(sample.problems).tolist()
+    assert {length: found.count(length) for length in set(found)} == dict.fromkeys(lengths, 40)
+    assert sample.provenance.n == len(found) == len(sample.tokens) and has_chains(task)
+    assert torch.equal(of_every_chain_length(task, 40, 0).tokens, sample.tokens)
+
+
+@pytest.mark.parametrize("task", [Parity(4), formatted("{a:2}={s:2r}", "a"), formatted("{a:2}+{b:2}={s:3}", "a + b")])
+def test_a_task_that_names_no_carry_has_no_chains(task):
+    assert not has_chains(task)
 
 
 def test_the_provenance_says_what_was_drawn():

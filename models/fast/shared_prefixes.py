@@ -1,0 +1,85 @@
+"""Logits of many sequences of which neighbours begin alike, such as all strings in order: each beginning is run once.
+
+What a causal transformer computes at a position follows from the tokens up to there. So the rows that begin alike up to
+a position share its residual streams, keys and values, and a new row costs the positions from its first new token on.
+For all strings of n tokens out of v in their order that is v / (v - 1) positions a string, in place of n.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from models.errors import UserError
+from models.fast.layers import (
+    attention_input,
+    blocks_of,
+    embed,
+    finish_block,
+    fire_bias,
+    keys_and_values,
+    stands_for,
+    unembed,
+)
+from models.lens.lens_contract import LensContract
+from models.transformer.parts.shapes import Tokens
+from models.transformer.parts.weights import Weights
+
+#: Embeddings of a token that follow from it and its position alone.
+BY_POSITION = ("standard", "rotary", "fire", "none")
+
+
+def shares_prefixes(model: object) -> bool:
+    """Whether :func:`logits_by_prefix` computes what a model does."""
+    return (
+        stands_for(model) and model.config.positional_embedding_type in BY_POSITION and model.config.attn_window is None
+    )
+
+
+def beginnings(tokens: Tokens) -> Int[Tensor, "n pos"]:
+    """Which beginning each row has up to each position, counted from 0; rows that begin alike must be neighbours."""
+    new = torch.ones_like(tokens, dtype=torch.bool)
+    new[1:] = (tokens[1:] != tokens[:-1]).cummax(1).values
+    return new.cumsum(0) - 1
+
+
+@torch.no_grad()
+def logits_by_prefix(
+    model: LensContract, tokens: Tokens, positions: list[int], weights: Weights
+) -> Float[Tensor, "n position d_vocab"]:
+    """The model's logits at some positions, the same as ``model(tokens)`` gives up to rounding.
+
+    Cost: every weight once for each different beginning, and for each of them the keys and values of the positions
+    before it, copied.
+
+    Raises:
+        UserError: a model of which :func:`shares_prefixes` is false.
+    """
+    if not shares_prefixes(model):
+        raise UserError(f"{model.name_or_path} has parts whose beginnings cannot be shared.")
+    blocks, found, which = blocks_of(model), [], beginnings(tokens)
+    bias: Any = None
+    if model.config.positional_embedding_type == "fire":
+        bias = fire_bias(model, weights, tokens.shape[1])
+    last, cfg = max(positions), model.config
+    like = weights["embed.W_E"].new_zeros(1, last + 1, cfg.n_heads, cfg.d_head)
+    kept = [(like, like) for _ in blocks]  # keys and values of the beginnings so far, [beginning, pos, head, d_head]
+    for place in range(last + 1):
+        own = which[:, place].contiguous()
+        rows = torch.searchsorted(own, torch.arange(int(own[-1]) + 1, device=own.device))  # one for each beginning
+        parent = which[rows, place - 1] if place else torch.zeros_like(rows)
+        residual = embed(model, tokens[rows, place : place + 1], weights, None, place)
+        for layer, block in enumerate(blocks):
+            normalized = attention_input(block, residual, weights)
+            keys, values = (x.index_select(0, parent) for x in kept[layer])  # copies, which are written to
+            keys[:, place], values[:, place] = (x[:, 0] for x in keys_and_values(block, normalized, weights, place))
+            kept[layer] = keys, values
+            if layer < len(blocks) - 1 or place in positions:
+                keys, values = keys[:, : place + 1], values[:, : place + 1]
+                residual = finish_block(block, residual, normalized, keys, values, weights, bias)
+        if place in positions:
+            found.append(unembed(model, residual, weights)[:, 0][own])
+    return torch.stack(found, 1)

@@ -1,0 +1,88 @@
+"""Sequences that begin alike are run once up to where they part, with the logits of the hooked forward."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import models
+from interp.proofs import exhaustive
+from models.errors import UserError
+from models.fast.shared_prefixes import beginnings, logits_by_prefix, shares_prefixes
+from models.tasks import induction
+from models.tasks.problem_space import ProblemSpace
+from tests.comparing import assert_same
+from tests.conformance.table import dense
+from tests.parity.switches import SWITCHES
+from tests.sampling import every_third
+
+SHARED = {name: switches for name, switches in SWITCHES.items() if shares_prefixes(dense(**switches)(0).eval())}
+
+
+@given(st.lists(st.tuples(*[st.integers(0, 2)] * 4), min_size=1, max_size=40))
+def test_a_beginning_is_new_exactly_where_no_row_before_has_it(rows: list[tuple[int, ...]]):
+    tokens = torch.tensor(sorted(rows))
+    which = beginnings(tokens)
+    for place in range(4):
+        _, expected = tokens[:, : place + 1].unique(dim=0, return_inverse=True)
+        assert torch.equal(which[:, place], expected)
+
+
+@pytest.mark.parametrize("name", every_third(SHARED))
+@torch.no_grad()
+def test_logits_are_the_hooked_forwards(name: str):
+    model = dense(**SHARED[name])(0).eval()
+    n = model.config.d_vocab
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(n, (3, 7), generator=generator).repeat_interleave(20, 0)
+    tokens[:, 4:] = torch.randint(2, (60, 3), generator=generator)
+    tokens = tokens.unique(dim=0)
+    assert int(beginnings(tokens)[-1, 3]) + 1 <= 3  # shared
+    found = logits_by_prefix(model, tokens, [3, 6], model.effective_weights())
+    assert_same(found, model(tokens)[:, [3, 6]], 1e-5)
+
+
+def test_what_depends_on_more_than_the_beginning_is_refused():
+    coupled = dense(positional_embedding_type="coupled")(0).eval()
+    hooked = dense()(0).eval()
+    hooked.add_perma_hook("blocks.0.hook_resid_post", lambda x, hook: 2 * x)
+    for model in (coupled, hooked):
+        assert not shares_prefixes(model)
+        with pytest.raises(UserError):
+            logits_by_prefix(model, torch.zeros(1, 3, dtype=torch.int64), [2], model.effective_weights())
+
+
+@pytest.mark.parametrize("length, tokens", [(3, 4), (4, 5), (5, 5)])
+def test_every_problem_of_induction_has_one_number(length: int, tokens: int):
+    task = induction(length, tokens)
+    space = ProblemSpace.of(task)
+    found = space.problems(torch.arange(space.size))
+    assert len(found.unique(dim=0)) == space.size == task.size and task.allowed(found).all()
+    every = torch.cartesian_prod(*[torch.arange(tokens)] * length)
+    assert int(task.allowed(every).sum()) == space.size
+    shared = beginnings(found)[:, length - 2]
+    assert int(shared[-1]) + 1 == space.size // (length - 2)  # neighbours begin alike
+
+
+@settings(deadline=None)
+@given(st.integers(0, 9))
+def test_a_verdict_is_the_same_by_either_forward(seed: int):
+    task = induction(4, 6)
+    config = models.TransformerConfig(
+        n_layers=2, d_model=8, n_heads=1, d_head=8, d_mlp=0, d_vocab=6, n_ctx=4, normalization_type=None
+    )
+    weights = models.weight_maps.DenseWeights(config)
+    weights.initialise(torch.Generator().manual_seed(seed))
+    model = models.ArithmeticTransformer(weights, task, "random").eval()
+    verdicts = []
+    for faster in (-1, 1):  # with which the shared forward is chosen, and is not
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(exhaustive._Run, "_seconds", lambda self, forward, rows, faster=faster: faster * rows)
+            verdicts.append(exhaustive.certify_exhaustively(model, batch_size=16))
+    one, other = verdicts
+    assert one.status == other.status and one.score.correct == other.score.correct
+    margins = [torch.from_numpy(each.smallest.margin.values) for each in verdicts]
+    assert torch.allclose(*margins, rtol=0, atol=1e-4, equal_nan=True)
+    assert 0 < one.noise < 1e-4 or other.noise == 0
