@@ -37,6 +37,7 @@ from torch import Tensor
 
 from interp.core.drawings import drawing
 from interp.core.measured import Measured, MeasuredPart
+from interp.core.places import Replacement
 from interp.core.probe import Scalar, probe
 from interp.core.problems import N_PROBLEMS, draw, resolve_task, target_labels
 from interp.core.results import Provenance, Result
@@ -177,11 +178,11 @@ def _read(
     Raises:
         UserError: a gradient that is not finite.
     """
-    start = [(hooks[0], lambda stream, rows: stream.detach().requires_grad_())]  # the only leaf: no weight's gradient
+    leaf = Replacement(hooks[0], lambda stream, rows: stream.detach().requires_grad_())  # the only one: no weight's
     parts = []
     w_u = model.W_U.detach()
     with torch.enable_grad():
-        for rows, logits, kept in passes(model, tokens, start, hooks, gradients=True):
+        for rows, logits, kept in passes(model, tokens, [leaf], hooks, gradients=True):
             streams = [kept[hook] for hook in hooks]
             wanted = torch.from_numpy(goal[rows]).to(logits.device)
             log_p = logits[:, queries].to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ import torch
 import interp
 import models
 from interp.cli.answers import page_of
-from interp.core import probe as registry
 from interp.core.probe import (
     applying,
     chains,
@@ -39,13 +37,6 @@ from models.transformer.config import TransformerConfig
 from models.weight_maps.dense import DenseWeights
 from studies.adderboard.framed_addition import Frame, framed_addition
 from tests.interp.core.test_probe_checks import SHORT, SLOW
-
-
-@pytest.fixture
-def own_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    registered()
-    monkeypatch.setattr(registry, "_PROBES", dict(registry._PROBES))
-    yield
 
 
 @pytest.mark.parametrize("name", ["microadder-57", "toygpt-learned-pre", "parity-coupling-1l4h-small"])
@@ -113,14 +104,9 @@ def test_importing_the_package_imports_no_model_and_no_probe() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
-def test_a_mistyped_name_gets_the_closest_one():
+def test_what_is_no_name_is_no_attribute_and_gets_the_closest_one():
     with pytest.raises(AttributeError, match="carry_units"):
         interp.carry_unitz  # noqa: B018
-
-
-def test_what_is_no_name_is_no_attribute() -> None:
-    with pytest.raises(AttributeError):
-        interp.atention_by_role  # noqa: B018
 
 
 # ---- what is listed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -14,7 +14,6 @@ import torch
 
 import interp
 import models
-from interp.core import probe as registry
 from interp.core.exam import Case, Exam
 from interp.core.probe import probe, registered
 from interp.core.probe_checks import CHECKS
@@ -70,13 +69,6 @@ def test_every_check_holds_for_a_registered_probe_asked_by_name(name: str) -> No
 
 
 # ---- planted faults
-
-
-@pytest.fixture
-def own_registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    registered()
-    monkeypatch.setattr(registry, "_PROBES", dict(registry._PROBES))
-    yield
 
 
 def means(model: Any, task: Any, n: int, seed: int) -> pd.DataFrame:

@@ -13,8 +13,6 @@ from models.errors import UserError
 from models.families.hand_built.adders import ADDERS
 from models.registry import recipe_of
 from models.training import train
-from models.training.addition_problems import AdditionProblems
-from models.training.data import TrainingStream
 from models.training.distillation import TaughtObjective, distilled
 from models.training.named_recipes import get_recipe
 from models.training.objective import GeneralObjective
@@ -22,15 +20,10 @@ from models.training.objectives import make_objective
 from models.training.position_only import PositionOnlyObjective
 from models.training.recipes import Recipe, Teacher
 from models.training.run_folder import RunFolder
-from tests.models.training.stacked import stack
+from tests.models.training.stacked import assert_stream_is_split, batch, stack
 from tests.sampling import sampled
 
 TEACHERS = (Teacher("microadder-57"), Teacher("adder-3-by-hand", weight=0.3, temperature=2.0, sharpness=1024.0))
-CPU = torch.device("cpu")
-
-
-def batch(model: models.ArithmeticTransformer, n: int = 3, rows: int = 64):
-    return TrainingStream(model.task, AdditionProblems(), rows, list(range(n)), CPU).batch(20_000)
 
 
 def by_its_own_forward(name: str, tokens: torch.Tensor) -> torch.Tensor:
@@ -47,7 +40,7 @@ def by_its_own_forward(name: str, tokens: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("student", sampled(["microadder-57", "microadder-53", "microadder-100"], "microadder-53"))
 def test_the_taught_loss_is_hintons_in_value_and_gradient(student: str, teacher: Teacher, kernel: bool):
     model, layout, theta = stack(student)
-    tokens, targets = batch(model)
+    tokens, targets = batch(task=model.task)
     objective = make_objective(model, get_recipe("microadder").replace(teacher=teacher))
     assert isinstance(objective, TaughtObjective)
     if not kernel:
@@ -77,7 +70,7 @@ def test_a_student_that_says_what_its_teacher_says_has_nothing_to_learn_from_it(
 
 def test_eos_keeps_its_cross_entropy_where_the_teacher_writes_none():
     model, layout, theta = stack("microadder-57")
-    tokens, targets = batch(model)
+    tokens, targets = batch(task=model.task)
     assert not models.load("adder-3-by-hand").task.delimiters[-1] and model.task.delimiters[-1]
     objective = make_objective(model, Recipe(teacher=Teacher("adder-3-by-hand", weight=1.0, sharpness=1024.0)))
     parameters = layout.unflatten(theta)
@@ -91,13 +84,8 @@ def test_eos_keeps_its_cross_entropy_where_the_teacher_writes_none():
 @pytest.mark.parametrize("name", [adder.name for adder in ADDERS])
 def test_the_adders_by_hand_keep_the_promise_of_a_split_stream(name: str):
     model = models.load(name)
-    w, t = model.all_weights(), model.weight_map.split_stream
-    assert t is not None and PositionOnlyObjective.applies_to(model)
-    assert torch.all(w["embed.W_E"][:, t:] == 0) and torch.all(w["pos_embed.W_pos"][:, :t] == 0)
-    norms = w["embed.W_E"].norm(dim=1)
-    torch.testing.assert_close(norms, norms[:1].expand_as(norms))
-    for letter, dims in (("Q", slice(0, t)), ("K", slice(0, t)), ("V", slice(t, None))):
-        assert torch.all(w[f"blocks.0.attn.W_{letter}"][:, dims] == 0)
+    assert PositionOnlyObjective.applies_to(model)
+    assert_stream_is_split(model)
 
 
 @pytest.mark.parametrize(("student", "teacher"), [("microadder-57", "adder-456"), ("adder-3-by-hand", "microadder-57")])

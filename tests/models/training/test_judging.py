@@ -21,7 +21,7 @@ from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder
 from models.training.start import Start
 from models.training.trainer import Trainer
-from tests.models.training.edited import contents
+from tests.models.training.edited import contents, saved
 
 NAME = "microadder-57"
 # Steps so small that a perfect seed stays perfect on these few problems, and large enough that its weights move.
@@ -66,12 +66,6 @@ def run(out: Path, judge: Any, planted: tuple[int, ...] = (1, 2), **changes: Any
     return train(NAME, out, judge=judge, **settings | changes)
 
 
-def saved(out: Path, key: str = "best_theta") -> Tensor:
-    loaded = RunFolder(out).load_checkpoint()
-    assert loaded is not None
-    return loaded[1][key]
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose judge accepts two seeds, which nothing stopped; only read."""
@@ -87,7 +81,7 @@ def test_only_seeds_that_answer_all_validation_problems_are_judged_and_training_
     assert [state.turned_down for state in judged.seeds] == [0, 5, 5] and not judged.accepted
     run(tmp_path / "alone", None, recipe=SLOW)
     for key in ("theta", "m", "v", "best_theta"):
-        one, other = (saved(tmp_path / name, key) for name in ("judged", "alone"))
+        one, other = (saved(tmp_path / name).tensors[key] for name in ("judged", "alone"))
         assert torch.equal(one, other)
     lines, plain = (RunFolder(tmp_path / name).metrics() for name in ("judged", "alone"))
     assert lines[2].pop("verdicts") == [
@@ -103,9 +97,9 @@ def test_an_accepted_seed_stops_and_is_kept_while_the_others_go_on(tmp_path: Pat
     assert (accepted.stopped_at, accepted.best_step, accepted.best_exact, accepted.turned_down) == (30, 30, 1.0, 2)
     assert (turned_down.best_step, turned_down.turned_down, first.turned_down) == (50, 5, 0)
     assert accepted.accepted == FACTS | {"smallest_margin": 30.0} and result.accepted == [accepted]
-    best = saved(tmp_path / "run")
+    best = saved(tmp_path / "run").tensors["best_theta"]
     run(tmp_path / "stopped", None, stop_at_step=30)
-    stopped = saved(tmp_path / "stopped", "theta")
+    stopped = saved(tmp_path / "stopped").tensors["theta"]
     assert torch.equal(best[1], stopped[1]) and not torch.equal(best[2], stopped[2])
     folder = tmp_path / "run" / "accepted" / "seed-1"
     kept = models.load(folder / "model.safetensors")
@@ -183,7 +177,7 @@ def test_an_accepted_seed_is_published_with_its_evidence_before_all_others(tmp_p
     rows = json.loads((entry / "seeds.json").read_text())
     assert [row.get("turned_down") for row in rows] == [None, 5, 2]
     model = models.load(entry)
-    assert torch.equal(ParameterLayout(model).flatten(model), saved(tmp_path / "run")[2])
+    assert torch.equal(ParameterLayout(model).flatten(model), saved(tmp_path / "run").tensors["best_theta"][2])
 
 
 # ---- what a judge gives back
@@ -204,10 +198,10 @@ class GivesBack(FakeJudge):
 def test_a_seed_trains_on_what_its_judge_gives_back_and_others_do_not(tmp_path: Path):
     run(tmp_path / "fed", GivesBack({2: 40}))
     run(tmp_path / "plain", FakeJudge({2: 40}))
-    fed, plain = saved(tmp_path / "fed", "theta"), saved(tmp_path / "plain", "theta")
+    fed, plain = saved(tmp_path / "fed").tensors["theta"], saved(tmp_path / "plain").tensors["theta"]
     assert not torch.equal(fed[1], plain[1])  # the seed that got problems
     assert torch.equal(fed[0], plain[0]) and torch.equal(fed[2], plain[2])
-    state = RunFolder(tmp_path / "fed").load_checkpoint().state["seeds"][1]  # pyright: ignore[reportOptionalMemberAccess]
+    state = saved(tmp_path / "fed").state["seeds"][1]
     assert state["returned"] == [[9_999_999_990, 17], [5, 5]] and state["last_verdict"]
 
 
@@ -228,8 +222,7 @@ def test_problems_given_back_are_an_eighth_of_a_batch_and_the_rest_stays(tmp_pat
 def test_problems_of_the_test_set_are_not_given_back(tmp_path: Path):
     held = tuple(models.load(NAME).task.test_set()[1][3].tolist())
     run(tmp_path / "run", GivesBack(problems=(held, (5, 5))))
-    loaded = RunFolder(tmp_path / "run").load_checkpoint()
-    assert loaded is not None and loaded.state["seeds"][1]["returned"] == [[5, 5]]
+    assert saved(tmp_path / "run").state["seeds"][1]["returned"] == [[5, 5]]
 
 
 @pytest.mark.parametrize("stop", [20, 35])
@@ -237,7 +230,7 @@ def test_a_run_that_trains_on_what_came_back_resumes_with_the_same_bits(stop: in
     run(tmp_path / "whole", GivesBack())
     run(tmp_path / "cut", GivesBack(), stop_at_step=stop)
     run(tmp_path / "cut", GivesBack())
-    assert torch.equal(saved(tmp_path / "whole", "theta"), saved(tmp_path / "cut", "theta"))
+    assert torch.equal(saved(tmp_path / "whole").tensors["theta"], saved(tmp_path / "cut").tensors["theta"])
 
 
 def test_a_judge_that_takes_long_is_asked_rarely_and_at_the_end(tmp_path: Path):

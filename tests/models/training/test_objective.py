@@ -7,22 +7,15 @@ from torch.nn import functional as F
 import models
 from models import TransformerConfig
 from models.tasks.addition import TenDigitAddition
-from models.training.addition_problems import AdditionProblems
-from models.training.data import TrainingStream
 from models.training.objective import GeneralObjective, ParameterLayout
 from models.training.objectives import objective_for
 from models.training.one_layer import OneLayerObjective
 from models.training.position_only import PositionOnlyObjective
 from models.training.unstacked import UnstackedObjective
 from models.weight_maps import DenseWeights
-from tests.models.training.stacked import stack
+from tests.models.training.stacked import assert_stream_is_split, batch, stack
 
 MICROADDERS = ["microadder-57", "microadder-67", "microadder-74"]
-CPU = torch.device("cpu")
-
-
-def batch(n: int = 3, rows: int = 64):
-    return TrainingStream(TenDigitAddition(), AdditionProblems(), rows, list(range(n)), CPU).batch(20_000)
 
 
 def loss_and_gradient(objective, layout, theta, tokens, targets):
@@ -105,16 +98,11 @@ def test_rows_that_do_not_fill_a_vector_take_the_torch_path():
 
 @pytest.mark.parametrize("name", MICROADDERS)
 def test_the_promise_of_a_split_stream_holds(name: str):
-    """What ``split_stream`` declares, checked on the effective weights for random parameters."""
+    """For random parameters."""
     model, layout, theta = stack(name)
     for row in theta.detach():
         layout.load_into(model, row)
-        w, t = model.all_weights(), model.weight_map.split_stream
-        assert torch.all(w["embed.W_E"][:, t:] == 0) and torch.all(w["pos_embed.W_pos"][:, :t] == 0)
-        norms = w["embed.W_E"].norm(dim=1)
-        torch.testing.assert_close(norms, norms[:1].expand_as(norms))
-        for letter, dims in (("Q", slice(0, t)), ("K", slice(0, t)), ("V", slice(t, None))):
-            assert torch.all(w[f"blocks.0.attn.W_{letter}"][:, dims] == 0)
+        assert_stream_is_split(model)
 
 
 @pytest.mark.parametrize("switch", [{"attn_bias": True}, {"attn_softmax": "softmax1"}, {"use_qk_norm": True}])
