@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from benchmarks.circuits.bench_runs import RESULTS, read_rows, rows_of_table
+from benchmarks.circuits.bench_runs import RESULTS, read_rows, rows_of_list
 from benchmarks.circuits.circuit_methods import CONTROL, ESTIMATE, METHODS
 from benchmarks.circuits.result_tables import (
     TITLES,
@@ -136,7 +136,7 @@ RULES = """So thirteen families were added. These rules were committed before a 
 * The test: the same three claims and five comparisons, by the same scores, **on the new families alone**. A comparison
   is decided if its p, corrected for five, is below 0.05. In claim 3, "trained" are the models of the new families.
 * What all families give together is shown beside it. That is no test, as eight of them had been seen.
-* The blind prior of a subject comes from all other families, old and new. What it had in the old ones changes by that."""
+* The blind prior of a subject comes from all other families, old and new, also in the old ones."""
 
 
 def stated() -> str:
@@ -296,7 +296,7 @@ def _predicts(rows: pd.DataFrame, truths: Mapping[str, Any]) -> list[str]:
     parts = ["## Does a ranking predict another?", ""]
     if FRESH.is_file():
         fresh = json.loads(FRESH.read_text(encoding="utf-8"))
-        own, judged = rows_of_table(fresh["rows"]), fresh["truths"]
+        own, judged = rows_of_list(fresh["rows"]), fresh["truths"]
         one, other = (wide(each, known, "auroc") for each, known in ((rows, truths), (own, judged)))
         found["stored and fresh"] = rank_correlation(one, other)
         both = pd.DataFrame(

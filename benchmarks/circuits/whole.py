@@ -12,11 +12,11 @@ from pathlib import Path
 import torch
 
 from benchmarks.circuits import page
-from benchmarks.circuits.bench_runs import RESULTS, make_truths, run_rows, table_of_rows
+from benchmarks.circuits.bench_runs import RESULTS, list_of_rows, make_truths, read_rows, run_rows, write_lines
 from benchmarks.circuits.fresh import fresh_subjects
-from benchmarks.circuits.subjects import SUBJECTS
+from benchmarks.circuits.statistics import BLIND
+from benchmarks.circuits.subjects import SUBJECTS, stored_truths
 from benchmarks.circuits.truth import CORRUPTED, ZERO
-from models.files.checkpoint import write_json_atomic
 
 FRESH_SEED = 54
 
@@ -24,6 +24,9 @@ FRESH_SEED = 54
 def main() -> None:
     torch.set_num_threads(1)
     say = lambda line: print(line, flush=True)  # noqa: E731
+    if RESULTS.is_file() and {subject.name for subject in SUBJECTS} - stored_truths().keys():
+        rows = read_rows(RESULTS)  # the blind prior of all subjects comes from the truths of others
+        write_lines(RESULTS, list_of_rows(rows[rows["method"] != BLIND]))
     truths = make_truths(SUBJECTS, say=say)
     run_rows(SUBJECTS, truths, path=RESULTS, say=say)
     if not page.FRESH.is_file():
@@ -31,7 +34,7 @@ def main() -> None:
             own = fresh_subjects(FRESH_SEED, Path(folder), say)
             judged = make_truths(own, (CORRUPTED, ZERO), False, None, say)
             rows = run_rows(own, judged, None, (CORRUPTED, ZERO), say=say, prior_from=truths)
-        write_json_atomic(page.FRESH, {"seed": FRESH_SEED, "truths": judged, "rows": table_of_rows(rows)})
+        write_lines(page.FRESH, {"seed": FRESH_SEED, "truths": judged, "rows": list_of_rows(rows)}, 2)
     page.main()
 
 
