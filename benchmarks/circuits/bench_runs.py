@@ -141,12 +141,12 @@ def _judged(entry: Mapping[str, Any], ablation: str) -> bool:
 
 def list_of_rows(rows: pd.DataFrame) -> list[list[Any]]:
     """The columns' names and the rows, as JSON keeps them: numbers with four decimals."""
-    return [list(COLUMNS), *([_plain(value) for value in row] for row in rows[list(COLUMNS)].to_numpy())]
+    return [list(rows.columns), *([_plain(value) for value in row] for row in rows.to_numpy())]
 
 
 def rows_of_list(table: Sequence[Sequence[Any]]) -> pd.DataFrame:
     frame = pd.DataFrame(table[1:], columns=list(table[0]))
-    for name in frame.columns.drop(["subject", "ablation", "method"]):
+    for name in frame.columns.difference(["subject", "ablation", "method"]):
         frame[name] = pd.to_numeric(frame[name])
     return frame
 
