@@ -34,7 +34,7 @@ from models.transformer.part_names import in_block
 UNITS = TRUTH.with_name("units.json")
 KINDS = ("switch", "needed")
 COLUMNS = ("subject", "method", *KINDS, "switches", "needed ones", "neurons")
-READ = ("mlp.hook_post", "hook_resid_post", "mlp.hook_pre")
+POST, STREAM, PRE = "mlp.hook_post", "hook_resid_post", "mlp.hook_pre"
 RIDGE = 1e-3
 
 
@@ -48,12 +48,17 @@ class UnitCase(Case):
         return {name.removeprefix(last): value.detach() for name, value in weights.items() if name.startswith(last)}
 
     @torch.no_grad()
-    def read(self, tokens: Tensor) -> tuple[Float[Tensor, "n unit"], Float[Tensor, "n d_model"], Tensor]:
-        """(what the neurons say, the residual stream after them, what they read) where the answer is read."""
-        names = [in_block(self.model.cfg.n_layers - 1, name) for name in READ]
-        _, cached = self.model.run_with_cache(tokens, names_filter=lambda name: name in names)
-        post, stream, pre = (cached[name][:, self.position] for name in names)
-        return post, stream, pre
+    def read(self, tokens: Tensor, *names: str) -> tuple[Float[Tensor, "n width"], ...]:
+        """What hook points of the last layer hold where the answer is read."""
+        full = [in_block(self.model.cfg.n_layers - 1, name) for name in names]
+        _, cached = self.model.run_with_cache(tokens, names_filter=lambda name: name in full)
+        return tuple(cached[name][:, self.position] for name in full)
+
+    def read_all(self, *names: str) -> tuple[Float[Tensor, "n width"], ...]:
+        """The same in all problems, with the right answers as the last."""
+        task, problems = self.model.task, domain_of(self.model.task).every()
+        parts = [self.read(task.encode(part), *names) for part in problems.split(2**12)]
+        return (*map(torch.cat, zip(*parts, strict=True)), task.targets(problems)[:, self.pairs.target])
 
     def answers(self, stream: Float[Tensor, "n d_model"]) -> Float[Tensor, "n token"]:
         """Logits of residual streams after the last layer."""
@@ -67,12 +72,12 @@ class UnitCase(Case):
         return found[rows, right] - found[rows, wrong]
 
     @cached_property
-    def clean(self) -> tuple[Tensor, Tensor, Tensor]:
-        return self.read(self.clean_tokens)
+    def clean(self) -> tuple[Tensor, ...]:
+        return self.read(self.clean_tokens, POST, STREAM)
 
     @cached_property
     def corrupted(self) -> Tensor:
-        return self.read(self.corrupted_tokens)[0]
+        return self.read(self.corrupted_tokens, POST)[0]
 
     @cached_property
     def gradient(self) -> Float[Tensor, "n unit"]:
@@ -90,28 +95,27 @@ class UnitCase(Case):
 @torch.no_grad()
 def truths_of(subject: Subject) -> dict[str, Bool[np.ndarray, " unit"]]:
     """Which neurons are "needed" and which are a "switch", from all problems."""
-    case, task = UnitCase(subject), subject.model.task
-    problems = domain_of(task).every()
-    right = task.targets(problems)[:, case.pairs.target]
-    parts = [case.read(task.encode(part)) for part in problems.split(2**12)]
-    post, stream, pre = (torch.cat(each) for each in zip(*parts, strict=True))
+    case = UnitCase(subject)
+    post, stream, pre, right = case.read_all(POST, STREAM, PRE)
     mean, needed = post.mean(0), []
     for unit in range(post.shape[1]):
         answers = case.answers(case.without(post, stream, unit, mean)).argmax(-1)
         needed.append(bool((answers != right).any()))
-    return {"needed": np.array(needed), "switch": apart(pre, right).numpy()}
+    return {"needed": np.array(needed), "switch": gaps(pre, right)[0].gt(0).numpy()}
 
 
-def apart(pre: Float[Tensor, "n unit"], right: Int[Tensor, " n"]) -> Bool[Tensor, " unit"]:
-    """Whether a threshold has all problems with some of the answers below it, and those with all others above."""
+def gaps(pre: Float[Tensor, "n unit"], right: Int[Tensor, " n"]) -> tuple[Float[Tensor, " unit"], ...]:
+    """(width, middle) of the widest gap of each neuron that has all problems with some of the answers below it, and
+    those with all others above; the width is negative where there is none."""
     sides = [pre[right == answer] for answer in right.unique()]
     low, order = torch.stack([side.amin(0) for side in sides]).sort(0)
-    high = torch.stack([side.amax(0) for side in sides]).gather(0, order).cummax(0).values
-    return (low[1:] > high[:-1]).any(0)
+    high = torch.stack([side.amax(0) for side in sides]).gather(0, order).cummax(0).values[:-1]
+    width, at = (low[1:] - high).max(0)
+    return width, (low[1:] + high).gather(0, at[None])[0] / 2
 
 
 def _ablation(case: UnitCase) -> Tensor:
-    post, stream, _ = case.clean
+    post, stream = case.clean
     mean, full = torch.cat((post, case.corrupted)).mean(0), case.lead(stream)
     units = range(post.shape[1])
     return torch.stack([(full - case.lead(case.without(post, stream, unit, mean))).mean() for unit in units])
