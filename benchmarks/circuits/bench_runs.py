@@ -146,7 +146,7 @@ def list_of_rows(rows: pd.DataFrame) -> list[list[Any]]:
 
 def rows_of_list(table: Sequence[Sequence[Any]]) -> pd.DataFrame:
     frame = pd.DataFrame(table[1:], columns=list(table[0]))
-    for name in frame.columns.difference(["subject", "ablation", "method"]):
+    for name in frame.columns.difference(["subject", "ablation", "method", "dictionary"]):
         frame[name] = pd.to_numeric(frame[name])
     return frame
 

@@ -12,7 +12,6 @@ latents a neuron, each next to an untrained one. Neurons that switch between the
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 
 import pandas as pd
@@ -20,7 +19,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from benchmarks.circuits.bench_runs import list_of_rows, rows_of_list, write_lines
+from benchmarks.circuits.bench_runs import list_of_rows, write_lines
 from benchmarks.circuits.dictionary import LATENTS_A_NUMBER, train_dictionary
 from benchmarks.circuits.subjects import SUBJECTS, TRUTH, Subject
 from benchmarks.circuits.truth import FEW
@@ -95,10 +94,6 @@ def run_latents(subjects: Sequence[Subject] = SUBJECTS, say: Callable[[str], Non
             rows += judged(subject)
             say(subject.name)
     return pd.DataFrame(rows, columns=list(COLUMNS))
-
-
-def read_latents() -> pd.DataFrame:
-    return rows_of_list(json.loads(LATENTS.read_text(encoding="utf-8")))
 
 
 if __name__ == "__main__":

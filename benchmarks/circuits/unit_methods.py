@@ -12,7 +12,6 @@ A method sees the pairs that methods of edges see, and gives every neuron a scor
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from functools import cached_property
 
@@ -22,7 +21,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from benchmarks.circuits.bench_runs import list_of_rows, rows_of_list, write_lines
+from benchmarks.circuits.bench_runs import list_of_rows, write_lines
 from benchmarks.circuits.cases import Case
 from benchmarks.circuits.circuit_methods import CONTROL, ESTIMATE, SEARCH
 from benchmarks.circuits.scores import auroc
@@ -175,10 +174,6 @@ def run_units(subjects: Sequence[Subject] = SUBJECTS, say: Callable[[str], None]
             rows.append((subject.name, name, *found, *(int(truths[kind].sum()) for kind in KINDS), n))
         say(f"{subject.name}: {dict(zip(KINDS, rows[-1][-3:], strict=False))} of {n}")
     return pd.DataFrame(rows, columns=list(COLUMNS))
-
-
-def read_units() -> pd.DataFrame:
-    return rows_of_list(json.loads(UNITS.read_text(encoding="utf-8")))
 
 
 if __name__ == "__main__":
