@@ -117,7 +117,7 @@ scores = ("auroc", "precision", "regret", "cmd")
 pd.DataFrame({score: family_mean(wide(both, truths, score)) for score in scores}).loc[names]
 
 # %% [markdown]
-# `python -m benchmarks.circuits --from my_method.py` does the same for a file, on a quarter of the subjects, and with
+# `python -m benchmarks.circuits --from my_method.py` does the same for a file, on a third of the subjects, and with
 # `--every` on all of them.
 #
 # ## 4. A circuit that is right on all 10^20 pairs
