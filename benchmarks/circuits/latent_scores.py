@@ -1,4 +1,4 @@
-"""Is a switch that is known to be there a latent of a dictionary? ``python -m benchmarks.circuits.latent_scores``
+"""Is a switch that is known to be there a latent of a dictionary? ``python -m benchmarks.circuits.whole``
 
 In models of which some neurons are switches (:mod:`benchmarks.circuits.unit_methods`), dictionaries are trained on all
 problems: sparse autoencoders of what the neurons say, and transcoders from the stream to what the MLP writes, with four
@@ -19,7 +19,6 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from benchmarks.circuits.bench_runs import list_of_rows, write_lines
 from benchmarks.circuits.dictionary import LATENTS_A_NUMBER, train_dictionary
 from benchmarks.circuits.subjects import SUBJECTS, TRUTH, Subject
 from benchmarks.circuits.truth import FEW
@@ -94,8 +93,3 @@ def run_latents(subjects: Sequence[Subject] = SUBJECTS, say: Callable[[str], Non
             rows += judged(subject)
             say(subject.name)
     return pd.DataFrame(rows, columns=list(COLUMNS))
-
-
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    write_lines(LATENTS, list_of_rows(run_latents()))

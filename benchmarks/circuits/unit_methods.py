@@ -1,4 +1,4 @@
-"""Methods that name neurons, judged by what is known of every input: ``python -m benchmarks.circuits.unit_methods``.
+"""Methods that name neurons, judged by what is known of every input: ``python -m benchmarks.circuits.whole``.
 
 There are two truths about the neurons of the last layer where the answer is read, which depend on no pairs, as all
 problems are run:
@@ -21,7 +21,6 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from benchmarks.circuits.bench_runs import list_of_rows, write_lines
 from benchmarks.circuits.cases import Case
 from benchmarks.circuits.circuit_methods import CONTROL, ESTIMATE, SEARCH
 from benchmarks.circuits.scores import auroc
@@ -174,8 +173,3 @@ def run_units(subjects: Sequence[Subject] = SUBJECTS, say: Callable[[str], None]
             rows.append((subject.name, name, *found, *(int(truths[kind].sum()) for kind in KINDS), n))
         say(f"{subject.name}: {dict(zip(KINDS, rows[-1][-3:], strict=False))} of {n}")
     return pd.DataFrame(rows, columns=list(COLUMNS))
-
-
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    write_lines(UNITS, list_of_rows(run_units()))
