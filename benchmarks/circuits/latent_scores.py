@@ -67,7 +67,7 @@ def judged(subject: Subject) -> list[tuple]:
     apart = torch.logical_xor(*(end[PRE][:, neurons] > middle[neurons] for end in ends))
     w_out = case.own["W_out"]
 
-    def through(change: Float[Tensor, "pair switch"], directions: Float[Tensor, "switch d_model"]) -> Tensor:
+    def through(change: Tensor, directions: Float[Tensor, "switch d_model"]) -> Tensor:
         return torch.einsum("ps, sd -> pds", change, directions)
 
     own = ends[1][POST][:, neurons] - ends[0][POST][:, neurons]

@@ -46,13 +46,13 @@ class UnitCase(Case):
         return {name.removeprefix(last): value.detach() for name, value in weights.items() if name.startswith(last)}
 
     @torch.no_grad()
-    def read(self, tokens: Tensor, *names: str) -> tuple[Float[Tensor, "n width"], ...]:
+    def read(self, tokens: Tensor, *names: str) -> tuple[Float[Tensor, "n _"], ...]:
         """What hook points of the last layer hold where the answer is read."""
         full = [in_block(self.model.cfg.n_layers - 1, name) for name in names]
         _, cached = self.model.run_with_cache(tokens, names_filter=lambda name: name in full)
         return tuple(cached[name][:, self.position] for name in full)
 
-    def read_all(self, *names: str) -> tuple[Float[Tensor, "n width"], ...]:
+    def read_all(self, *names: str) -> tuple[Tensor, ...]:
         """The same in all problems, with the right answers as the last."""
         task, problems = self.model.task, domain_of(self.model.task).every()
         parts = [self.read(task.encode(part), *names) for part in problems.split(2**12)]
