@@ -104,7 +104,7 @@ def _exploratory(rows: pd.DataFrame, truths: Mapping[str, Any]) -> dict[str, Any
         "one_circuit": f"{sum(each['n_minimal'] == 1 for each in known)} of {len(known)}",
         "small_circuit": f"{sum(few)} of {len(few)}",
         "most_circuits": max(each["n_minimal"] for each in known),
-        "sure_heads": ", ".join(sure),
+        "sure_heads": ", ".join(sure) or "no estimates",
     }
 
 
