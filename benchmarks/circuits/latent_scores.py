@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Bool, Float
@@ -27,7 +28,7 @@ from benchmarks.circuits.unit_methods import POST, PRE, STREAM, UnitCase, gaps
 LATENTS = TRUTH.with_name("latents.json")
 COLUMNS = ("subject", "dictionary", "told", "is one", "moved", "explained", "switches")
 LEAST_WIDTH, STEPS, SURE = 64, 500, 0.99
-SAE, TRANSCODER, NEURON = "sparse autoencoder", "transcoder", "the neuron"
+SAE, TRANSCODER, NEURON, UNTRAINED = "sparse autoencoder", "transcoder", "the neuron", ", untrained"
 
 
 def told_by(on: Bool[Tensor, "n latent"], sides: Bool[Tensor, "n switch"]) -> tuple[Tensor, Tensor]:
@@ -71,7 +72,7 @@ def judged(subject: Subject) -> list[tuple]:
         return torch.einsum("ps, sd -> pds", change, directions)
 
     own = ends[1][POST][:, neurons] - ends[0][POST][:, neurons]
-    rows = [(subject.name, NEURON, 1.0, 1.0, moved(case, through(own, w_out[neurons]), apart), 1.0, len(neurons))]
+    rows = [(subject.name, NEURON, 1.0, 1.0, moved(case, through(own, w_out[neurons]), apart), np.nan, len(neurons))]
     for name, place, x, y in ((SAE, POST, post, None), (TRANSCODER, "hook_resid_mid", mid, out)):
         for steps in (STEPS, 0):
             coder = train_dictionary(x, steps, 0, y, LATENTS_A_NUMBER * post.shape[1])
@@ -80,7 +81,7 @@ def judged(subject: Subject) -> list[tuple]:
             directions = coder.decoder[:, which].T @ w_out if y is None else coder.decoder[:, which].T
             found = moved(case, through(change, directions), apart)
             scores = float(told.mean()), float((told >= SURE).double().mean()), found, coder.explained(x, y)
-            rows.append((subject.name, name + ", untrained" * (not steps), *scores, len(neurons)))
+            rows.append((subject.name, name + UNTRAINED * (not steps), *scores, len(neurons)))
     return rows
 
 

@@ -15,7 +15,7 @@ import pandas as pd
 
 from benchmarks.circuits.bench_runs import RESULTS, read_rows, rows_of_list
 from benchmarks.circuits.circuit_methods import ESTIMATE, METHODS
-from benchmarks.circuits.latent_scores import LATENTS
+from benchmarks.circuits.latent_scores import LATENTS, SAE, UNTRAINED
 from benchmarks.circuits.recipes import NOT_LEARNED
 from benchmarks.circuits.result_tables import (
     TITLES,
@@ -44,7 +44,7 @@ from benchmarks.circuits.statistics import (
 )
 from benchmarks.circuits.subjects import FAMILIES, N_METHOD, N_TRUTH, NEW, SEEN, TRUTH, stored_truths
 from benchmarks.circuits.truth import CORRUPTED, MEAN, THRESHOLD, ZERO
-from benchmarks.circuits.unit_methods import UNITS
+from benchmarks.circuits.unit_methods import KINDS, UNITS
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE, PICTURE = DOCS / "circuit_benchmark.md", DOCS / "circuit-benchmark.svg"
@@ -132,24 +132,29 @@ def _certified(truths: Mapping[str, Any]) -> str:
     ran = sum(each["how"] == "exhaustive" for each in some)
     many = [name for name, each in known.items() if each["n_minimal"] and each["circuits"] is None]
     open_ = [name for name, each in known.items() if each["n_minimal"] and each["circuits"] and not each["complete"]]
-    none = [name for name, each in known.items() if not each["n_minimal"]]
+    none = [name for name, each in known.items() if not each["n_minimal"] and "certified" in truths[name]]
+    ahead = [name for name in known if "certified" not in truths[name]]
     return (
         f"A circuit that is right on every input is known of {len(some)} of {len(known)} subjects: in {ran} all "
         f"problems were run, in {len(some) - ran} it is proved. Of {len(some) - len(many) - len(open_)} all minimal "
         f"ones are known. There are too many circuits to know that in {', '.join(many) or 'none'}; a minute of proofs "
-        f"did not decide all in {', '.join(open_) or 'none'}, and proved none in {', '.join(none) or 'none'}."
+        f"did not decide all in {', '.join(open_) or 'none'}, and proved none in {', '.join(none) or 'none'}. "
+        f"Not looked at: {', '.join(ahead) or 'none'}."
     )
 
 
 def _units_and_latents(truths: Mapping[str, Any]) -> dict[str, Any]:
     """Methods that name neurons, and dictionaries."""
 
+    def by_name(rows: pd.DataFrame, by: str, score: str) -> pd.DataFrame:
+        return wide(rows.assign(ablation="", method=rows[by]), truths, score, "")
+
     def shown(rows: pd.DataFrame, by: str, scores: Sequence[str]) -> str:
         columns = {}
         for score in scores:
-            table = wide(rows.assign(ablation="", method=rows[by]), truths, score, "")
+            table = by_name(rows, by, score)
             title = f"{score} ({len(table)} subjects, {table.index.unique('family').size} families)"
-            columns[title] = {row.method: interval(row) for row in scored(table).itertuples()}
+            columns[title] = {row.method: interval(row) for row in scored(table).itertuples() if row.subjects}
         return markdown(pd.DataFrame(columns).reindex(rows[by].unique()).fillna("-").rename_axis(by).reset_index())
 
     units, latents = read_rows(UNITS), read_rows(LATENTS)
@@ -161,6 +166,13 @@ def _units_and_latents(truths: Mapping[str, Any]) -> dict[str, Any]:
             f"proved that they switch on a carry), and {(each['needed ones'] > 0).sum()} a neuron that is needed."
         ),
         "unit_table": shown(units, "method", ("switch", "needed")),
+        "unit_gain": ", ".join(
+            f"{kind} {difference(compared(by_name(units, 'method', kind), 'ablation', 'weights'))}" for kind in KINDS
+        ),
+        "latent_gain": ", ".join(
+            f"{score} {difference(compared(by_name(latents, 'dictionary', score), SAE, SAE + UNTRAINED))}"
+            for score in ("told", "is one", "moved")
+        ),
         "latent_table": shown(latents, "dictionary", ("told", "is one", "moved", "explained")),
     }
 
@@ -204,7 +216,7 @@ def values() -> dict[str, Any]:
     left = [f"{name} ({_left(each)})" for name, each in METHODS.items() if _left(each)]
     unlearned = f"Left out, as no seed answered every problem: {', '.join(NOT_LEARNED)}."
     would = [
-        line.replace("**Not refuted**", "It would not be").replace("**Refuted**", "It would be refuted")
+        line.replace("**Not refuted**", "Not refuted here").replace("**Refuted**", "Refuted here")
         for line in verdicts(rows, truths, FAMILIES)
     ]
     return {
@@ -215,6 +227,7 @@ def values() -> dict[str, Any]:
         "new_judged": len(new), "new_subjects": sum(entry["family"] in NEW for entry in truths.values()),
         "new_verdicts": "\n".join(verdicts(rows, truths)), "new_tests": tested(new), "new_decided": decided(new),
         "new_families": new.index.unique("family").size, "new_count": len(NEW),
+        "silent": " and ".join(family for family in NEW if family not in new.index.unique("family")),
         "families": len(FAMILIES), "seen": len(SEEN), "all_verdicts": "\n".join(would), "all_tests": tested(table),
         "beaten": ", ".join(name for name, is_above in above.items() if is_above) or "none",
         "not_beaten": ", ".join(name for name, is_above in above.items() if not is_above) or "none",
@@ -233,7 +246,8 @@ def filled(text: str) -> str:
     """Lines of prose at most 120 characters long."""
     lines = [
         line if line[:1] in "|!#" else fill(
-            line, 120, subsequent_indent="   " * line[:1].isdigit(), break_on_hyphens=False, break_long_words=False
+            line, 120, subsequent_indent=" " * (3 if line[0].isdigit() else 2 * line.startswith("* ")),
+            break_on_hyphens=False, break_long_words=False,
         )
         for line in text.split("\n")
     ]  # fmt: skip
@@ -242,7 +256,7 @@ def filled(text: str) -> str:
 
 def main() -> None:
     known = values()
-    PAGE.write_text(TEMPLATE.read_text(encoding="utf-8").format_map(known), encoding="utf-8")
+    PAGE.write_text(filled(TEMPLATE.read_text(encoding="utf-8").format_map(known)), encoding="utf-8")
     picture().write_image(PICTURE)
     before, _, after = README.read_text(encoding="utf-8").partition(SECTION)
     section = filled(README_TEMPLATE.read_text(encoding="utf-8").format_map(known))
