@@ -16,7 +16,6 @@ import pandas as pd
 from benchmarks.circuits.bench_runs import RESULTS, read_rows, rows_of_list
 from benchmarks.circuits.circuit_methods import ESTIMATE, METHODS
 from benchmarks.circuits.latent_scores import LATENTS, SAE, UNTRAINED
-from benchmarks.circuits.recipes import NOT_LEARNED
 from benchmarks.circuits.result_tables import (
     TITLES,
     agreement_of_truths,
@@ -214,7 +213,6 @@ def values() -> dict[str, Any]:
     best = found[[METHODS[name].kind == ESTIMATE for name in found.index]].sort_values("value").iloc[-1]
     above = {name: compared(table, name, BLIND)["low"] > 0 for name in found.index if name != BLIND}
     left = [f"{name} ({_left(each)})" for name, each in METHODS.items() if _left(each)]
-    unlearned = f"Left out, as no seed answered every problem: {', '.join(NOT_LEARNED)}."
     would = [
         line.replace("**Not refuted**", "Not refuted here").replace("**Refuted**", "Refuted here")
         for line in verdicts(rows, truths, FAMILIES)
@@ -223,7 +221,6 @@ def values() -> dict[str, Any]:
         "n_method": N_METHOD, "n_truth": N_TRUTH, "threshold": THRESHOLD,
         "claims": "\n".join(f"{i}. {each.claim} It is refuted if {each.refuted}." for i, each in enumerate(CLAIMS, 1)),
         "asked": "\n".join(f"* {one} and {other}: {question}" for one, other, question in PLANNED),
-        "left_out": unlearned if NOT_LEARNED else "All 39 were trained.",
         "new_judged": len(new), "new_subjects": sum(entry["family"] in NEW for entry in truths.values()),
         "new_verdicts": "\n".join(verdicts(rows, truths)), "new_tests": tested(new), "new_decided": decided(new),
         "new_families": new.index.unique("family").size, "new_count": len(NEW),

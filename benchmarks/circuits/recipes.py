@@ -145,20 +145,10 @@ KINDS: Mapping[str, tuple[str, dict[str, Any], dict[str, Any], int]] = {
 }  # fmt: skip
 
 
-#: Kinds of which no seed answered every problem.
-NOT_LEARNED: tuple[str, ...] = ()
-
-
 def recipe(kind: str, seed: int) -> OrdinaryModel:
     """The recipe of a kind of model with a seed."""
     _, task, config, _ = KINDS[kind]
     return OrdinaryModel(f"{kind}-{seed}", task, config, seed)
-
-
-def stored() -> list[tuple[str, int]]:
-    """The kinds and seeds whose models are stored."""
-    every = [(kind, seed) for kind, (_, _, _, seeds) in KINDS.items() for seed in range(seeds)]
-    return [(kind, seed) for kind, seed in every if (MODELS / recipe(kind, seed).name).exists()]
 
 
 def train(kind: str, seed: int) -> tuple[ArithmeticTransformer, dict[str, Any]] | None:

@@ -150,7 +150,7 @@ SUBJECTS: tuple[Subject, ...] = (
     *_ordinary(INDUCTION, OTHER, "induction-6-two-heads-0", "induction-6-two-heads-1"),
     *_ordinary(ORDER, DIGIT, "max-4-of-64-0", "sorted-4-of-16-0", "sorted-4-of-16-1"),
     *_ordinary(ORDER, OTHER, "copy-8-0", "reverse-8-0", target=3),
-    *(own_subject(kind, seed) for kind, seed in recipes.stored()),
+    *(own_subject(kind, seed) for kind, (_, _, _, seeds) in recipes.KINDS.items() for seed in range(seeds)),
     *(planted_subject(kind, 0) for kind in planted.KINDS),
     *(planted_subject(kind, 1) for kind in ("irrelevant", "or", "cancel", "suppress")),
 )
