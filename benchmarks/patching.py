@@ -11,7 +11,6 @@ copied repeats its own run for every patch, as the reference does, so that its b
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from statistics import median
 from typing import Any, cast
@@ -23,6 +22,7 @@ from torch import Tensor
 
 import models
 from benchmarks.record import middle
+from benchmarks.scoring import cpu_seconds
 from interp.causal.patching import patch_sweep
 from interp.core.metrics import Metric
 from models.tasks.base import Task
@@ -85,13 +85,6 @@ def reference(name: str) -> Callable[..., Tensor]:
     return getattr(patching, name)
 
 
-def seconds(call: Callable[[], Any]) -> float:
-    """Of CPU time: one thread, and other processes do not count."""
-    start = time.process_time()
-    call()
-    return time.process_time() - start
-
-
 def sampled(name: str, model: Any, n_pos: int) -> tuple[pd.DataFrame, int]:
     """Variants that the reference runs, as its ``index_df`` takes them, and how many there are."""
     cfg = model.cfg
@@ -136,9 +129,9 @@ def cell(
     error = float(np.abs(here - there).max() / np.abs(there).max())
     times: list[tuple[float, float]] = []
     for _ in range(ROUNDS):
-        slow = seconds(theirs) * variants / len(index)
+        slow = cpu_seconds(theirs) * variants / len(index)
         n = 5 if slow < 0.2 else 1
-        times.append((slow, sum(seconds(ours) for _ in range(n)) / n))
+        times.append((slow, sum(cpu_seconds(ours) for _ in range(n)) / n))
     return 1e3 * median(t for t, _ in times), 1e3 * median(t for _, t in times), error
 
 

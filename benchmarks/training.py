@@ -29,12 +29,11 @@ ROUNDS, SECONDS = 5, 2.0  # each contender runs for SECONDS in each of ROUNDS in
 
 @dataclass(frozen=True)
 class Subject:
-    """A model of the registry, the same as a plain module, and the operations that one seed's step cannot avoid."""
+    """A model of the registry, and the same as a plain module."""
 
     name: str
     plain: Callable[[], nn.Module]
     stacks: tuple[int, ...]
-    megaflop: Callable[[int], float]  # of the batch size
 
     @property
     def recipe(self) -> Recipe:
@@ -90,48 +89,10 @@ def measure(contenders: dict[str, tuple[Callable[[], None], int]]) -> dict[str, 
     return times
 
 
-def microadder_megaflop(rows: int) -> float:
-    """Multiply-adds, times two, of loss and gradient by the algebra of models/training/position_only.py.
-
-    Per row: mixing three times (forward, gradient to the pattern, gradient to the signal) over the visible positions,
-    and the look-up's gradient; per row and query: head, output, two norms, two units (a GELU with slope about 20), ten
-    logits three times and their softmax (an exponential about 8). Sampling and optimiser are left out.
-    """
-    queries, first, d, units, vocab, positions = 12, 21, 5, 2, 10, 33
-    mixing = 3 * sum(first + q + 1 for q in range(queries)) + positions * vocab
-    per_query = 3 * d + 6 * d * units + 20 * units + 3 * d * vocab + 8 * vocab + 4 * d
-    return 2e-6 * rows * (mixing + queries * per_query)
-
-
-def low_rank_adder_megaflop(rows: int) -> float:
-    """The same for the 456-parameter adder by the algebra of models/training/one_layer.py.
-
-    Per row: keys of 3 and values of 2 numbers at 33 positions; per visible pair the score (3), an exponential (about
-    8), mixing (2), each product twice more backward; per query 7 to 14 to 7 and 14 logits three times, a GELU (20) a
-    unit, a softmax (8) a logit, three norms. Looking up embeddings and adding up their gradients are left out.
-    """
-    queries, first, d, units, vocab, positions, key, value = 12, 21, 7, 14, 14, 33, 3, 2
-    pairs = sum(first + q + 1 for q in range(queries))
-    per_position = 3 * d * (key + value) + 6 * d
-    per_query = 3 * d * (key + value) + 6 * d * units + 20 * units + 3 * d * vocab + 8 * vocab + 12 * d
-    return 2e-6 * rows * (positions * per_position + pairs * (3 * (key + value) + 8) + queries * per_query)
-
-
 SUBJECTS = (
-    Subject("microadder-57", PlainMicroAdder, (1, 16, 64), microadder_megaflop),
-    Subject("adder-456", PlainLowRankAdder, (1, 16), low_rank_adder_megaflop),
+    Subject("microadder-57", PlainMicroAdder, (1, 16, 64)),
+    Subject("adder-456", PlainLowRankAdder, (1, 16)),
 )
-
-
-def gigaflops_of_matmul() -> float:
-    """What one thread reaches on a large float32 matrix product: the practical ceiling of this machine."""
-    a = torch.rand(1024, 1024)
-    best = float("inf")
-    for _ in range(10):
-        start = time.perf_counter()
-        a @ a
-        best = min(best, time.perf_counter() - start)
-    return 2e-9 * 1024**3 / best
 
 
 def compare(subject: Subject, folder: Path) -> dict[str, float]:
@@ -152,12 +113,6 @@ def compare(subject: Subject, folder: Path) -> dict[str, float]:
         if name != plain:
             ratios[f"Training {subject.name}, {name}: than plain PyTorch"] = ratio
         print(f"{name:26}{median(values):9.3f}{f'{min(values):.3f} to {max(values):.3f}':>18}{ratio:34.1f}")
-    work, ceiling = subject.megaflop(rows), gigaflops_of_matmul()
-    floor, (last, values) = work / ceiling, list(times.items())[-1]
-    print(
-        f"Floor: {work:.1f} MFLOP a seed-step, at the {ceiling:.0f} GFLOP/s of a large matrix product {floor:.3f} ms; "
-        f"{last} takes {median(values) / floor:.1f} times that."
-    )
     return ratios
 
 

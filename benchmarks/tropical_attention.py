@@ -63,17 +63,11 @@ def measure(batch: int, heads: int, n_pos: int) -> dict[tuple[str, str], list[fl
 def main() -> None:
     if not fused_available(D_HEAD):
         print("No C compiler here: the compiled attention cannot be built, and its rows are the eager form's.")
-    a = torch.rand(1024, 1024)
-    ceiling = 2e-9 * 1024**3 / min(cpu_seconds(lambda: a @ a) for _ in range(10))  # GFLOP/s
     print(
         f"16,384 queries, {D_HEAD} coordinates, one CPU thread; CPU milliseconds, median of {ROUNDS} interleaved rounds"
     )
     for batch, heads, n_pos in SHAPES:
         times = measure(batch, heads, n_pos)
-        sums = batch * heads * n_pos * (n_pos + 1) / 2 * D_HEAD
-        # A coordinate of a score is one minimum and one addition; where a processor takes minima in other units than it
-        # adds, the time is that of the additions, and a matrix product does one (and a multiplication) as often.
-        floor = 1e3 * 2 * sums / (1e9 * ceiling)
         head = f"T = {n_pos}, {batch} x {heads} heads"
         print(f"\n{head:28}{'forward':>9}{'spread':>22}{'with backward':>15}{'spread':>22}")
         for name in CONTENDERS:
@@ -86,9 +80,6 @@ def main() -> None:
                 print(
                     f"compiled is {ratios[0]:.1f} (forward) and {ratios[1]:.1f} (with backward) times as fast as {name}"
                 )
-        reached = median(times[COMPILED, "forward"]) / floor
-        work = f"{2e-9 * sums:.2f} G operations, {floor:.2f} ms"
-        print(f"Floor, scores alone: {work}; the forward takes {reached:.1f} times it")
 
 
 def _ratio(slower: list[float], faster: list[float]) -> float:

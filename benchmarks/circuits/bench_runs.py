@@ -23,7 +23,7 @@ from benchmarks.circuits.scores import SCORES, score_ranking
 from benchmarks.circuits.subjects import TRUTH, Subject, pairs_hash, weights_hash
 from benchmarks.circuits.truth import ABLATIONS, CORRUPTED, MEAN, ZERO, Truth, certified, sides_of, truth_of
 from models.errors import UserError, known_name
-from models.files.checkpoint import write_json_atomic
+from models.files.checkpoint import write_bytes_atomic
 
 RESULTS = TRUTH.with_name("results.json")
 #: Methods are run under these. Of "optimal", whose constants are fitted to a circuit, they see means.
@@ -43,7 +43,7 @@ def make_truths(
 
     def keep(subject: Subject, start: float) -> None:
         if path is not None:
-            write_json_atomic(path, found)
+            write_lines(path, found)
         say(f"{subject.name}: {time.process_time() - start:.0f} s")
 
     for subject in subjects:
@@ -127,7 +127,7 @@ def run_rows(
         if added:
             rows = pd.concat([rows, pd.DataFrame(added, columns=list(COLUMNS))], ignore_index=True)
         if path is not None:
-            write_json_atomic(path, table_of_rows(rows))
+            write_lines(path, list_of_rows(rows))
         say(f"{subject.name}: {time.process_time() - start:.1f} s")
     return rows
 
@@ -139,23 +139,39 @@ def _judged(entry: Mapping[str, Any], ablation: str) -> bool:
     return "refused" not in known and (ablation == CORRUPTED or known["complete"] or planted)
 
 
-def table_of_rows(rows: pd.DataFrame) -> dict[str, list[Any]]:
-    """Rows by columns, as JSON keeps them: numbers with four decimals."""
-    return {name: [_plain(value) for value in rows[name]] for name in COLUMNS}
+def list_of_rows(rows: pd.DataFrame) -> list[list[Any]]:
+    """The columns' names and the rows, as JSON keeps them: numbers with four decimals."""
+    return [list(rows.columns), *([_plain(value) for value in row] for row in rows.to_numpy())]
 
 
-def rows_of_table(table: Mapping[str, list[Any]]) -> pd.DataFrame:
-    frame = pd.DataFrame(table)
-    for name in frame.columns.drop(["subject", "ablation", "method"]):
+def rows_of_list(table: Sequence[Sequence[Any]]) -> pd.DataFrame:
+    frame = pd.DataFrame(table[1:], columns=list(table[0]))
+    for name in frame.columns.difference(["subject", "ablation", "method", "dictionary"]):
         frame[name] = pd.to_numeric(frame[name])
     return frame
 
 
 def read_rows(path: Path) -> pd.DataFrame:
-    return rows_of_table(json.loads(path.read_text(encoding="utf-8")))
+    return rows_of_list(json.loads(path.read_text(encoding="utf-8")))
+
+
+def write_lines(path: Path, value: Any, depth: int = 1) -> None:
+    """JSON with a line for each of the parts at a depth, written atomically."""
+
+    def lined(value: Any, depth: int) -> str:
+        if not depth or not isinstance(value, (dict, list)):
+            return json.dumps(value, ensure_ascii=False, allow_nan=False)
+        if isinstance(value, dict):
+            ends, parts = "{}", [f"{json.dumps(name)}: {lined(part, depth - 1)}" for name, part in value.items()]
+        else:
+            ends, parts = "[]", [lined(part, depth - 1) for part in value]
+        return ends[0] + "\n" + ",\n".join(parts) + "\n" + ends[1]
+
+    write_bytes_atomic(path, (lined(value, depth) + "\n").encode())
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, str):
         return value
-    return None if not np.isfinite(value) else round(float(value), 4)
+    number = round(float(value), 4)
+    return None if not np.isfinite(number) else int(number) if number.is_integer() else number

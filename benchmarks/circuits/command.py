@@ -22,7 +22,7 @@ def bench(
     release: Path | None = None,
     json: Json = None,
 ) -> None:
-    """Score methods that find circuits, on a quarter of the subjects; what is stored of other methods is shown beside.
+    """Score methods that find circuits, on a third of the subjects; what is stored of other methods is shown beside.
 
     A method of your own is a file of twenty lines: ``python -m benchmarks.circuits --from my_method.py``.
 

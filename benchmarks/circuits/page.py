@@ -1,20 +1,21 @@
 """Write docs/circuit_benchmark.md, its picture and the README's section: ``python -m benchmarks.circuits.page``.
 
-All of it comes from the stored truths and rows. Before there are rows, the page has what was stated in advance alone.
+The text stands in ``page_template.md`` and ``readme_template.md``; all numbers come from the stored truths and rows.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import fill
 from typing import Any
 
 import pandas as pd
 
-from benchmarks.circuits.bench_runs import RESULTS, read_rows, rows_of_table
-from benchmarks.circuits.circuit_methods import CONTROL, ESTIMATE, METHODS
+from benchmarks.circuits.bench_runs import RESULTS, read_rows, rows_of_list
+from benchmarks.circuits.circuit_methods import ESTIMATE, METHODS
+from benchmarks.circuits.latent_scores import LATENTS, SAE, UNTRAINED
 from benchmarks.circuits.result_tables import (
     TITLES,
     agreement_of_truths,
@@ -30,6 +31,7 @@ from benchmarks.circuits.statistics import (
     BLIND,
     CLAIMS,
     PLANNED,
+    among,
     between_families,
     compared,
     family_mean,
@@ -39,112 +41,22 @@ from benchmarks.circuits.statistics import (
     scored,
     wide,
 )
-from benchmarks.circuits.subjects import FAMILIES, N_METHOD, N_TRUTH, TRUTH, stored_truths
+from benchmarks.circuits.subjects import FAMILIES, N_METHOD, N_TRUTH, NEW, SEEN, TRUTH, stored_truths
 from benchmarks.circuits.truth import CORRUPTED, MEAN, THRESHOLD, ZERO
+from benchmarks.circuits.unit_methods import KINDS, UNITS
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE, PICTURE = DOCS / "circuit_benchmark.md", DOCS / "circuit-benchmark.svg"
 README, SECTION = DOCS.parent / "README.md", "## Which method finds the circuit?"
 FRESH = TRUTH.with_name("fresh.json")
-
-ABOUT = f"""# Which method finds the circuit?
-
-A method gets a model and {N_METHOD} pairs of problems, and gives every edge of the residual stream a score. It is
-judged on other pairs of models whose circuits are all known. `python -m benchmarks.circuits` runs a quarter of the
-subjects, [add a method](add_a_method.md) says how yours gets in, and `python -m benchmarks.circuits.page` writes this
-page.
-
-Three kinds of truth are never mixed in one column:
-
-* **minimal**: every different circuit is run on {N_TRUTH} pairs. One is faithful if it keeps {THRESHOLD:.0%} of the
-  logit difference and of the right answers, and minimal if no faithful one is a part of it. Cut edges carry the other
-  problem (corrupted), the sender's mean, zero, or constants that are fitted to the circuit (optimal), a column each.
-  An edge is inside if it is in every minimal circuit and outside if it is in none; others are not judged.
-* **certified**: the same for circuits that are right on *every* input, proved or run on all, with what one fixed
-  problem writes on cut edges. It does not depend on pairs.
-* **planted**: models that were built around a circuit: two redundant heads, a backup head, two that cancel, one that
-  suppresses another, one that carries what differs and is read by nobody, and five more
-  (`benchmarks/circuits/planted.py`).
-
-Only edges that can matter are counted: those that carry different values in the two runs at a place that is read. A
-score is the mean over families of the mean over a family's subjects. Intervals (95%) draw families, and then subjects
-within each.
-"""
-
-COUNTED = """How many subjects have exactly one minimal circuit, of those whose circuits were all looked at, under each
-ablation and of circuits that are right on every input."""
-
-CARD = {
-    "Edges that cannot matter were counted, as free negatives": (
-        "Edges are live by position and by value; others are in no score."
-    ),
-    "A rule that never sees the model beat half of the methods": (
-        "The rule is a row, with one family left out, and every method is compared with it. So is a rule that sees "
-        "only weights."
-    ),
-    "20 of 31 models were one family, resampled as if independent": (
-        "Eight families, none with more than a fifth of the subjects; intervals draw families first."
-    ),
-    "No circuit had a query or key edge; all models had one layer": (
-        "Modular arithmetic, induction, order and comparison have them; some models of four families have two layers."
-    ),
-    "Methods that maximise the score that defines the truth stood among the others": (
-        "They stand apart, with their passes."
-    ),
-    "The only minimal circuit is a fact about one ablation": (
-        "Four ablations have a column each; certified and planted circuits are truths of their own."
-    ),
-    "What the subjects are": (
-        "Trained models that are proved or right on every problem of their task, all of which were run, and planted "
-        "ones. Each has a hash of its weights and of its pairs in `truth.json`."
-    ),
-    "What is sampled": (
-        f"The pairs: {N_TRUTH} that judge, and {N_METHOD} others for a method. Tasks with few problems share some "
-        "between the two."
-    ),
-    "What is not in it": (
-        "Models of language, circuits of neurons, edges by position; public two-layer adders, whose weights are not in "
-        "this repository; greedy pruning by optimal ablation, which the earlier version had. Graphs with more than "
-        "twenty live edges have a bound on the smallest circuit and no AUROC of it. Circuits "
-        "that are right on every input are known of tasks with few problems and of one ten-digit adder: elsewhere each "
-        "needs a proof. The planted models were built by "
-        "those who wrote the methods' code."
-    ),
-    "Licence": "MIT",
-}
+TEMPLATE, README_TEMPLATE = (Path(__file__).with_name(f"{name}_template.md") for name in ("page", "readme"))
 
 
-def stated() -> str:
-    """What was said before the run."""
-    claims = [f"{i}. {each.claim} It is refuted if {each.refuted}." for i, each in enumerate(CLAIMS, 1)]
-    asked = [f"* {one} and {other}: {question}" for one, other, question in PLANNED]
-    return "\n".join(
-        [
-            "## Stated before the run",
-            "",
-            "These claims and comparisons were committed before the final run, when three subjects had been run to try",
-            "the code. Everything else on this page is exploratory.",
-            "One thing was changed after a first look at the rows: of five two-layer models only twelve minimal",
-            "circuits each had been kept, and then all were listed. Before, EAP minus the blind prior was +0.10",
-            "[-0.00, +0.22] on 58 subjects, atp-qk minus EAP +0.07 [+0.01, +0.14], and the rank correlation 0.85",
-            "[0.57, 0.94].",
-            "",
-            *claims,
-            "",
-            "The comparisons, in AUROC of minimal circuits under corrupted ablation, corrected for their",
-            "number (Holm):",
-            "",
-            *asked,
-            "",
-        ]
-    )
-
-
-def verdicts(rows: pd.DataFrame, truths: Mapping[str, Any]) -> list[str]:
-    """What came of the three claims."""
-    table = wide(rows, truths, "auroc")
+def verdicts(rows: pd.DataFrame, truths: Mapping[str, Any], families: Sequence[str] = NEW) -> list[str]:
+    """What came of the three claims in these families: the new ones, on which they are tested."""
+    table = among(wide(rows, truths, "auroc"), families)
     against, fixed = compared(table, "eap", BLIND), compared(table, "atp-qk", "eap")
-    ranks = rank_correlation(*halves(rows, truths))
+    ranks = rank_correlation(*halves(rows, truths, families))
     held = [against["low"] <= 0, fixed["low"] > 0, ranks["value"] >= 0.5 and ranks["low"] > 0]
     numbers = [
         f"EAP minus the blind prior {difference(against)}",
@@ -157,96 +69,42 @@ def verdicts(rows: pd.DataFrame, truths: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def results() -> str:
-    """All that is known after the run."""
-    rows, truths = read_rows(RESULTS), stored_truths()
-    table = wide(rows, truths, "auroc")
+def tested(table: pd.DataFrame) -> str:
+    """The stated comparisons."""
     tests = planned(table)
-    tests = pd.DataFrame(
-        {
-            "one": tests["one"],
-            "other": tests["other"],
-            "difference": [f"{row.difference:+.2f} [{row.low:+.2f}, {row.high:+.2f}]" for row in tests.itertuples()],
-            "p": tests["p"].round(3),
-            "p, corrected": tests["p_corrected"].round(3),
-            "subjects": tests["subjects"],
-            "families": tests["families"],
-        }
+    shown = tests[["one", "other"]].assign(difference=[difference(row) for row in tests.to_dict("records")])
+    ps = {title: tests[name].map("{:.4f}".format) for title, name in (("p", "p"), ("p, corrected", "p_corrected"))}
+    return markdown(shown.assign(**ps, subjects=tests["subjects"], families=tests["families"]))
+
+
+def decided(table: pd.DataFrame) -> str:
+    """Which of the stated comparisons have a p below 0.05."""
+    tests = planned(table)
+    sure = tests[tests["p_corrected"] < 0.05]
+    names = [f"{row.one} is {'above' if row.difference > 0 else 'below'} {row.other}" for row in sure.itertuples()]
+    return (
+        f"Of the {len(tests)} stated comparisons {len(sure)} are decided (p < 0.05 over families, after correction)"
+        f"{': ' * bool(names)}{', '.join(names)}."
     )
-    prior = {
-        row.method: compared(table, row.method, BLIND)["low"] > 0
-        for row in scored(table).itertuples()
-        if row.method != BLIND
-    }
-    beaten = [name for name, above in prior.items() if above]
-    not_beaten = [name for name, above in prior.items() if not above]
-    parts = ["## What came of it", "", *verdicts(rows, truths), "", markdown(tests), ""]
-    parts += [
-        f"Above the blind prior, by the interval of the difference: {', '.join(beaten) or 'none'}. Not above it: "
-        f"{', '.join(not_beaten) or 'none'}.",
-        "",
-        f"After the correction, {int((tests['p, corrected'] < 0.05).sum())} of the {len(tests)} stated comparisons have"
-        " p < 0.05: with eight families the least p of any difference is 2 / 2^8.",
-        "",
-        f"![AUROC of each method against its passes, with the blind prior as a line]({PICTURE.name})",
-        "",
-        "## The ranking",
-        "",
-        "The first six columns are AUROCs, by kind of truth; the others are under corrupted ablation. Precision is at",
-        "the circuit's size, heads is the share of the circuit's heads among as many that score highest, regret is in",
-        "edges, and passes are forward and backward ones over all pairs. A method that was not run on all of a",
-        "column's subjects says on how many. Zero ablation makes edges from the positions matter, so that only in "
-        f"{_families(rows, truths, ZERO)}",
-        "all circuits are known; the blind prior has no other family to learn from there.",
-        "",
-    ]
-    for kind, title in TITLES.items():
-        parts += [f"### {title}", "", markdown(ranking(rows, truths, kind)), ""]
-    left = [f"{name} ({_left(each)})" for name, each in METHODS.items() if _left(each)]
-    parts += [f"Left out where it says so: {'; '.join(left)}. A dash: no value there.", ""]
-    parts += [*_exploratory(rows, truths), *_predicts(rows, truths)]
-    parts += [
-        "## The subjects",
-        "",
-        COUNTED,
-        "",
-        markdown(of_subjects(truths)),
-        "",
-        *_stable(truths),
-        "",
-        markdown(agreement_of_truths(truths)),
-        "",
-    ]
-    return "\n".join(parts)
 
 
-def _exploratory(rows: pd.DataFrame, truths: Mapping[str, Any]) -> list[str]:
+def _exploratory(rows: pd.DataFrame, truths: Mapping[str, Any]) -> dict[str, Any]:
     """What was not asked for in advance."""
     table = wide(rows, truths, "auroc")
-    weights, families = compared(table, "eap", "weights"), table["eap"].groupby(level="family").mean().sort_values()
+    families = table["eap"].groupby(level="family").mean().sort_values()
     known = [entry["ablations"][CORRUPTED] for entry in truths.values() if entry["ablations"][CORRUPTED]["complete"]]
-    one = sum(each["n_minimal"] == 1 for each in known)
     few = [each["n_minimal"] == 1 for each in known if len(each["live_edges"]) <= 9]
-    small = f"{sum(few)} of {len(few)}"
-    most = max(known, key=lambda each: each["n_minimal"])
     heads = family_mean(wide(rows, truths, "heads"))
     sure = [name for name, each in METHODS.items() if each.kind == ESTIMATE and heads[name] > 0.985]
-    return [
-        "## Exploratory",
-        "",
-        f"* The weights alone do as well as EAP: EAP minus weights {difference(weights)}.",
-        f"* EAP is worst in {families.index[0]} ({families.iloc[0]:.2f}); in the other families it has "
-        f"{families.iloc[1]:.2f} to {families.iloc[-1]:.2f}.",
-        f"* One minimal circuit is no rule: {one} of {len(known)} subjects have one ({small} with at most nine "
-        f"edges that can matter), and one has {most['n_minimal']}.",
-        f"* Which head belongs to the circuit is too easy a question here: {', '.join(sure)} are at 0.99 or 1.00.",
-        "",
-    ]
-
-
-def _families(rows: pd.DataFrame, truths: Mapping[str, Any], ablation: str) -> str:
-    table = wide(rows, truths, "auroc", ablation)
-    return " and ".join(dict.fromkeys(table.index.get_level_values("family")))
+    return {
+        "eap_weights": difference(compared(table, "eap", "weights")),
+        "worst_family": f"{families.index[0]} ({families.iloc[0]:.2f})",
+        "other_families": f"{families.iloc[1]:.2f} to {families.iloc[-1]:.2f}",
+        "one_circuit": f"{sum(each['n_minimal'] == 1 for each in known)} of {len(known)}",
+        "small_circuit": f"{sum(few)} of {len(few)}",
+        "most_circuits": max(each["n_minimal"] for each in known),
+        "sure_heads": ", ".join(sure) or "no estimates",
+    }
 
 
 def _left(each: Any) -> str:
@@ -254,7 +112,7 @@ def _left(each: Any) -> str:
     return " and ".join(said + ([f"{', '.join(each.ablations)} ablation alone"] if len(each.ablations) < 3 else []))
 
 
-def _stable(truths: Mapping[str, Any]) -> list[str]:
+def _stable(truths: Mapping[str, Any]) -> str:
     said = []
     for ablation in (CORRUPTED, MEAN):
         again = [
@@ -263,94 +121,143 @@ def _stable(truths: Mapping[str, Any]) -> list[str]:
             if "same_on_other_pairs" in (known := entry["ablations"].get(ablation, {}))
         ]
         said.append(f"{sum(again)} of {len(again)} under {ablation} ablation")
-    return [f"Another draw of pairs has the same minimal circuits in {' and '.join(said)}."]
+    return f"Another draw of pairs has the same minimal circuits in {' and '.join(said)}."
 
 
-def _predicts(rows: pd.DataFrame, truths: Mapping[str, Any]) -> list[str]:
+def _certified(truths: Mapping[str, Any]) -> str:
+    """Of which subjects a circuit is known that is right on every input, and why not of the others."""
+    known = {name: entry.get("certified") or {"n_minimal": 0} for name, entry in truths.items()}
+    some = [each for each in known.values() if each["n_minimal"]]
+    ran = sum(each["how"] == "exhaustive" for each in some)
+    many = [name for name, each in known.items() if each["n_minimal"] and each["circuits"] is None]
+    open_ = [name for name, each in known.items() if each["n_minimal"] and each["circuits"] and not each["complete"]]
+    none = [name for name, each in known.items() if not each["n_minimal"] and "certified" in truths[name]]
+    ahead = [name for name in known if "certified" not in truths[name]]
+    return (
+        f"A circuit that is right on every input is known of {len(some)} of {len(known)} subjects: in {ran} all "
+        f"problems were run, in {len(some) - ran} it is proved. Of {len(some) - len(many) - len(open_)} all minimal "
+        f"ones are known. There are too many circuits to know that in {', '.join(many) or 'none'}; a minute of proofs "
+        f"did not decide all in {', '.join(open_) or 'none'}, and proved none in {', '.join(none) or 'none'}. "
+        f"Not looked at: {', '.join(ahead) or 'none'}."
+    )
+
+
+def _units_and_latents(truths: Mapping[str, Any]) -> dict[str, Any]:
+    """Methods that name neurons, and dictionaries."""
+
+    def by_name(rows: pd.DataFrame, by: str, score: str) -> pd.DataFrame:
+        return wide(rows.assign(ablation="", method=rows[by]), truths, score, "")
+
+    def shown(rows: pd.DataFrame, by: str, scores: Sequence[str]) -> str:
+        columns = {}
+        for score in scores:
+            table = by_name(rows, by, score)
+            title = f"{score} ({len(table)} subjects, {table.index.unique('family').size} families)"
+            columns[title] = {row.method: interval(row) for row in scored(table).itertuples() if row.subjects}
+        return markdown(pd.DataFrame(columns).reindex(rows[by].unique()).fillna("-").rename_axis(by).reset_index())
+
+    units, latents = read_rows(UNITS), read_rows(LATENTS)
+    each = units.drop_duplicates("subject")
+    on_carry = [name for name in each["subject"] if truths[name]["switches"]]
+    return {
+        "units": (
+            f"Of {len(each)} subjects {(each['switches'] > 0).sum()} have switches (of {', '.join(on_carry)} it is "
+            f"proved that they switch on a carry), and {(each['needed ones'] > 0).sum()} a neuron that is needed."
+        ),
+        "unit_table": shown(units, "method", ("switch", "needed")),
+        "unit_gain": ", ".join(
+            f"{kind} {difference(compared(by_name(units, 'method', kind), 'ablation', 'weights'))}" for kind in KINDS
+        ),
+        "latent_gain": ", ".join(
+            f"{score} {difference(compared(by_name(latents, 'dictionary', score), SAE, SAE + UNTRAINED))}"
+            for score in ("told", "is one", "moved")
+        ),
+        "latent_table": shown(latents, "dictionary", ("told", "is one", "moved", "explained")),
+    }
+
+
+def _predicts(rows: pd.DataFrame, truths: Mapping[str, Any]) -> dict[str, Any]:
     """Rank correlations between halves and families, and the fresh subjects."""
-    found = {"trained and planted": rank_correlation(*halves(rows, truths))}
-    parts = ["## Does a ranking predict another?", ""]
-    if FRESH.is_file():
-        fresh = json.loads(FRESH.read_text(encoding="utf-8"))
-        own, judged = rows_of_table(fresh["rows"]), fresh["truths"]
-        one, other = (wide(each, known, "auroc") for each, known in ((rows, truths), (own, judged)))
-        found["stored and fresh"] = rank_correlation(one, other)
-        both = pd.DataFrame(
-            {
-                "stored": family_mean(one),
-                "fresh": family_mean(other),
-                "planted": family_mean(wide(rows, truths, "planted", "")),
-                "fresh planted": family_mean(wide(own, judged, "planted", "")),
-            }
-        )
-        both = both.sort_values("stored", ascending=False)
-        parts += [
-            f"The second half is made on demand: {len(judged)} subjects of seed {fresh['seed']}, planted and trained,",
-            "and judged on the fly. `python -m benchmarks.circuits --fresh SEED` makes others.",
-            "",
-            markdown(both.map(number).rename_axis("method").reset_index()),
-            "",
-        ]
-    between = between_families(wide(rows, truths, "auroc"))
-    parts += ["Rank correlation (Spearman) of the methods' mean AUROC, controls left out:", ""]
-    parts += [f"* {name}: {each['value']:.2f} [{each['low']:.2f}, {each['high']:.2f}]" for name, each in found.items()]
+    fresh = json.loads(FRESH.read_text(encoding="utf-8"))
+    own, judged = rows_of_list(fresh["rows"]), fresh["truths"]
+    one, other = (wide(each, known, "auroc") for each, known in ((rows, truths), (own, judged)))
+    found = {
+        "trained and planted": rank_correlation(*halves(rows, truths)),
+        "stored and fresh": rank_correlation(one, other),
+    }
+    both = {"stored": family_mean(one), "fresh": family_mean(other)}
+    both["planted"], both["fresh planted"] = (
+        family_mean(wide(each, known, "planted", "")) for each, known in ((rows, truths), (own, judged))
+    )
+    table = pd.DataFrame(both).sort_values("stored", ascending=False)
+    between = between_families(one)
     low, middle, high = between.quantile([0, 0.5, 1])
-    parts += [
-        f"* between two families: {middle:.2f} in the median of {len(between)} pairs, from {low:.2f} to {high:.2f}",
-        "",
-    ]
-    return parts
+    said = [f"* {name}: {each['value']:.2f} [{each['low']:.2f}, {each['high']:.2f}]" for name, each in found.items()]
+    said.append(
+        f"* between two families: {middle:.2f} in the median of {len(between)} pairs, from {low:.2f} to {high:.2f}"
+    )
+    return {
+        "fresh_subjects": len(judged),
+        "fresh_seed": fresh["seed"],
+        "fresh_table": markdown(table.map(number).rename_axis("method").reset_index()),
+        "correlations": "\n".join(said),
+    }
 
 
-def readme_section() -> str:
-    """The README's section: the claims that were stated before the run, what came of them, and a picture."""
+def values() -> dict[str, Any]:
+    """What the templates name."""
     rows, truths = read_rows(RESULTS), stored_truths()
-    found = scored(wide(rows, truths, "auroc"))
-    n = int(found["subjects"].max())
-    best = found[[METHODS[name].kind == ESTIMATE for name in found["method"]]].sort_values("value").iloc[-1]
-    control = {row.method: interval(row) for row in found.itertuples() if METHODS[row.method].kind == CONTROL}
-    run = sum(entry["ablations"][CORRUPTED]["complete"] for entry in truths.values())
-    said = (
-        f"A benchmark on {len(truths)} models of {len(FAMILIES)} families, trained and proved (or run on every "
-        f"input) or built around a circuit, {run} of them so small that all their circuits were run. "
-        f"On the {n} whose minimal circuits tell edges apart, a rule that never sees the model has an AUROC of "
-        f"{control[BLIND]} among edges that can matter, the weights alone have {control['weights']}, and the best "
-        f"estimate, {best.method}, has {interval(best)}. Stated before the run:"
-    )
-    tests = planned(wide(rows, truths, "auroc"))
-    more = (
-        f"Of {len(tests)} comparisons that were stated, {int((tests['p_corrected'] < 0.05).sum())} have p < 0.05 over "
-        "families after correction. `python -m benchmarks.circuits --from my_method.py` scores yours in two minutes; "
-        "[the page](docs/circuit_benchmark.md) has every method, four ablations, certified and planted circuits, fresh "
-        "subjects, and the criticism."
-    )
-    shown = f"![AUROC of each method against its passes, with the blind prior as a line](docs/{PICTURE.name})"
-    claims = [_filled(line, "   ") for line in verdicts(rows, truths)]
-    return "\n".join([SECTION, "", _filled(said), "", *claims, "", shown, "", _filled(more), ""])
-
-
-def _filled(text: str, indent: str = "") -> str:
-    return fill(text, 120, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
-
-
-def page() -> str:
-    card = [
-        "## Data card",
-        "",
-        markdown(pd.DataFrame(list(CARD.items()), columns=["what was wrong, or is asked", "what is so now"])),
-        "",
+    table = wide(rows, truths, "auroc")
+    new, zero = among(table, NEW), wide(rows, truths, "auroc", ZERO)
+    found = scored(table).set_index("method")
+    best = found[[METHODS[name].kind == ESTIMATE for name in found.index]].sort_values("value").iloc[-1]
+    above = {name: compared(table, name, BLIND)["low"] > 0 for name in found.index if name != BLIND}
+    left = [f"{name} ({_left(each)})" for name, each in METHODS.items() if _left(each)]
+    would = [
+        line.replace("**Not refuted**", "Not refuted here").replace("**Refuted**", "Refuted here")
+        for line in verdicts(rows, truths, FAMILIES)
     ]
-    known = [results()] if RESULTS.is_file() else []
-    return "\n".join([ABOUT, stated(), *known, *card])
+    return {
+        "n_method": N_METHOD, "n_truth": N_TRUTH, "threshold": THRESHOLD,
+        "claims": "\n".join(f"{i}. {each.claim} It is refuted if {each.refuted}." for i, each in enumerate(CLAIMS, 1)),
+        "asked": "\n".join(f"* {one} and {other}: {question}" for one, other, question in PLANNED),
+        "new_judged": len(new), "new_subjects": sum(entry["family"] in NEW for entry in truths.values()),
+        "new_verdicts": "\n".join(verdicts(rows, truths)), "new_tests": tested(new), "new_decided": decided(new),
+        "new_families": new.index.unique("family").size, "new_count": len(NEW),
+        "silent": " and ".join(family for family in NEW if family not in new.index.unique("family")),
+        "families": len(FAMILIES), "seen": len(SEEN), "all_verdicts": "\n".join(would), "all_tests": tested(table),
+        "beaten": ", ".join(name for name, is_above in above.items() if is_above) or "none",
+        "not_beaten": ", ".join(name for name, is_above in above.items() if not is_above) or "none",
+        "zero_families": " and ".join(zero.index.unique("family")),
+        **{kind: markdown(ranking(rows, truths, kind)) for kind in TITLES}, "restricted": "; ".join(left),
+        **_exploratory(rows, truths), **_units_and_latents(truths), **_predicts(rows, truths),
+        "subjects": markdown(of_subjects(truths)), "stable": _stable(truths), "certified": _certified(truths),
+        "agreement": markdown(agreement_of_truths(truths)),
+        "all_subjects": len(truths), "listed": sum(e["ablations"][CORRUPTED]["complete"] for e in truths.values()),
+        "judged": int(found["subjects"].max()), "blind": interval(found.loc[BLIND]),
+        "weights": interval(found.loc["weights"]), "best": best.name, "best_value": interval(best),
+    }  # fmt: skip
+
+
+def filled(text: str) -> str:
+    """Lines of prose at most 120 characters long."""
+    lines = [
+        line if line[:1] in "|!#" else fill(
+            line, 120, subsequent_indent=" " * (3 if line[0].isdigit() else 2 * line.startswith("* ")),
+            break_on_hyphens=False, break_long_words=False,
+        )
+        for line in text.split("\n")
+    ]  # fmt: skip
+    return "\n".join(lines)
 
 
 def main() -> None:
-    PAGE.write_text(page(), encoding="utf-8")
-    if RESULTS.is_file():
-        picture().write_image(PICTURE)
-        before, _, after = README.read_text(encoding="utf-8").partition(SECTION)
-        rest = after[after.index("\n## ") + 1 :]
-        README.write_text(before + readme_section() + "\n" + rest, encoding="utf-8")
+    known = values()
+    PAGE.write_text(filled(TEMPLATE.read_text(encoding="utf-8").format_map(known)), encoding="utf-8")
+    picture().write_image(PICTURE)
+    before, _, after = README.read_text(encoding="utf-8").partition(SECTION)
+    section = filled(README_TEMPLATE.read_text(encoding="utf-8").format_map(known))
+    README.write_text(before + section + after[after.index("\n## ") :], encoding="utf-8")
 
 
 if __name__ == "__main__":

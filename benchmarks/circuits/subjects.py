@@ -30,7 +30,10 @@ N_TRUTH, N_METHOD, TRUTH_SEED = 64, 64, 10_000
 DRAWN = 64  # candidates for each pair
 ADDERS, TWO_LAYERS, MODULAR, INDUCTION, ORDER = "one-layer adders", "two-layer adders", "modular", "induction", "order"
 COMPARISON, STRINGS, PLANTED = "comparison", "strings", "planted"
-FAMILIES = (ADDERS, TWO_LAYERS, MODULAR, INDUCTION, ORDER, COMPARISON, STRINGS, PLANTED)
+#: The families of the first run, and those that were added for the second one.
+SEEN = (ADDERS, TWO_LAYERS, MODULAR, INDUCTION, ORDER, COMPARISON, STRINGS, PLANTED)
+NEW = tuple(dict.fromkeys(family for family, *_ in recipes.KINDS.values() if family not in SEEN))
+FAMILIES = SEEN + NEW
 QUICK = 4
 
 MADE, PASSED, DIGIT, OTHER = "made carry", "passed carry", "one digit", "other problem"
@@ -117,6 +120,9 @@ _ASKED: Mapping[str, tuple[str, int]] = {
     "compare-2-two-layers": (DIGIT, 0),
     "brackets-8": (DIGIT, 0),
     "parity-5": (DIGIT, 0),
+    "times-1-2": (OTHER, 1),
+    "double-3": (OTHER, 1),
+    "successor-3": (OTHER, 1),
 }
 
 

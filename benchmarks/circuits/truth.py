@@ -14,7 +14,8 @@ nothing is lost by it. Where there are more circuits than can be run, the smalle
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -22,7 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 import interp
@@ -36,10 +37,12 @@ from interp.causal.edges.masked import MaskedModel
 from interp.causal.edges.optimal import optimal_values
 from interp.causal.edges.paths import compute_direct
 from interp.proofs.carry_unit_ranges import carry_unit_ranges
+from interp.proofs.certified_training import unproved_problems
 from interp.proofs.one_layer import one_layer_adder
 from models.errors import UserError
 from models.tasks import ProblemPairs
 from models.tasks.base import domain_of
+from models.tasks.domain import COUNTED
 
 METRICS = ("logit_diff", "exact_match")
 CORRUPTED, MEAN, ZERO, OPTIMAL = ABLATIONS = ("corrupted", "mean", "zero", "optimal")
@@ -48,7 +51,8 @@ MOST_SUBSETS, MOST_LISTED = {CORRUPTED: 2**20, MEAN: 2**20, ZERO: 2**13, OPTIMAL
 THRESHOLD, FIRST_PAIRS = 0.9, (8, 16)
 MOST_TWICE = 2**16  # circuits that are run on another draw of pairs, too
 KEPT = 12  # minimal circuits that are stored by themselves
-FEW, EXHAUSTED, STEPS, PROOFS, MINUTES = 20_000, 3_000_000, (8, 64, 1024), 4, 1.0
+FEW, EXHAUSTED, STEPS = 20_000, 3_000_000, (8, 64, 1024)
+SECONDS, MINUTES = 60, 3.0  # of CPU time, after which no more proofs are begun; of time for each
 
 
 def experiment_of(subject: Subject, pairs: ProblemPairs, ablation: str, metrics: Any = METRICS) -> EdgeExperiment:
@@ -173,81 +177,99 @@ class _Certifier:
         self.masked = MaskedModel(self.subject.model, list(self.task.query_positions), None, self.task)
         self.problem = self.task.sample(1, torch.Generator().manual_seed(TRUTH_SEED))
         self.constants = self.masked.values(self.task.encode(self.problem))[:, :1]
+        domain = domain_of(self.task)
+        self.size = domain.size if domain.combinations <= COUNTED else domain.combinations
 
-    def right(self, masks: Bool[Tensor, "variant edge"], problems: Tensor) -> Bool[Tensor, " variant"]:
-        """Which circuits answer all of these problems."""
+    def wrong(self, masks: Bool[Tensor, "variant edge"], problems: Int[Tensor, "n ..."]) -> Bool[Tensor, "variant n"]:
+        """Which problems each circuit gets wrong."""
         tokens, targets = self.task.encode(problems), self.task.targets(problems)
         carried = self.constants.expand(self.masked.shape(len(tokens)))
-        found = torch.ones(len(masks), dtype=torch.bool)
+        found = torch.zeros(len(masks), len(tokens), dtype=torch.bool)
         for which, at, logits in self.masked.chunks(tokens, masks, carried):
-            found[which] &= (logits.argmax(-1) == targets[at]).flatten(1).all(1)
+            found[which, at] = (logits.argmax(-1) != targets[at]).flatten(2).any(2)
         return found
+
+    def right(self, masks: Bool[Tensor, "variant edge"], problems: Int[Tensor, "n ..."]) -> Tensor:
+        """The circuits that answer all of these problems."""
+        return torch.cat([part[~self.wrong(part, problems).any(1)] for part in masks.split(2**14)])
 
     def space(self) -> Space:
         tokens = self.task.encode(self.task.sample(256, torch.Generator().manual_seed(1)))
         shape = self.masked.shape(len(tokens))
         return space_of_runs(self.masked, self.masked.values(tokens), self.constants.expand(shape), True)
 
-    def proved(self, mask: Bool[Tensor, " edge"]) -> str:
-        """ "exhaustive", how it is certified, or "" """
-        domain = self.task.domain
-        if domain is not None and domain.combinations <= EXHAUSTED:
-            return "exhaustive" * all(bool(self.right(mask[None], part)) for part in self._all_problems())
+    def drawn(self) -> list[Tensor]:
+        """Problems, few and then more, that most wrong circuits fail; all problems, where these are few."""
+        found = [self.task.sample(n, torch.Generator().manual_seed(TRUTH_SEED + n)) for n in STEPS]
+        if self.task.sample_carry_rich is not None:
+            found.append(self.task.sample_carry_rich(STEPS[-1], torch.Generator().manual_seed(TRUTH_SEED)))
+        return [*found, domain_of(self.task).every()] if self.size <= FEW else found
+
+    def judged(self, mask: Bool[Tensor, " edge"]) -> tuple[str, Int[Tensor, "n ..."]]:
+        """(how it is known to be right on every input, or "" if it is not, problems that it gets wrong)"""
+        if self.size <= EXHAUSTED:
+            for problems in domain_of(self.task).every().split(2**12):
+                wrong = self.wrong(mask[None], problems)[0]
+                if wrong.any():
+                    return "", problems[wrong][:64]
+            return "exhaustive", self.problem[:0]
         whole = MaskedModel(self.subject.model, None, None, self.task)
         constants = whole.values(self.task.encode(self.problem))[:, :1][:, 0]
         try:
             verdict = interp.certify(masked_as_model(whole, mask, constants), tolerance=None, minutes=MINUTES)
         except UserError:
-            return ""
-        return verdict.provenance.rung if verdict.status == "certified" else ""
+            return "", self.problem[:0]
+        if verdict.status == "certified":
+            return verdict.provenance.rung, self.problem[:0]
+        found = torch.tensor(unproved_problems(verdict, self.task), dtype=torch.int64).reshape(
+            -1, *self.problem.shape[1:]
+        )
+        return "", found[self.wrong(mask[None], found)[0]]
 
-    def _all_problems(self) -> Iterator[Tensor]:
-        yield from domain_of(self.task).every().split(2**14)
 
-
-def certified(subject: Subject) -> dict[str, Any] | None:
-    """The minimal circuits that are right on every input; None where no circuits can be listed or none is proved.
-
-    ``complete``: every circuit that is smaller, or not a part of those, gets some problem wrong.
-    """
+def certified(subject: Subject) -> dict[str, Any]:
+    """The minimal circuits that are right on every input, and whether all of them are known (``complete``). Of graphs
+    whose circuits are too many to be listed, one that is wrong without any of its edges."""
     certifier = _Certifier(subject)
-    space = certifier.space()
-    live = int(space.everything().sum())
-    if 2**live > MOST_SUBSETS[CORRUPTED]:
-        return None
-    masks, _ = space.circuits(2**live)
+    space, start = certifier.space(), time.process_time()
     undecided = ~space.everything()
-    n_circuits = len(masks)
-    task = certifier.task
-    draws = [task.sample(n, torch.Generator().manual_seed(TRUTH_SEED + n)) for n in STEPS]
-    few = task.domain is not None and task.domain.combinations <= FEW
-    if few:
-        draws.append(domain_of(task).every())
-    for problems in draws:
-        masks = torch.cat([part[certifier.right(part | undecided, problems)] for part in masks.split(2**14)])
-    found: list[Tensor] = []
-    tries, complete, how = 0, True, ""
-    for mask in masks:
-        if any(bool((mask | ~smaller).all()) for smaller in found):
-            continue
-        if tries == PROOFS and not few:
+    live = int(space.everything().sum())
+    complete, how, found = 2**live <= MOST_SUBSETS[CORRUPTED], "", list[Tensor]()
+    masks = space.circuits(2**live)[0] if complete else _pruned(certifier, space)
+    n_circuits = len(masks) if complete else None
+    for problems in certifier.drawn():
+        masks = certifier.right(masks | undecided, problems) & ~undecided
+    while len(masks):
+        if time.process_time() - start > SECONDS:
             complete = False
             break
-        tries += 1
-        proof = "exhaustive" if few else certifier.proved(mask | undecided)
+        mask, masks = masks[0], masks[1:]
+        proof, wrong = certifier.judged(mask | undecided)
         if proof:
             found.append(mask)
-            how = proof
+            how, masks = proof, masks[(mask & ~masks).any(1)]
+        elif len(wrong):
+            masks = certifier.right(masks | undecided, wrong) & ~undecided
         else:  # a proof that fails says nothing about the circuit
-            complete = complete and task.domain is not None and task.domain.combinations <= EXHAUSTED
-    if not found:
-        return None
+            complete = False
     minimal = [list(space.names(mask)) for mask in found]
     return {
         "live": live, "circuits": n_circuits, "complete": complete, "how": how, "n_minimal": len(minimal),
         "minimal": minimal, **in_all_and_some(minimal),
-        "problem": task.problem_text(task.numbers(certifier.problem)[0]),
+        "problem": certifier.task.problem_text(certifier.task.numbers(certifier.problem)[0]),
     }  # fmt: skip
+
+
+def _pruned(certifier: _Certifier, space: Space) -> Bool[Tensor, "1 edge"]:
+    """A circuit that is right on all problems that are drawn, and wrong on some without any one of its edges."""
+    undecided, mask = ~space.everything(), space.everything()
+    while True:
+        trials = space.live(mask & ~torch.eye(len(mask), dtype=torch.bool)[mask])
+        for problems in certifier.drawn():
+            trials = certifier.right(trials | undecided, problems) & ~undecided
+        if not len(trials):
+            return mask[None]
+        mask = trials[int(trials.sum(1).argmin())]
 
 
 # ---- all of it

@@ -29,7 +29,6 @@ import models
 from benchmarks.circuits.dictionary import Dictionary, train_dictionary
 from benchmarks.circuits.subjects import TRUTH_SEED
 from interp.causal.interchange.accuracy import InterchangeAccuracy, interchange
-from interp.core.stored_data import DATA
 from interp.probes.lens.ridge import directions
 from models.errors import UserError, known_name
 from models.files.checkpoint import write_json_atomic
@@ -205,21 +204,9 @@ def _correlations(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.divide(y @ x, scale, out=np.zeros(x.shape[1]), where=scale > 0)
 
 
-def proved() -> list[str]:
-    """The models of the zoo that are right on all inputs: proved, or counted one by one."""
-    rows = json.loads((DATA / "models.json").read_text(encoding="utf-8"))["table"]["rows"]
-    found = []
-    for row in rows:
-        said = row["all inputs"]
-        right, _, of = said.removeprefix("exhaustive: ").partition(" of ")
-        if said.startswith("certified") or (said.startswith("exhaustive") and right == of.split(" ")[0]):
-            found.append(row["model"])
-    return found
-
-
-def with_columns(names: list[str] | None = None) -> list[str]:
-    """The proved models that add column by column, of which the variables are."""
-    return [name for name in names or proved() if _columns(name)]
+def with_columns(names: list[str]) -> list[str]:
+    """Those of these models that add column by column, of which the variables are."""
+    return [name for name in names if _columns(name)]
 
 
 @cache
@@ -232,7 +219,7 @@ def _columns(name: str) -> bool:
 
 def run_variables(
     out: Path | str,
-    only: list[str] | None = None,
+    only: list[str],
     methods: list[str] | None = None,
     say: Callable[[str], None] | None = None,
 ) -> pd.DataFrame:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import resource
 import subprocess
 import sys
@@ -17,6 +16,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
+from benchmarks.circuits.result_tables import markdown
 from benchmarks.provability.ordinary_models import MODELS, ORDINARY
 from models.files.checkpoint import write_json_atomic
 
@@ -42,44 +44,35 @@ def judged_apart(name: str, minutes: float) -> dict[str, Any]:
     return json.loads(run.stdout.strip().splitlines()[-1])
 
 
+#: (title, what it is called in the results, how it is written)
+SHOWN = (
+    ("status", "status", "{}"),
+    ("proved margin", "proved_margin", "{:.3g}"),
+    ("classes proved", "share", "{:.1%}"),
+    ("CPU-s", "cpu_seconds", "{:.1f}"),
+)
+
+
 def _number(value: Any, text: str = "{:.3g}") -> str:
-    return "" if value is None or not math.isfinite(value) else text.format(value)
+    return "" if value is None or value != value else text.format(value)
 
 
 def table(results: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
     """A Markdown table with a row for each model. Every label has columns for the status, the least proved margin, the
     share of classes that are proved, and the CPU-seconds."""
-    labels = list(results)
-    head = ["model", "least margin sampled"] + [
-        f"{label}: {column}" for label in labels for column in ("status", "proved margin", "classes proved", "CPU-s")
-    ]
-    rows = [head, ["---"] * len(head)]
+    rows, said = [], []
     for name in (recipe.name for recipe in ORDINARY):
-        own = {label: results[label][name] for label in labels if name in results[label]}
-        if not own:
-            continue
-        row = [name, _number(next((one["margin"] for one in own.values() if "margin" in one), None))]
-        for label in labels:
-            one = own.get(label, {})
-            row += [
-                one.get("status", ""),
-                _number(one.get("proved_margin")),
-                _number(one.get("share"), "{:.1%}"),
-                _number(one.get("cpu_seconds"), "{:.1f}"),
-            ]
-        rows.append(row)
-    reasons = [
-        f"* {name} ({label}, {one['status']}): {one['said']}"
-        for label in labels
-        for name, one in results[label].items()
-        if one["status"] != "certified"
-    ]
-    counts = [
-        f"{label}: {sum(one['status'] in ('certified', 'refuted') for one in results[label].values())} of "
-        f"{len(results[label])} have a verdict."
-        for label in labels
-    ]
-    return "\n".join([*("| " + " | ".join(row) + " |" for row in rows), "", *counts, "", *reasons])
+        own = {label: found[name] for label, found in results.items() if name in found}
+        row = {"model": name, "least margin sampled": _number(next(iter(own.values()), {}).get("margin"))}
+        for label, one in own.items():
+            row |= {f"{label}: {title}": _number(one.get(key), text) for title, key, text in SHOWN}
+            if one["status"] != "certified":
+                said.append(f"* {name} ({label}, {one['status']}): {one['said']}")
+        rows += [row] if own else []
+    for label, found in results.items():
+        sure = sum(one["status"] in ("certified", "refuted") for one in found.values())
+        said.append(f"{label}: {sure} of {len(found)} have a verdict.")
+    return "\n".join([markdown(pd.DataFrame(rows).fillna("")), "", *said])
 
 
 def main() -> None:

@@ -13,9 +13,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.circuits import METHODS, SUBJECTS, Case, Subject, Truth, method
+from benchmarks.circuits import METHODS, SUBJECTS, Case, Subject, Truth, method, recipes
 from benchmarks.circuits import truth as truth_module
-from benchmarks.circuits.bench_runs import make_truths, prior_of, read_rows, require_frozen, run_rows
+from benchmarks.circuits.bench_runs import make_truths, prior_of, read_rows, require_frozen, run_rows, write_lines
 from benchmarks.circuits.cases import role
 from benchmarks.circuits.circuit_methods import CONTROL, Method
 from benchmarks.circuits.planted import KINDS, planted
@@ -24,6 +24,8 @@ from benchmarks.circuits.statistics import compared, family_mean, rank_correlati
 from benchmarks.circuits.subjects import (
     FAMILIES,
     N_TRUTH,
+    NEW,
+    SEEN,
     TRUTH_SEED,
     pairs_hash,
     planted_subject,
@@ -96,6 +98,21 @@ def test_a_circuit_that_is_right_on_every_input_needs_no_suppressor(entry: dict[
     assert set(entry["certified"]["minimal"][0]) < set(subject.plan.circuit)
 
 
+def test_counterexamples_leave_the_right_circuits_of_a_run_of_all_problems(monkeypatch: pytest.MonkeyPatch):
+    own = _subject("parity-5-1")
+    every = certified(own)
+    monkeypatch.setattr(truth_module, "FEW", 0)
+    monkeypatch.setattr(truth_module, "STEPS", (1,))
+    assert certified(own) == every and every["complete"] and every["n_minimal"] == 1
+
+
+def test_of_too_many_circuits_one_is_found_that_is_wrong_without_any_of_its_edges(monkeypatch: pytest.MonkeyPatch):
+    own = planted_subject("relay", 5)
+    found = certified(own)
+    assert own.plan is not None and found["circuits"] is None and not found["complete"]
+    assert found["minimal"] == [sorted(own.plan.circuit, key=found["minimal"][0].index)]
+
+
 def test_pruning_by_the_first_pairs_loses_no_faithful_circuit(subject: Subject, entry: dict[str, Any], truth: Truth):
     masks, _ = truth.space.circuits(2**12)
     _, _, score = truth.judged(masks)
@@ -115,11 +132,13 @@ def test_only_edges_that_can_change_an_output_are_live():
 # ---- subjects
 
 
-def test_there_are_sixty_subjects_of_eight_families_and_none_has_more_than_a_fifth():
+def test_there_are_as_many_subjects_and_families_as_the_rules_say_and_none_has_more_than_a_fifth():
     families = [subject.family for subject in SUBJECTS]
-    assert len({subject.name for subject in SUBJECTS}) == len(SUBJECTS) >= 60 and set(families) == set(FAMILIES)
+    assert len({subject.name for subject in SUBJECTS}) == len(SUBJECTS) == 114 and set(families) == set(FAMILIES)
     assert max(families.count(family) for family in FAMILIES) <= len(SUBJECTS) / 5
+    assert len(NEW) == 13 and all(families.count(family) == 3 for family in NEW) and not {*SEEN} & {*NEW}
     assert {subject.family for subject in quick()} == set(FAMILIES)
+    assert {subject.name for subject in SUBJECTS} == stored_truths().keys()
 
 
 @pytest.mark.parametrize("name", ["adder-3-by-hand", "add-mod-23-0", "planted-or-0"])
@@ -133,12 +152,22 @@ def test_a_subject_is_the_one_whose_truth_is_stored(name: str):
         require_frozen(own, stored | {"weights": "0"})
 
 
-def test_an_own_model_is_right_on_every_problem():
-    own = _subject("brackets-8-0").model
+@pytest.mark.parametrize(("name", "n"), [("brackets-8-0", 256), ("dihedral-9-0", 324), ("lookup-two-layers-0", 7776)])
+def test_an_own_model_is_right_on_every_problem(name: str, n: int):
+    own = _subject(name).model
     problems = own.task.domain.every()
     with torch.no_grad():
         answers = own(own.task.encode(problems))[:, list(own.task.query_positions)].argmax(-1)
-    assert len(problems) == 256 and torch.equal(answers, own.task.targets(problems))
+    assert len(problems) == n and torch.equal(answers, own.task.targets(problems))
+
+
+def test_turns_and_reflections_are_composed_as_permutations_are():
+    task = recipes.recipe("dihedral-9", 0).made_task()
+    corner = torch.arange(9)
+    moved = torch.stack([(turn + (1 - 2 * flip) * corner) % 9 for flip in (0, 1) for turn in range(9)])
+    problems = task.domain.every()
+    both = moved[problems[:, 0]].gather(1, moved[problems[:, 1]])
+    assert torch.equal(moved[task.targets(problems)[:, 0]], both)
 
 
 def test_stored_switches_are_those_that_are_proved_now():
@@ -283,6 +312,13 @@ def test_a_run_resumes_and_a_new_method_alone_is_run(tmp_path: Path, monkeypatch
         run_rows([subject], truths, ["randon"], **options)
 
 
+def test_a_line_is_a_row_and_what_is_written_is_read_again(tmp_path: Path):
+    value = {"seed": 1, "rows": [["a", None], ["b", 0.25]], "truths": {"x": {"y": [1, 2]}, "z": {}}}
+    write_lines(tmp_path / "one.json", value, 2)
+    text = (tmp_path / "one.json").read_text()
+    assert json.loads(text) == value and '["b", 0.25]' in text.splitlines() and len(text.splitlines()) == 11
+
+
 def test_a_name_is_taken_once():
     with pytest.raises(UserError, match="registered already"):
         method("eap", "another")(lambda case: case.live.double())
@@ -303,6 +339,15 @@ def test_a_difference_that_all_families_share_is_seen_and_none_is_not():
     assert found["low"] > 0 and found["p"] == pytest.approx(2 / 2**8) and found["families"] == 8
     nothing = compared(_table(0.0), "gim", "eap")
     assert nothing["low"] < 0 < nothing["high"] and nothing["p"] > 0.05
+
+
+def test_all_changes_of_sign_of_many_families_are_counted():
+    rng = np.random.default_rng(1)
+    change = rng.normal(0.02, 0.05, 12)
+    index = pd.MultiIndex.from_product([range(12), ["one"]], names=["family", "subject"])
+    p = compared(pd.DataFrame({"one": change, "other": 0.0}, index), "one", "other")["p"]
+    signs = 1 - 2 * (np.arange(2**12)[:, None] >> np.arange(12) & 1)
+    assert p == pytest.approx((np.abs(signs @ change) >= abs(change.sum()) - 1e-12).mean()) and 0 < p < 1
 
 
 def test_a_family_counts_the_same_whatever_its_size_and_its_spread_is_in_the_interval():
