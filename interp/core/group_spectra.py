@@ -13,6 +13,7 @@ from jaxtyping import Float
 from interp.core import runs
 from interp.core.places import Place
 from interp.core.replaced_embeddings import EmbeddingTest, embedding_test
+from interp.core.sites import has_mlp
 from models.errors import UserError
 from models.tasks import CyclicGroup, Task, group_of
 from models.transformer.hooked import HookedModel
@@ -205,7 +206,7 @@ def pair_spectrum(
         UserError: a task without a group, a model without an MLP, or values that are the same for all pairs.
     """
     group = group_of(task)
-    if of == "neurons" and (getattr(model.cfg, "attn_only", False) or not model.cfg.d_mlp):
+    if of == "neurons" and not has_mlp(model.cfg):
         raise UserError("This model has no MLP, and so no neurons.")
     values = pair_values(model, task, group, of)
     free = values - values.mean((0, 1))

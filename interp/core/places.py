@@ -191,7 +191,7 @@ class Place:
             require_layer(model, self.layer)
         if self.head is not None and not 0 <= self.head < model.cfg.n_heads:
             raise UserError(f"There is no head {self.head}: each layer has {model.cfg.n_heads}, counted from 0.")
-        if self.hook.rsplit(".", 1)[-1] in _OF_MLP and not has_mlp(model):
+        if self.hook.rsplit(".", 1)[-1] in _OF_MLP and not has_mlp(model.cfg):
             raise UserError(f"This model has no MLP, so it has nothing at {self.hook}.")
         if self.neuron is not None and not 0 <= self.neuron < model.cfg.d_mlp:
             raise UserError(f"There is no neuron {self.neuron}: each layer has {model.cfg.d_mlp}, counted from 0.")
@@ -312,13 +312,13 @@ def heads(model: HookedModel, layer: int | None = None) -> list[Place]:
 
 def neurons(model: HookedModel, layer: int | None = None) -> list[Place]:
     """Every MLP neuron, or those of one layer; an empty list where the model has no MLP."""
-    units = range(model.cfg.d_mlp if has_mlp(model) else 0)
+    units = range(model.cfg.d_mlp if has_mlp(model.cfg) else 0)
     return [Neuron(index, unit) for index in _layers(model, layer) for unit in units]
 
 
 def sublayers(model: HookedModel) -> list[Place]:
     """The attention and, where there is one, the MLP of every layer."""
-    kinds = ("attention", "mlp") if has_mlp(model) else ("attention",)
+    kinds = ("attention", "mlp") if has_mlp(model.cfg) else ("attention",)
     return [Sublayer(layer, kind) for layer in range(model.cfg.n_layers) for kind in kinds]
 
 

@@ -26,7 +26,7 @@ import torch
 from interp.core.loading import load
 from interp.core.measured import Measured
 from interp.core.problems import has_chains, resolve_task
-from interp.core.sites import require_sums
+from interp.core.sites import has_mlp, require_sums
 from interp.core.strata import column_variables, signal_columns
 from models.calls.argument_kinds import MODELS, SEVERAL_MODELS
 from models.calls.checked_calls import checked
@@ -253,8 +253,7 @@ def probes(model: HookedModel | str | None = None, task: Task | None = None) -> 
 
 def neurons(model: HookedModel, task: Any) -> str:
     """The model must have an MLP."""
-    has = getattr(model.cfg, "d_mlp", 0) and not getattr(model.cfg, "attn_only", False)
-    return "" if has else "it has no MLP; component_ablation asks its heads"
+    return "" if has_mlp(model.cfg) else "it has no MLP; component_ablation asks its heads"
 
 
 def sums(model: HookedModel, task: Any) -> str:

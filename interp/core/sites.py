@@ -17,9 +17,9 @@ from models.transformer.hooked import HookedModel
 from models.transformer.hooked import model_name as model_name
 
 
-def has_mlp(model: HookedModel) -> bool:
-    """Whether the model's layers have an MLP."""
-    return bool(model.cfg.d_mlp) and not getattr(model.cfg, "attn_only", False)
+def has_mlp(cfg: Any) -> bool:
+    """Whether the layers of a model with this ``cfg`` have an MLP."""
+    return bool(getattr(cfg, "d_mlp", 0)) and not getattr(cfg, "attn_only", False)
 
 
 def require_hook(model: HookedModel, name: str) -> str:

@@ -14,7 +14,7 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from interp.core.places import Place
-from interp.core.sites import require_layer
+from interp.core.sites import has_mlp, require_layer
 from models.errors import UserError, known_name, unknown_name
 from models.tasks import Task
 from models.transformer.hooked import HookedModel
@@ -94,7 +94,7 @@ def get_site(name: str, cfg: Any) -> SweepSite:
     known_name("site to patch", name, sites)
     if name == "pos_embed" and not adds_positions(cfg):
         raise UserError("This model adds no embeddings of positions to its stream, so that there is none to patch.")
-    if name in _NEEDS_MLP and (getattr(cfg, "attn_only", False) or not cfg.d_mlp):
+    if name in _NEEDS_MLP and not has_mlp(cfg):
         raise UserError(f"This model has no MLPs, so that there is no {name} to patch.")
     return sites[name]
 
@@ -109,8 +109,7 @@ def component_sites(cfg: Any, layers: Any) -> list[SweepSite]:
     about), heads, and the sublayers' outputs. Attention with a single head is that head."""
     names = ["embed", *(["pos_embed"] if adds_positions(cfg) else [])] if layers is None else []
     names += ["head_out", *(["attn_out"] if cfg.n_heads > 1 else [])]
-    without = getattr(cfg, "attn_only", False) or not cfg.d_mlp
-    return [get_site(name, cfg) for name in (*names, *([] if without else ["mlp_out"]))]
+    return [get_site(name, cfg) for name in (*names, *(["mlp_out"] if has_mlp(cfg) else []))]
 
 
 def component_name(site: SweepSite, layer: int, part: int) -> str:
