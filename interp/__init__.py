@@ -29,7 +29,7 @@ from typing import Any
 
 from interp.core import own_models as _own_models  # noqa: F401  before anything imports models
 from interp.core.loading import loads as _loads
-from models.calls.pulse import asking as _asking
+from models.calls import asking as _asking
 
 _ROOMS = ("core", "probes", "causal", "proofs", "compare", "figures", "site", "cli")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from interp.core.probe import known, registered
-from models.calls.checked_calls import checked
+from models.calls import checked
 
 #: What one uses every day; documentation lists these first.
 EVERYDAY = (

@@ -22,7 +22,7 @@ from importlib.metadata import version
 from interp.cli.outputs import answering, check_outputs, name_outputs
 from interp.cli.own_files import refuse_unused, taken_out
 from interp.cli.parsing import Command, Function, check_names, columns, filled, own_flags_text, parsed
-from models.calls.pulse import commanded
+from models.calls import commanded
 from models.errors import UserError, unknown_name
 
 PROGRESS = "CARRYLENS_PROGRESS"  # asks long loops for a line now and then where there is no terminal for a bar

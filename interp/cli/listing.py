@@ -11,7 +11,7 @@ from typing import Any
 from interp.cli.options import Json
 from interp.cli.outputs import write_reply
 from interp.core.stored_data import DATA, keep, kept
-from models.files.stored_names import CONFIG, ZOO
+from models.files import CONFIG, ZOO
 
 FILE = DATA / "models.json"  # `python -m interp.cli.listing` writes it
 NOT_TRAINED, CONSTRUCTED = "not trained yet", "constructed"

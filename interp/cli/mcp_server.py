@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from interp.cli import tools
 from interp.cli.tool_process import one_line
 from interp.core.replies import Reply  # noqa: F401  the tools' annotations name it
-from models.calls.argument_kinds import shown
+from models.calls import shown
 from models.errors import UserError, unknown_name
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import tyro
 
 from models.errors import UserError
-from models.files.stored_names import is_path, stored
+from models.files import is_path, stored
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ def shaped(task: Any, shape: tuple[int, ...]) -> Any:
 
 def use_data(path: Path | None) -> None:
     """Let this process read texts from ``path``. Raises UserError if there is no such file."""
-    from models.files.texts import VARIABLE
+    from models.files import VARIABLE
 
     if path is not None:
         if not path.is_file():

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from interp.cli.options import OUTPUT
 from models.errors import UserError
-from models.files.stored_names import ZOO, is_path, stored
+from models.files import ZOO, is_path, stored
 
 if TYPE_CHECKING:
     from interp.cli.parsing import Command
@@ -94,7 +94,7 @@ def write_reply(path: Path | None, found: Reply | Result) -> None:
     if path is None:
         return
     from interp.core.replies import Reply, reply_of
-    from models.files.checkpoint import write_bytes_atomic
+    from models.files import write_bytes_atomic
 
     reply = found if isinstance(found, Reply) else reply_of(found)
     value = replace(reply, command=_asked.get("line", "")).to_dict()

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 from interp.cli.options import MODEL, PROGRAMS, one_thread
 from models.errors import UserError
-from models.files.python_source import object_in, run_file
+from models.files import object_in, run_file
 
 if TYPE_CHECKING:
-    from models.transformer.arithmetic_transformer import ArithmeticTransformer
+    from models.transformer import ArithmeticTransformer
 
 #: What commands on your own models, tasks and files take, before or after their other words.
 OWN_FLAGS = {
@@ -80,7 +80,7 @@ def given_task() -> Any:
     text = _given.get("task")
     if text is None:
         return None
-    from models.tasks.task_text import task_of_text
+    from models.tasks import task_of_text
 
     return task_of_text(text)
 

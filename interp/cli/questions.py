@@ -12,7 +12,7 @@ from interp.core.results import Provenance, Result
 from models.errors import UserError
 
 if TYPE_CHECKING:
-    from models.transformer.arithmetic_transformer import ArithmeticTransformer
+    from models.transformer import ArithmeticTransformer
 
 
 def applicable(probe: str, model: Any, name: str, task: Any) -> Probe:

@@ -19,12 +19,12 @@ from interp.cli.own_files import fields_of
 from interp.core.probe import Probe, registered
 from interp.core.replies import Reply, reply, reply_of
 from interp.core.results import Result
-from models.calls.argument_kinds import shown
+from models.calls import shown
 from models.errors import UserError, unknown_name
-from models.files.stored_names import is_path
+from models.files import is_path
 
 if TYPE_CHECKING:
-    from models.transformer.arithmetic_transformer import ArithmeticTransformer
+    from models.transformer import ArithmeticTransformer
 
 ROWS, MOST_ROWS = 10, 1_000  # of a reply's table, unless more are asked for, and at most
 KEY_COLUMNS = 8

@@ -24,12 +24,11 @@ from interp.cli.options import (
 from interp.cli.outputs import write_reply
 from interp.cli.own_files import registered_spec
 from models.errors import UserError
-from models.files.python_source import names_an_object
+from models.files import names_an_object
 
 if TYPE_CHECKING:
     from interp.core.replies import Reply
-    from models.training.loop import TrainResult
-    from models.training.recipes import Recipe
+    from models.training import Recipe, TrainResult
 
 
 def _registered() -> list[str]:
@@ -41,8 +40,7 @@ def _registered() -> list[str]:
 def recipe_of_words(words: list[str]) -> Recipe:
     """The recipe of the model that a line of ``interp train`` names, or the one that it names itself with --recipe."""
     from models.registry import recipe_of
-    from models.training.named_recipes import get_recipe
-    from models.training.recipes import Recipe
+    from models.training import Recipe, get_recipe
 
     registered = [*_registered(), *filter(names_an_object, words)]
     # The name may come after flags and their values; a first word that is not a name is taken for a misspelt one.
@@ -118,7 +116,7 @@ def train(
 
             judge = certifier_for(model, certify)
         if until:
-            from models.training.acceptance import judge_of
+            from models.training import judge_of
 
             if judge is not None:
                 raise UserError("--certify and --until are two judges; choose one of them.")
@@ -126,8 +124,7 @@ def train(
         if cluster is not None:
             if data_parallel:
                 raise UserError("--cluster spreads seeds and --data-parallel spreads batches; choose one of them.")
-            from models.training.cluster import connected
-            from models.training.many_seeds import Run, train_on
+            from models.training import Run, connected, train_on
 
             run = Run(model, folder, seeds, first_seed, recipe, judge=judge)
             with connected(cluster, device) as on:
@@ -226,7 +223,7 @@ def fetch_data(
         out: Where to put it; by default where training looks for it.
         data: Take a local copy instead of the download.
     """
-    from models.files.texts import VARIABLE, cache_path, fetch, get_corpus
+    from models.files import VARIABLE, cache_path, fetch, get_corpus
 
     corpus = get_corpus(name)
     path = fetch(corpus, out, data)

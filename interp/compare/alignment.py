@@ -37,9 +37,9 @@ from interp.core.sites import model_name
 from interp.core.views import Bars, Picture, Series
 from models import ArithmeticTransformer
 from models.errors import UserError
-from models.importers.stock import from_transformer_lens
+from models.importers import from_transformer_lens
 from models.tasks import Task
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 #: Component -> how its parameters' names begin, after "blocks/LAYER/".
 _COMPONENTS = {

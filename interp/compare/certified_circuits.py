@@ -34,7 +34,7 @@ from models import ArithmeticTransformer
 from models.errors import UserError
 from models.evaluation import teacher_forcing
 from models.tasks import Task
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 MOST_CIRCUITS = 2**12
 NO_EDGES = "no edges"

@@ -45,9 +45,9 @@ from interp.core.significance import permutation_p
 from interp.core.sites import pair_names
 from interp.core.stats import mean_intervals
 from models.errors import UserError
-from models.importers.stock import from_transformer_lens
+from models.importers import from_transformer_lens
 from models.tasks import Task
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 CONTROLS = 39
 _SQUARE = ("digits", "places", "OV written: token", "OV written: place")  # tables whose rows are also the columns

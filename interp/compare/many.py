@@ -28,7 +28,7 @@ from interp.core.results import Provenance
 from interp.core.sites import model_name
 from models.errors import UserError
 from models.tasks import MultiOperandAddition, SequenceTask, Task
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 PROBLEMS = 1000
 NAME = "compare_models"

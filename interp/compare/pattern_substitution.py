@@ -48,8 +48,7 @@ from interp.probes.coupled_keys import ROLE_NAMES, KeySets, draw_coupled, key_se
 from interp.probes.key_attention import KeyAttention, key_attention
 from models.errors import UserError
 from models.tasks import MultiOperandAddition, Task
-from models.transformer.hooked import HookedModel
-from models.transformer.part_names import head_name
+from models.transformer import HookedModel, head_name
 
 OWN_MEAN, ZERO = "own mean", "zero"
 

@@ -17,7 +17,7 @@ from interp.core.problems import membership, visible_roles
 from models import ArithmeticTransformer
 from models.errors import UserError
 from models.tasks import Task
-from models.transformer.part_names import head_name, in_block, neuron_name
+from models.transformer import head_name, in_block, neuron_name
 
 CELL = ("digit_sum", "carry_in")  # the intermediate values by which logits are tabulated
 

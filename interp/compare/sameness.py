@@ -29,11 +29,11 @@ from interp.compare.swaps.swaps import swap_components
 from interp.compare.weight_circuits import NAMES
 from interp.core.probe import probe
 from interp.core.results import Provenance, Result
-from models.calls.argument_kinds import Index
+from models.calls import Index
 from models.errors import UserError
 from models.numerals import in_percent, in_percent_with
 from models.tasks import Task
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 EQUAL = 0.01  # distance of aligned parameters, from 0 to 1 (orthogonal)
 ALIKE = 0.1  # distance of readings, from 0 to 1

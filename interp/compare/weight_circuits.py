@@ -31,7 +31,7 @@ from jaxtyping import Float, Int
 from interp.compare.matching import centred_rows
 from interp.compare.readings import ReadingFrame, Readings, read_gain, weights_of, write_gain
 from interp.core.problems import digit_rows
-from models.transformer.part_names import in_block
+from models.transformer import in_block
 
 #: Tables are as wide as the vocabulary up to so many tokens; beyond, tokens that no problem has are left out.
 MOST_TOKENS = 2_048

@@ -13,11 +13,10 @@ from typing import Any
 import torch
 
 from models import ArithmeticTransformer
-from models.importers.stock import from_transformer_lens
+from models.importers import from_transformer_lens
 from models.tasks import Task
-from models.transformer.hooked import HookedModel
-from models.transformer.parts.weights import weight_shapes
-from models.weight_maps.constant import ConstantWeights
+from models.transformer import HookedModel, weight_shapes
+from models.weight_maps import ConstantWeights
 
 #: What a result says where :func:`untrained_copy` has nothing to draw.
 NO_CONTROL = "no untrained control"

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from models.calls.argument_kinds import shown
+from models.calls import shown
 from models.errors import UserError
 
 KINDS = ("presence", "absence", "inversion", "untrained")

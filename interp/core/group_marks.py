@@ -18,7 +18,7 @@ from interp.core.stats import mean_interval
 from interp.core.thresholds import CLOCK_MARKS, PIZZA_MARKS
 from models.errors import UserError
 from models.tasks import CyclicGroup, Task
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 _ALIKE = 1e-5  # of their size: logits that differ by no more do so by rounding
 

@@ -16,8 +16,7 @@ from interp.core.replaced_embeddings import EmbeddingTest, embedding_test
 from interp.core.sites import has_mlp
 from models.errors import UserError
 from models.tasks import CyclicGroup, Task, group_of
-from models.transformer.hooked import HookedModel
-from models.transformer.part_names import in_block
+from models.transformer import HookedModel, in_block
 
 ROTATED = 24  # principal directions of neurons whose relabelled spectra are computed
 

@@ -27,7 +27,7 @@ from interp.core.problems import Sample, check_targets, chunks, require_able, ri
 from interp.core.sites import model_name
 from models.errors import UserError, unknown_name
 from models.tasks import ProblemPairs, Task
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 ALL_ROWS = slice(None)
 

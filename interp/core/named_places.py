@@ -9,7 +9,7 @@ from interp.core.places import QUERY, Place
 from interp.core.sites import require_hook
 from models.errors import UserError, unknown_name
 from models.tasks import ColumnLayout, Task
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 
 class NoPositions(UserError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 
 def places(shape: tuple[int, ...]) -> list[str]:

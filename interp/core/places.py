@@ -26,8 +26,7 @@ from torch import Tensor
 
 from interp.core.sites import has_mlp, require_hook, require_layer
 from models.errors import UserError
-from models.transformer.hooked import HookedModel
-from models.transformer.part_names import head_name, in_block, layer_part, neuron_name
+from models.transformer import HookedModel, head_name, in_block, layer_part, neuron_name
 
 #: Hook points whose axis 2 is the heads; all others but the query-by-key ones are [batch, pos, width].
 _BY_HEAD = ("hook_q", "hook_k", "hook_v", "hook_z", "hook_rot_q", "hook_rot_k", "hook_result", "hook_attn_in",

@@ -28,11 +28,10 @@ from interp.core.measured import Measured
 from interp.core.problems import has_chains, resolve_task
 from interp.core.sites import has_mlp, require_sums
 from interp.core.strata import column_variables, signal_columns
-from models.calls.argument_kinds import MODELS, SEVERAL_MODELS
-from models.calls.checked_calls import checked
+from models.calls import MODELS, SEVERAL_MODELS, checked
 from models.errors import UserError, known_name
 from models.tasks import NoDomain, Task, column_layout, group_of, pairs
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 ROOMS = ("probes", "causal", "proofs", "compare")
 #: (model, task) -> the reason why the model cannot be asked, with what would help after a comma or semicolon; or an

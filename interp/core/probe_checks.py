@@ -16,7 +16,7 @@ from interp.core.exam import Exam
 from interp.core.probe import Probe, find_probe
 from interp.core.problems import N_PROBLEMS, carry_pairs
 from interp.core.results import Result
-from models.calls.argument_kinds import MODELS, SEVERAL_MODELS
+from models.calls import MODELS, SEVERAL_MODELS
 from models.checks import Fails, require, table_of
 from models.errors import UserError
 

@@ -17,6 +17,9 @@ from interp.core.thresholds import ABLE
 from models.errors import UserError
 from models.numerals import in_percent
 from models.tasks import (
+    DIGITS,
+    LIMIT,
+    REST,
     NoDomain,
     ProblemPairs,
     ProblemSpace,
@@ -27,9 +30,7 @@ from models.tasks import (
     problems_of_chain_length,
     require_sound,
 )
-from models.tasks.places import REST
-from models.tasks.ten_digits import DIGITS, LIMIT
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 A_DRAW, MOST_DRAWS = 2_048, 2**16  # problems at once, and in all, to find chains of every length
 

@@ -18,7 +18,7 @@ from interp.core.places import Place
 from interp.core.problems import draw, right_tokens
 from interp.core.stats import Proportion, proportion
 from models.tasks import Task
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 N = 512  # problems of a test
 EMBED = "hook_embed"

@@ -13,7 +13,7 @@ import pandas as pd
 from interp.core.as_json import decode, encode
 from interp.core.drawings import draw
 from interp.core.frames import as_frame
-from models.calls.arguments import check_fields
+from models.calls import check_fields
 from models.errors import UserError, known_name
 from models.numerals import number
 

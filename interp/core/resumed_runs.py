@@ -24,8 +24,7 @@ from interp.core.places import Replacement
 from interp.core.runs import Activations, passes
 from models import ArithmeticTransformer
 from models.fast import layers as fast
-from models.transformer.hooked import HookedModel
-from models.transformer.part_names import in_block
+from models.transformer import HookedModel, in_block
 
 _Z, _ATTENTION, _POST, _MLP = SITES = ("attn.hook_z", "hook_attn_out", "mlp.hook_post", "hook_mlp_out")
 

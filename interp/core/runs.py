@@ -20,7 +20,7 @@ from torch import Tensor
 from interp.core.places import Place, Replacement
 from interp.core.problems import chunks
 from models.errors import UserError
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 Activations = dict[str, Tensor]
 

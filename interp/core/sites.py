@@ -11,10 +11,10 @@ from torch import Tensor
 
 from models import ArithmeticTransformer
 from models.errors import UserError, known_name
-from models.importers.stock import from_transformer_lens
+from models.importers import from_transformer_lens
 from models.tasks import Task
-from models.transformer.hooked import HookedModel
-from models.transformer.hooked import model_name as model_name
+from models.transformer import HookedModel
+from models.transformer import model_name as model_name
 
 
 def has_mlp(cfg: Any) -> bool:

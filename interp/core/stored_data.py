@@ -9,8 +9,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from models.files.stored_names import not_installed
-from models.transformer.part_names import with_part_names
+from models.files import not_installed
+from models.transformer import with_part_names
 
 DATA = Path(str(files("interp"))) / "data"
 
@@ -22,7 +22,7 @@ def read_stored(path: Path) -> dict[str, Any]:
         UserError: a file of this package that an installed one does without.
     """
     require_stored(path)
-    from models.tasks.places import with_places  # torch comes with it, and other readers do without
+    from models.tasks import with_places
 
     return json.loads(with_places(with_part_names(path.read_text(encoding="utf-8"))))
 

@@ -18,8 +18,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from models.errors import UserError
-from models.tasks import Task
-from models.tasks.places import OWN
+from models.tasks import OWN, Task
 
 ALL = "all"
 

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from interp.core.results import Result
 from models.errors import UserError
-from models.files.checkpoint import write_bytes_atomic
+from models.files import write_bytes_atomic
 
 PICTURES = ("svg", "pdf", "png")
 SUFFIXES = ("html", "json", *PICTURES)

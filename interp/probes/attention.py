@@ -49,10 +49,8 @@ from interp.probes.attention_moments import PatternMoments
 from interp.probes.key_sets import read_patterns
 from models.errors import UserError, known_name
 from models.numerals import in_percent, small
-from models.tasks import Task
-from models.tasks.places import OUTPUT, OWN, PREVIOUS
-from models.transformer.hooked import HookedModel
-from models.transformer.part_names import head_name
+from models.tasks import OUTPUT, OWN, PREVIOUS, Task
+from models.transformer import HookedModel, head_name
 
 _FAINTEST = 1e-4  # weights below this have one colour in the pattern
 

@@ -21,9 +21,8 @@ from interp.core.views import Grid
 from interp.probes.key_sets import read_patterns
 from models.errors import UserError, known_name
 from models.numerals import in_percent
-from models.tasks.base import Task
-from models.transformer.hooked import HookedModel
-from models.transformer.part_names import head_name
+from models.tasks import Task
+from models.transformer import HookedModel, head_name
 
 
 @dataclass(frozen=True, eq=False)

@@ -44,12 +44,11 @@ from interp.core.results import Provenance
 from interp.core.resumed_runs import resumed
 from interp.core.strata import column_variables, signal_columns
 from interp.probes.carry_result import CarryUnits
-from models.calls.argument_kinds import Index, Share
+from models.calls import Index, Share
 from models.errors import UserError
 from models.fast import stands_for
 from models.tasks import Task, base_of
-from models.transformer.hooked import HookedModel
-from models.transformer.part_names import in_block, neuron_name
+from models.transformer import HookedModel, in_block, neuron_name
 
 #: From the AUROC of every unit for every rival signal, to whether digits are right [n, column] without (layer, unit).
 Ablate = Callable[[Float[np.ndarray, "layer unit rival"]], Mapping[tuple[int, int], Bool[np.ndarray, "n column"]]]

@@ -36,13 +36,12 @@ from interp.core.results import Provenance, Result
 from interp.core.significance import permutation_p
 from interp.core.stats import TAILS
 from interp.core.views import Points, Series
-from models.calls.argument_kinds import Count, Seed
+from models.calls import Count, Seed
 from models.errors import UserError, known_name
-from models.importers.stock import from_transformer_lens
+from models.importers import from_transformer_lens
 from models.numerals import number
-from models.tasks.base import Task
-from models.transformer.hooked import HookedModel
-from models.transformer.part_names import head_name
+from models.tasks import Task
+from models.transformer import HookedModel, head_name
 
 KINDS = ("query", "key", "value")
 Matrix = Float[Tensor, "*pair d_model d_head"]

@@ -27,7 +27,7 @@ from interp.probes import key_sets as general
 from interp.probes.key_sets import KeySets
 from models.errors import UserError
 from models.tasks import MultiOperandAddition
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 ROLE_NAMES = {"sum": "digit sum", "carry": "carry", "arrow": "arrow", "eos": "EOS"}
 

@@ -28,12 +28,12 @@ from interp.core.drawings import drawing
 from interp.core.probe import probe
 from interp.core.results import Provenance, Result
 from models.errors import UserError
-from models.files.checkpoint import parse_weights, read_json
+from models.files import parse_weights, read_json
 from models.numerals import in_percent
 from models.rates import Rate
 from models.registry import get_spec
 from models.tasks import NoDomain
-from models.training.run_folder import MEASURED, RunFolder
+from models.training import MEASURED, RunFolder
 from models.zoo import entry_file, read_entry
 
 

@@ -51,10 +51,10 @@ from interp.probes.geometry import (
     principal_plane,
     wrap,
 )
-from models.calls.argument_kinds import Resamples
+from models.calls import Resamples
 from models.numerals import in_percent, p_value, small
 from models.tasks import Task
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 Table = torch.Tensor | np.ndarray | list
 RESAMPLES = 2000

@@ -39,7 +39,7 @@ from models.errors import UserError
 from models.evaluation import predict
 from models.numerals import p_value
 from models.tasks import MultiOperandAddition, Task
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 BOUNDARY = "boundary"
 

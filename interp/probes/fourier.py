@@ -43,11 +43,11 @@ from interp.core.significance import permutation_p
 from interp.core.views import Bars, Picture, Series
 from interp.probes.embeddings import RESAMPLES, Table, all_rows, owed_to
 from interp.probes.geometry import as_table
-from models.calls.argument_kinds import Resamples
+from models.calls import Resamples
 from models.errors import UserError, known_name
 from models.numerals import in_percent, p_value
 from models.tasks import Task
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 OF = ("embeddings", "neurons", "logits")
 FEW_RESAMPLES = 99  # of activations over all pairs, which are larger than a table of embeddings

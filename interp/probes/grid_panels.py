@@ -16,7 +16,7 @@ from interp.core.results import Provenance, Result
 from interp.core.views import Curves, Grid, Line, Picture, Points, Series
 from interp.probes.score_result import Scores, error_bound, evidence_of, policy
 from models.errors import UserError
-from models.files.checkpoint import read_json
+from models.files import read_json
 from models.numerals import in_percent
 
 

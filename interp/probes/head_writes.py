@@ -43,9 +43,7 @@ from interp.core.views import Curves, Line, Picture, Series
 from models.errors import UserError
 from models.numerals import in_percent, p_value
 from models.tasks import Task, base_of
-from models.transformer.hooked import HookedModel
-from models.transformer.part_names import head_name, in_block
-from models.transformer.unaltered import require_unaltered
+from models.transformer import HookedModel, head_name, in_block, require_unaltered
 
 _NOTHING = 1e-5  # size below which a head writes no digit (float32 rounding)
 

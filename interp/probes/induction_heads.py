@@ -45,11 +45,10 @@ from interp.core.runs import passes
 from interp.core.stats import mean_interval
 from interp.core.views import Picture, Points, Series
 from models.errors import UserError
-from models.importers.stock import from_transformer_lens
+from models.importers import from_transformer_lens
 from models.numerals import in_percent, number
-from models.tasks.base import Task
-from models.transformer.hooked import HookedModel
-from models.transformer.part_names import head_name, in_block
+from models.tasks import Task
+from models.transformer import HookedModel, head_name, in_block
 
 SHARE = (0.0, 1.0)  # the bounds of a share of attention
 SCORES = ("previous", "matching", "copying")

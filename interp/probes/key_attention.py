@@ -52,8 +52,7 @@ from interp.probes.coupled_keys import ROLE_NAMES, draw_coupled, key_sets, resol
 from interp.probes.key_sets import CLIP, KeySets, read_patterns
 from models.errors import UserError
 from models.tasks import MultiOperandAddition, Task
-from models.transformer.hooked import HookedModel
-from models.transformer.part_names import head_name
+from models.transformer import HookedModel, head_name
 
 ANY = "any head"
 

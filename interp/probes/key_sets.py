@@ -17,10 +17,8 @@ from torch import Tensor
 from interp.core.problems import membership
 from interp.core.runs import passes
 from models.errors import UserError, known_name
-from models.tasks import Task
-from models.tasks.places import REST
-from models.transformer.hooked import HookedModel
-from models.transformer.part_names import in_block
+from models.tasks import REST, Task
+from models.transformer import HookedModel, in_block
 
 CLIP = 0.01  # weights up to this are not attended to (the clipping of Position Coupling's Figure 7)
 

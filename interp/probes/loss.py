@@ -18,7 +18,7 @@ from interp.core.results import Findings
 from interp.core.sites import model_name
 from interp.core.stats import mean_interval
 from models.tasks import Task
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 ALL = "all tokens"
 

@@ -25,9 +25,9 @@ from interp.core.probe import Scalar, group, probe
 from interp.core.problems import N_PROBLEMS, resolve_task
 from interp.core.results import Findings, Provenance
 from interp.core.sites import model_name
-from models.calls.argument_kinds import Resamples
+from models.calls import Resamples
 from models.tasks import CyclicGroup, Task, group_of
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 KINDS = ("all logits", "restricted", "excluded")
 

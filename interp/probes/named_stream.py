@@ -33,9 +33,7 @@ from interp.core.views import Grid, Picture
 from models import ArithmeticTransformer
 from models.errors import UserError, known_name
 from models.tasks import MultiOperandAddition
-from models.transformer.hooked import HookedModel
-from models.transformer.part_names import head_name, layer_part
-from models.transformer.unaltered import require_unaltered
+from models.transformer import HookedModel, head_name, layer_part, require_unaltered
 
 NOTHING = 1e-4  # smaller values count as zero, as float32 rounding and softmax at temperature 16 leave such residues
 

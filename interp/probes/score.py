@@ -32,13 +32,12 @@ from interp.core.results import Provenance
 from interp.core.sites import model_name
 from interp.probes.score_result import OTHER_COUNTS, Scores, share_right, worst_stratum
 from interp.probes.stress import SHARE, suites
-from models.calls.argument_kinds import Count
+from models.calls import Count
 from models.errors import UserError, unknown_name
 from models.evaluation import predict
 from models.rates import Rate
-from models.tasks import Task
-from models.tasks.ten_digits import LIMIT
-from models.transformer.hooked import HookedModel
+from models.tasks import LIMIT, Task
+from models.transformer import HookedModel
 
 #: Columns of the result, which no label can be named.
 TAKEN = ("n", "correct", "accuracy", "low", "high", "rung", "wrong_example", "index", *OTHER_COUNTS)

@@ -20,7 +20,7 @@ from interp.core.measured import Measured, MeasuredPart
 from interp.core.results import Provenance, Result
 from interp.core.stats import clopper_pearson
 from models.errors import UserError
-from models.files.checkpoint import read_json, write_json_atomic
+from models.files import read_json, write_json_atomic
 from models.numerals import in_percent, in_percent_with, shown
 from models.rates import CONFIDENCE, Rate
 

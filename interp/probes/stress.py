@@ -25,8 +25,7 @@ import torch
 from torch import Tensor
 
 from interp.core.results import Strength
-from models.tasks import plant_carry, problems_of_chain_length, uniform_below
-from models.tasks.ten_digits import DIGITS, LIMIT
+from models.tasks import DIGITS, LIMIT, plant_carry, problems_of_chain_length, uniform_below
 
 SHARE = 10  # in a suite of several cases, each case gets ``n / SHARE`` problems
 

@@ -33,7 +33,7 @@ from interp.probes.coupled_keys import draw_coupled, key_sets, resolve_coupled_t
 from models import ArithmeticTransformer
 from models.errors import UserError
 from models.tasks import MultiOperandAddition, Task
-from models.transformer.unaltered import require_unaltered
+from models.transformer import require_unaltered
 
 _STEP = 0.01
 _RANGE = (-1.0, 20.0)

@@ -51,8 +51,7 @@ from interp.core.views import Picture, Points, Series
 from models.errors import UserError
 from models.numerals import in_percent
 from models.tasks import RIPPLE, Task, column_layout
-from models.transformer.hooked import HookedModel
-from models.transformer.part_names import in_block
+from models.transformer import HookedModel, in_block
 
 RESAMPLES, SHOWN = 400, 3_000
 _UNKNOWN = float("nan"), float("nan"), float("nan")

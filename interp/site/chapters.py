@@ -39,8 +39,7 @@ from interp.site.probe_answers import accuracy, answered, parameter_values
 from interp.site.story import ADDED, HAND_BUILT, Chapter, Story
 from models.errors import UserError
 from models.evaluation import margins, predict, teacher_forcing
-from models.tasks import ProblemSpace, problem_pairs, variable_pairs
-from models.tasks.ten_digits import LIMIT
+from models.tasks import LIMIT, ProblemSpace, problem_pairs, variable_pairs
 from models.zoo import entry_file, read_entry
 
 HARDEST = "9999999999+1"  # the longest carry chain that there is

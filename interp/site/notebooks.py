@@ -20,7 +20,7 @@ import plotly.graph_objects as go
 
 from interp.core.stored_data import DATA
 from models.errors import UserError
-from models.files.checkpoint import write_bytes_atomic
+from models.files import write_bytes_atomic
 
 STORED = DATA / "notebooks"
 FIGURE, WIDGET = "application/vnd.plotly.v1+json", "application/vnd.jupyter.widget-view+json"

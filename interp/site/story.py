@@ -23,8 +23,8 @@ from models.errors import UserError
 from models.evaluation import score
 from models.families.hand_built.position_coupling_addition import NAME as HAND_BUILT
 from models.registry import ModelSpec, get_spec, is_constructed
-from models.tasks.ten_digits import LIMIT
-from models.transformer.hooked import HookedModel, own_name
+from models.tasks import LIMIT
+from models.transformer import HookedModel, own_name
 
 SMALL = 1_000  # most parameters of a model whose numbers and neurons are all shown
 MINUTES = 1.0  # in which a proof is tried of a model that comes without one

@@ -1,1 +1,5 @@
 """The registered models, a module a family."""
+
+from lazy_loader import attach_stub
+
+__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

@@ -9,16 +9,19 @@ the definition; the tests compare this one with it, gradients included.
 """
 
 from models.fast.decoding import NOTHING, greedy
-from models.fast.layers import FireBiasTable, stands_for, supports
+from models.fast.layers import KNOWN, FireBiasTable, heads_output, mlp_input, stands_for, supports
 from models.fast.scoring import exact_match, logits_at, logits_from, responses_right
 
 __all__ = [
     "NOTHING",
+    "KNOWN",
     "FireBiasTable",
     "exact_match",
     "greedy",
+    "heads_output",
     "logits_at",
     "logits_from",
+    "mlp_input",
     "responses_right",
     "stands_for",
     "supports",

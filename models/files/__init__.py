@@ -1,1 +1,5 @@
 """Files on disk: checkpoints, locks, names of stored models, texts."""
+
+from lazy_loader import attach_stub
+
+__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

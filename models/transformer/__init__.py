@@ -1,1 +1,5 @@
 """The one hooked forward pass, its configuration and its parts."""
+
+from lazy_loader import attach_stub
+
+__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

@@ -6,7 +6,6 @@ HookedTransformer's names. The building blocks (arcs, spirals, rotations, low-ra
 this package; the maps of the papers' models live with the models.
 """
 
-from models.weight_maps.dense import DenseWeights
-from models.weight_maps.weight_map import WeightMap
+from lazy_loader import attach_stub
 
-__all__ = ["DenseWeights", "WeightMap"]
+__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

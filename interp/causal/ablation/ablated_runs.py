@@ -33,7 +33,7 @@ from interp.core.resumed_runs import resumed
 from interp.core.runs import Activations, passes
 from interp.core.sites import require_evaluation_mode
 from models.errors import UserError, known_name
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 REPLACEMENTS = ("zero", "mean", "resample")
 #: A part that moves by no more than this many units in the last place of its largest entry counts as unchanged. A

@@ -40,11 +40,11 @@ from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, with_writable_stream
 from interp.core.strata import ALL
 from interp.core.views import Grid, Picture
-from models.calls.argument_kinds import Share
+from models.calls import Share
 from models.errors import UserError, known_name
 from models.numerals import in_percent_with
 from models.tasks import ProblemPairs, Task
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 _MOST_NEURONS = 64  # that a default sweep ablates one by one
 

@@ -12,7 +12,7 @@ from interp.core.problems import right_tokens
 from interp.core.strata import ALL, carry_strata
 from models.errors import UserError
 from models.tasks import ProblemPairs
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 ACCURACY = "accuracy"
 

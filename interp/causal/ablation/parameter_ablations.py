@@ -47,11 +47,11 @@ from interp.core.strata import answer_columns
 from interp.core.thresholds import HARMLESS
 from interp.core.views import Grid, Picture, Points, Series, View
 from models import ArithmeticTransformer
-from models.calls.argument_kinds import Count, Index, Seed, Share
+from models.calls import Count, Index, Seed, Share
 from models.errors import UserError
 from models.numerals import in_percent, in_percent_with
 from models.tasks import Task
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 SCALES = ("accuracy", "loss", "logit")
 
@@ -310,7 +310,7 @@ def parameter_ablation(
             replacement or parameter name, a replacement that changes nothing, too many variants, or a model in training
             mode.
     """
-    from models.importers.stock import from_transformer_lens  # not needed for `import interp`
+    from models.importers import from_transformer_lens
 
     task = resolve_task(model, task)
     sample = draw(task, problems, n, seed, carry_heavy)

@@ -12,7 +12,7 @@ from interp.core.places import AttentionEdges, Place
 from interp.core.problems import check_targets
 from models.errors import UserError, known_name
 from models.tasks import Task
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 
 def edges_between(

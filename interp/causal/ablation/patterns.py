@@ -24,8 +24,7 @@ from interp.core.places import Place, Replacement
 from interp.core.problems import right_tokens
 from models.errors import unknown_name
 from models.tasks import Task
-from models.transformer.hooked import HookedModel
-from models.transformer.part_names import in_block
+from models.transformer import HookedModel, in_block
 
 Pattern = str | Float[Tensor, "target key"]
 

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from interp.core.parameters import places
 from models import ArithmeticTransformer
 from models.errors import UserError, unknown_name
-from models.transformer.unaltered import require_unaltered
+from models.transformer import require_unaltered
 
 #: A block of this many variants and problems keeps its logits in the processor's cache.
 VARIANTS_AT_ONCE, ROWS_AT_ONCE = 16, 512
@@ -145,8 +145,7 @@ def run_variants(
     Raises:
         UserError: the model is altered (by hooks, for example), which the variants would not be.
     """
-    from models.training.objective import ParameterLayout  # training is not needed for `import interp`
-    from models.training.objectives import objective_for
+    from models.training import ParameterLayout, objective_for
 
     require_unaltered(model, "A stack of variants")
     objective, layout = objective_for(model), ParameterLayout(model)

@@ -31,14 +31,11 @@ from interp.causal.edges.masked import MaskedModel
 from interp.causal.edges.optimal import fit_constants
 from interp.core.sites import model_name
 from models import ArithmeticTransformer
-from models.calls.checked_calls import checked
+from models.calls import checked
 from models.errors import UserError, known_name
 from models.tasks import Task
-from models.transformer.config import TransformerConfig
-from models.transformer.hooked import HookedModel
-from models.transformer.part_names import head_name, layer_part
-from models.transformer.parts.weights import Weights
-from models.weight_maps.dense import DenseWeights
+from models.transformer import HookedModel, TransformerConfig, Weights, head_name, layer_part
+from models.weight_maps import DenseWeights
 
 CONSTANTS = ("mean", "zero", "optimal")
 N_FITTED = 256

@@ -43,11 +43,11 @@ from interp.core.problems import carry_pairs
 from interp.core.results import Provenance, Result
 from interp.core.significance import permutation_p
 from interp.core.sites import model_name
-from models.calls.argument_kinds import Index, Share
+from models.calls import Index, Share
 from models.errors import UserError
 from models.numerals import in_percent, in_percent_with, p_value
 from models.tasks import ProblemPairs
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 #: The name of a metric, or a function that binds one to pairs.
 Metrics = str | Callable[[ProblemPairs], Metric]

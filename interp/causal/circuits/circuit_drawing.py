@@ -13,7 +13,7 @@ from interp.core.metrics import spoken
 from interp.core.views import Curves, Graph, Line, Node, Picture, Series
 from interp.core.views import Edge as GraphEdge
 from models.numerals import in_percent
-from models.transformer.part_names import read_part
+from models.transformer import read_part
 
 
 def node_name(component: str, group: str | None) -> str:

@@ -20,7 +20,7 @@ from jaxtyping import Float
 from interp.causal.circuits.circuit_edges import space_of
 from interp.causal.edges import EdgeExperiment
 from interp.causal.edges.graph import EMBED, LOGITS, POS_EMBED, part_and_input
-from models.transformer.part_names import read_part
+from models.transformer import read_part
 
 
 def node_name(part: str) -> str:

@@ -38,7 +38,7 @@ from torch import Tensor
 from interp.causal.edges.experiment import EdgeExperiment
 from interp.causal.edges.gradients import gradients, interactions
 from interp.causal.edges.graph import EdgeGraph, part_and_input
-from models.transformer.part_names import in_block
+from models.transformer import in_block
 
 METHODS = ("eap", "eap-ig", "ends", "qk-fix", "atp-star", "gim", "conductance")
 ONE_STEP = ("eap", "ends", "qk-fix", "atp-star", "gim")

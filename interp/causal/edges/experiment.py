@@ -20,7 +20,7 @@ from interp.core.problems import slices
 from interp.core.sites import model_name
 from models.errors import UserError, known_name
 from models.tasks import ProblemPairs
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 DIRECTIONS = ("denoise", "noise")
 #: Entries of the masks that are made at once.

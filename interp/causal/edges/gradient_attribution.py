@@ -35,11 +35,11 @@ from interp.core.drawings import drawing
 from interp.core.metrics import Metric, spoken
 from interp.core.probe import probe
 from interp.core.views import Picture, Points, Series
-from models.calls.argument_kinds import Count, Index, Natural
+from models.calls import Count, Index, Natural
 from models.errors import UserError, known_name
 from models.numerals import in_percent, p_value
 from models.tasks import ProblemPairs
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 _SAID = 3
 

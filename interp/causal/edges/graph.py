@@ -31,8 +31,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from models.errors import UserError, known_name
-from models.transformer.config import TransformerConfig
-from models.transformer.part_names import head_name, layer_part
+from models.transformer import TransformerConfig, head_name, layer_part
 
 EMBED, POS_EMBED, LOGITS = "embed", "pos_embed", "logits"
 

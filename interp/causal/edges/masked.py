@@ -32,12 +32,9 @@ from interp.causal.edges.written import Writes, batches, written
 from interp.core.problems import derangement
 from interp.core.sites import require_evaluation_mode, require_sums
 from models.errors import UserError, known_name
-from models.importers.stock import from_transformer_lens
+from models.importers import from_transformer_lens
 from models.tasks import Task
-from models.transformer.arithmetic_transformer import ArithmeticTransformer, Block
-from models.transformer.hooked import HookedModel
-from models.transformer.part_names import in_block
-from models.transformer.unaltered import require_unaltered
+from models.transformer import ArithmeticTransformer, Block, HookedModel, in_block, require_unaltered
 
 REPLACEMENTS = ("corrupted", "resample", "mean", "zero")
 #: Numbers that the values and inputs of one chunk of variants may hold.

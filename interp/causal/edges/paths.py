@@ -32,10 +32,10 @@ from interp.core.metrics import Metric, spoken
 from interp.core.probe import probe
 from interp.core.stats import bootstrap_interval, difference_bounds, ratio_interval
 from interp.core.views import Picture
-from models.calls.argument_kinds import Index
+from models.calls import Index
 from models.errors import UserError, known_name
 from models.tasks import ProblemPairs
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 PATHS = ("direct", "all")
 _SAID = 3

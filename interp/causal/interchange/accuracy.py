@@ -64,7 +64,7 @@ from interp.core.views import ENDS, Points, Series
 from models.errors import UserError, known_name
 from models.numerals import in_percent
 from models.tasks import Algorithm, Task, TaskVariables, causal_model
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 HYPOTHESIS = "hypothesis"
 WHOLE = "the whole site"  # a hypothesis that names no subspace takes this

@@ -14,9 +14,8 @@ from torch import Tensor
 from interp.causal.interchange.pairs import distinct_problems
 from interp.core import runs
 from models.errors import UserError
-from models.tasks import RIPPLE, Algorithm, ColumnLayout
-from models.tasks.algorithms import CHAINED, CHAINED_FROM_ABOVE
-from models.transformer.hooked import HookedModel
+from models.tasks import CHAINED, CHAINED_FROM_ABOVE, RIPPLE, Algorithm, ColumnLayout
+from models.transformer import HookedModel
 
 _POOLS = 12  # examples are looked for among up to this many times n problems
 

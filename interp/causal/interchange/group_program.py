@@ -56,11 +56,11 @@ from interp.core.results import Provenance, Result
 from interp.core.sites import model_name
 from interp.core.stats import Proportion, proportion
 from interp.core.views import Points, values_and_controls
-from models.calls.argument_kinds import Resamples
+from models.calls import Resamples
 from models.errors import known_name
 from models.numerals import in_percent
 from models.tasks import CyclicGroup, Task, group_of
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 PROGRAMS = ("clock", "pizza")
 CHANGES = ("scaled", "interchanged")

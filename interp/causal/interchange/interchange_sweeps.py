@@ -29,12 +29,11 @@ from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, with_writable_stream
 from interp.core.stats import LEVEL, clopper_pearson, proportion
 from interp.core.views import Grid, Picture
-from models.calls.argument_kinds import Count, Index
+from models.calls import Count, Index
 from models.errors import UserError
 from models.numerals import in_percent_with
 from models.tasks import Algorithm, Task, TaskVariables, causal_model, column_layout
-from models.transformer.hooked import HookedModel
-from models.transformer.part_names import in_block
+from models.transformer import HookedModel, in_block
 
 
 @dataclass(frozen=True, eq=False)

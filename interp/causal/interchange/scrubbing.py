@@ -44,13 +44,11 @@ from interp.core.results import Provenance, Result
 from interp.core.sites import model_name, with_writable_stream
 from interp.core.stats import percentile_interval, resampled_sums
 from interp.core.views import ENDS, Curves, Line, Picture, Series
-from models.calls.argument_kinds import Count
+from models.calls import Count
 from models.errors import UserError
 from models.numerals import in_percent, in_percent_with
-from models.tasks import Algorithm, ColumnLayout, Task, TaskVariables, causal_model
-from models.tasks.places import DELIMITERS, OWN, PREVIOUS, REST
-from models.transformer.hooked import HookedModel
-from models.transformer.part_names import in_block
+from models.tasks import DELIMITERS, OWN, PREVIOUS, REST, Algorithm, ColumnLayout, Task, TaskVariables, causal_model
+from models.transformer import HookedModel, in_block
 
 RUNS = ("clean", "scrubbed", "all irrelevant", "scrambled")
 

@@ -27,7 +27,7 @@ from torch.nn import functional as F
 from interp.core import runs
 from interp.core.places import Place
 from models.errors import UserError
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 METHODS = ("das", "dbm", "least squares", "means", "random")
 _BATCH = 128

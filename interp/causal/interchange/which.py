@@ -56,11 +56,10 @@ from interp.core.sites import model_name
 from interp.core.stats import Proportion, proportion
 from interp.core.thresholds import FOLLOWS
 from interp.core.views import Bars, Picture, Series
-from models.calls.argument_kinds import Count
+from models.calls import Count
 from models.errors import UserError, known_name
-from models.tasks import Algorithm, Task, column_layout, resolve_algorithm
-from models.tasks.algorithms import CHAINED_FROM_ABOVE
-from models.transformer.hooked import HookedModel
+from models.tasks import CHAINED_FROM_ABOVE, Algorithm, Task, column_layout, resolve_algorithm
+from models.transformer import HookedModel
 
 CORRUPTIONS = ("plausible", "any")
 CHANGED_BY = ("model", "algorithm", "both")

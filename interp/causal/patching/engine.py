@@ -38,9 +38,9 @@ from interp.causal.patching.patch_sites import Groups, SweepSite, parts_of
 from interp.causal.patching.run import CachedActivations, Run, RunFrame
 from interp.core.places import as_slice
 from interp.core.problems import slices
+from models.fast import heads_output
 from models.fast import layers as fast
-from models.fast.layers import heads_output
-from models.transformer.part_names import in_block
+from models.transformer import in_block
 
 #: Numbers in the widest activation of variants that are stacked; 2^17 to 2^20 were about equally fast.
 NUMBERS_AT_ONCE = 2**18

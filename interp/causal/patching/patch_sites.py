@@ -17,8 +17,7 @@ from interp.core.places import Place
 from interp.core.sites import has_mlp, require_layer
 from models.errors import UserError, known_name, unknown_name
 from models.tasks import Task
-from models.transformer.hooked import HookedModel
-from models.transformer.part_names import head_name, in_block, layer_part
+from models.transformer import HookedModel, head_name, in_block, layer_part
 
 By = Literal["position", "role", "all"]
 

@@ -17,7 +17,7 @@ from interp.core.thresholds import LEAST_SAID
 from interp.core.views import Grid, Line, Picture, Points, Series
 from models.errors import known_name
 from models.numerals import in_percent, in_percent_with
-from models.transformer.part_names import head_name, neuron_name
+from models.transformer import head_name, neuron_name
 
 _DOES = {"denoise": "restores", "noise": "breaks"}
 _WORDS = {"pos": "position", "dest": "destination", "src": "source"}

@@ -51,13 +51,12 @@ from interp.core.probe import probe
 from interp.core.results import Provenance
 from interp.core.sites import model_name, stream_is_written
 from models import ArithmeticTransformer
-from models.calls.argument_kinds import Index
+from models.calls import Index
 from models.errors import UserError, known_name
-from models.fast.layers import KNOWN
-from models.importers.stock import from_transformer_lens
+from models.fast import KNOWN
+from models.importers import from_transformer_lens
 from models.tasks import ProblemPairs, Task
-from models.transformer.hooked import HookedModel
-from models.transformer.unaltered import alterations
+from models.transformer import HookedModel, alterations
 
 DIRECTIONS = ("denoise", "noise")
 RIGHT = "exact_match"  # the metric that says whether the clean answer is given

@@ -11,7 +11,7 @@ from torch import Tensor
 from interp.core.places import Place
 from interp.core.sites import require_hook
 from models.errors import UserError
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 ROUNDING = 1e-5  # relative difference that rounding alone can cause
 

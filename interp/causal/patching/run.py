@@ -17,10 +17,9 @@ from torch.nn import functional as F
 
 from interp.core.places import as_slice
 from models import ArithmeticTransformer
+from models.fast import heads_output, mlp_input
 from models.fast import layers as fast
-from models.fast.layers import heads_output, mlp_input
-from models.transformer.part_names import in_block
-from models.transformer.parts.positions import rotate
+from models.transformer import in_block, rotate
 
 
 class RunFrame:

@@ -31,8 +31,7 @@ from interp.core.problems import slices
 from models import ArithmeticTransformer
 from models.errors import UserError
 from models.tasks import Task
-from models.transformer.hooked import HookedModel
-from models.transformer.unaltered import alterations
+from models.transformer import HookedModel, alterations
 
 #: Numbers in one variant's widest activation over a batch: it must stay in the processor's cache.
 ROWS_AT_ONCE = 2**19

@@ -36,7 +36,7 @@ from interp.compare.units import matched_units
 from interp.core.places import Place
 from interp.core.runs import Activations
 from models.errors import UserError, known_name
-from models.transformer.part_names import in_block, layer_part
+from models.transformer import in_block, layer_part
 
 Kind = Literal["pattern", "pattern by role", "values", "output", "attention", "unit", "unit input", "MLP", "stream"]
 PATTERNS: tuple[Kind, ...] = ("pattern", "pattern by role")

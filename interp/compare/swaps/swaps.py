@@ -58,11 +58,11 @@ from interp.core.results import Provenance
 from interp.core.runs import Activations, passes
 from interp.core.sites import model_name, pair_names
 from models import ArithmeticTransformer
-from models.calls.argument_kinds import Count, Index
+from models.calls import Count, Index
 from models.errors import UserError
-from models.importers.stock import from_transformer_lens
+from models.importers import from_transformer_lens
 from models.tasks import Task
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 
 @probe("What survives when one model's parts replace the other's?")

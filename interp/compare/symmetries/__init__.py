@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from interp.compare.symmetries.base import Parameters, Symmetries
 from models.errors import UserError
+from models.families import MicroAdderWeights
 from models.families.low_rank_adder import LowRankAdderWeights
-from models.families.microadder import MicroAdderWeights
-from models.transformer.hooked import HookedModel
-from models.weight_maps.dense import DenseWeights
-from models.weight_maps.tied_decoder import TiedDecoderWeights
+from models.transformer import HookedModel
+from models.weight_maps import DenseWeights, TiedDecoderWeights
 
 __all__ = ["Parameters", "Symmetries", "symmetries_of"]
 

@@ -23,9 +23,8 @@ import torch
 from interp.compare.symmetries.base import Parameters, Symmetries, balanced
 from interp.compare.symmetries.spaces import Axis, Kind, Layout, Space
 from models.errors import UserError
-from models.transformer.config import TransformerConfig
-from models.weight_maps.dense import DenseWeights
-from models.weight_maps.tied_decoder import TiedDecoderWeights
+from models.transformer import TransformerConfig
+from models.weight_maps import DenseWeights, TiedDecoderWeights
 
 STREAM = Axis("stream")
 

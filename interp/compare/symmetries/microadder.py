@@ -26,9 +26,9 @@ import torch
 from interp.compare.symmetries.base import Parameters, Symmetries, balanced
 from interp.compare.symmetries.spaces import Axis, Elements, Kind, Layout, Space
 from models.errors import UserError
-from models.families.microadder import MicroAdderWeights
+from models.families import MicroAdderWeights
 from models.tasks.addition import DIGITS
-from models.weight_maps.geometry import spiral
+from models.weight_maps import spiral
 
 STARTS = 24
 FEW_STARTS = 8  # enough if the token plane's axes can only be exchanged, from which all else follows

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from models import ArithmeticTransformer
 from models.errors import UserError
-from models.files.checkpoint import assign_parameters, read_json
+from models.files import assign_parameters, read_json
 from models.registry import build
+from models.training import RunFolder
 from models.training.publish import load_snapshots
-from models.training.run_folder import RunFolder
 from models.zoo import read_entry, zoo_names
 
 FILE = "snapshots.safetensors"

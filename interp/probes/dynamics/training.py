@@ -36,11 +36,11 @@ from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.views import Curves, Line, Picture, Series
 from interp.probes.dynamics.run_snapshots import snapshots
-from models.calls.argument_kinds import Count, Seed
+from models.calls import Count, Seed
 from models.errors import UserError
 from models.numerals import number
 from models.tasks import Task
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 _SAID = 3  # measures that a title names for one step
 CHAINS = "accuracy_by_chain"

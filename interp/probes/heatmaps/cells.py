@@ -22,7 +22,7 @@ from models.errors import UserError
 from models.evaluation import PATTERN_ENTRIES
 from models.fast import FireBiasTable, greedy, logits_from, responses_right, stands_for, supports
 from models.tasks import SequenceTask, TokenSequences
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 BLOCK = 50  # problems are drawn in blocks, so a larger n extends the problems of a smaller one
 TOKENS_A_BATCH = {"cpu": 2**13, "cuda": 2**17}  # on a CPU 4,096 to 16,384 cost the same

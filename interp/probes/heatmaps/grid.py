@@ -28,12 +28,11 @@ from interp.probes.heatmaps.cells import BLOCK, CellScorer, Offsets, cell_proble
 from interp.probes.heatmaps.grid_store import CellStore, Counts
 from interp.probes.score_result import Scores, by_size, share_right
 from models.errors import UserError
-from models.files.checkpoint import content_digest
+from models.files import content_digest
 from models.registry import get_spec, names
 from models.tasks import SequenceTask
-from models.training.cluster import Cluster, each
-from models.transformer.hooked import HookedModel
-from models.transformer.unaltered import require_unaltered
+from models.training import Cluster, each
+from models.transformer import HookedModel, require_unaltered
 
 #: Names of a shape's sizes, in the order of ``task.shape``; the first is the figures' x axis.
 AXES = {

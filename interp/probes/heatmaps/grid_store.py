@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from models.errors import UserError
-from models.files.checkpoint import write_bytes_atomic
+from models.files import write_bytes_atomic
 
 Cell = tuple[int, ...]
 Counts = dict[str, int]

@@ -44,13 +44,12 @@ from interp.core.views import Grid, Picture
 from interp.probes.key_sets import read_patterns
 from interp.probes.lens.score_parts import score_parts, sources_of
 from models import ArithmeticTransformer
-from models.calls.argument_kinds import Index, Resamples
+from models.calls import Index, Resamples
 from models.errors import UserError, known_name
-from models.importers.stock import from_transformer_lens
+from models.importers import from_transformer_lens
 from models.numerals import in_percent, small
 from models.tasks import Task
-from models.transformer.hooked import HookedModel
-from models.transformer.part_names import head_name
+from models.transformer import HookedModel, head_name
 
 #: How far the parts' sum may be from the model's own score, as a share of the largest; float32 rounding is far below.
 TOLERANCE = 1e-3

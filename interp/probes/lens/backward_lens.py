@@ -49,7 +49,7 @@ from interp.probes.lens.reading import stream_points
 from models.errors import UserError
 from models.numerals import in_percent, in_percent_with
 from models.tasks import Task
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 _ENDS = ("", "_low", "_high")
 

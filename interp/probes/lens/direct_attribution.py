@@ -44,13 +44,12 @@ from interp.core.stats import bootstrap_interval
 from interp.core.views import Grid, Line, Picture, Points, Series, View
 from interp.probes.lens.reading import digit_targets
 from interp.probes.lens.stream_parts import PARTS_AXES, attributed, choose_rivals
-from models.calls.argument_kinds import Resamples
+from models.calls import Resamples
 from models.errors import UserError
-from models.importers.stock import from_transformer_lens
+from models.importers import from_transformer_lens
 from models.numerals import small
 from models.tasks import Task
-from models.transformer.hooked import HookedModel
-from models.transformer.part_names import neuron_name
+from models.transformer import HookedModel, neuron_name
 
 #: How far the parts' sum may be from the model's own lead, as a share of the largest; float32 rounding is far below.
 TOLERANCE = 1e-3

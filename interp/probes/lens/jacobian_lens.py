@@ -28,10 +28,10 @@ from interp.core.problems import N_PROBLEMS, resolve_task
 from interp.core.runs import passes
 from interp.probes.lens.logits_by_layer import Translators
 from interp.probes.lens.translated_lens import TranslatedLens, best_reading, translated
-from models.calls.argument_kinds import Count, Resamples
+from models.calls import Count, Resamples
 from models.errors import UserError
 from models.tasks import Task
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 CONTROL = "random directions"
 

@@ -50,11 +50,11 @@ from interp.probes.lens.probe_labels import (
 )
 from interp.probes.lens.reading import digit_targets, read, stream_points, variable_index
 from interp.probes.lens.ridge import FOLDS, answerable, probed, summary
-from models.calls.argument_kinds import Several
+from models.calls import Several
 from models.errors import UserError, known_name, unknown_name
 from models.numerals import in_percent, in_percent_with
 from models.tasks import Role, Task, base_of, domain_of
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 ALL = "all"  # the rows of all columns together
 DRAWN = "drawn"  # stands for a control that is an untrained copy of the model

@@ -37,11 +37,11 @@ from interp.core.sites import model_name
 from interp.core.stats import bootstrap_interval, clopper_pearson, clustered_proportion
 from interp.core.views import Grid, Picture
 from interp.probes.lens.reading import read, stream_points
-from models.calls.argument_kinds import Resamples
+from models.calls import Resamples
 from models.errors import UserError
 from models.numerals import in_percent, in_percent_with
 from models.tasks import Task
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 
 @dataclass(frozen=True, eq=False)

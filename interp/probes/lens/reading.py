@@ -12,8 +12,7 @@ from interp.core import runs
 from interp.core.sites import require_hook
 from models.errors import UserError, known_name
 from models.tasks import Role, Task
-from models.transformer.hooked import HookedModel
-from models.transformer.part_names import in_block
+from models.transformer import HookedModel, in_block
 
 
 def stream_points(model: HookedModel) -> dict[str, str]:

@@ -16,8 +16,7 @@ from torch.nn import functional as F
 from interp.core.problems import chunks
 from models import ArithmeticTransformer
 from models.errors import UserError
-from models.transformer.part_names import head_name, in_block, layer_part
-from models.transformer.parts.positions import rotate
+from models.transformer import head_name, in_block, layer_part, rotate
 
 BIAS, SCORE_BIAS = "bias", "score bias"
 #: Problems whose parts are held at once.

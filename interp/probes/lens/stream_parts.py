@@ -16,7 +16,7 @@ from interp.probes.lens.reading import carry_flipped
 from models import ArithmeticTransformer
 from models.errors import UserError, known_name
 from models.tasks import Task, base_of
-from models.transformer.part_names import head_name, in_block, layer_part
+from models.transformer import head_name, in_block, layer_part
 
 #: Columns of the table of parts.
 PARTS_AXES = ("part", "kind", "layer", "head", "role")

@@ -33,7 +33,7 @@ from interp.probes.lens.reading import stream_points
 from models.errors import UserError
 from models.numerals import in_percent, in_percent_with, p_value
 from models.tasks import Task
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 LOGIT = "logit lens"
 FEWEST = 16  # problems that a map is found on

@@ -27,9 +27,9 @@ from interp.core.problems import N_PROBLEMS, resolve_task
 from interp.probes.lens.logits_by_layer import Translators, unembedded
 from interp.probes.lens.reading import read
 from interp.probes.lens.translated_lens import TranslatedLens, best_reading, translated
-from models.calls.argument_kinds import Count, Resamples
+from models.calls import Count, Resamples
 from models.tasks import Task
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 CONTROL = "trained on other problems' answers"
 PENALTY = 1e-3  # on the mean square of a row of A, and of b

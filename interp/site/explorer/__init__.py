@@ -12,10 +12,10 @@ from typing import Any
 
 from interp.site.explorer.pack import Subject, view_data
 from interp.site.explorer.static import assets, bundle, static_view, write_explorer
-from models.calls.pulse import asking
+from models.calls import asking
 from models.errors import UserError
 from models.tasks import Task
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 from models.zoo import load
 
 

@@ -15,6 +15,7 @@ import torch
 
 from models.errors import UserError
 from models.tasks import (
+    SIGNS,
     AnswerFunction,
     Expression,
     FormattedTask,
@@ -24,7 +25,6 @@ from models.tasks import (
     Task,
     TokenFunction,
 )
-from models.tasks.format_definition import SIGNS
 
 TABLE_SIZE = 200  # problems that are held of a task of which the page cannot encode others
 SMALL = 1_024  # of a task with so many problems or fewer, all are held

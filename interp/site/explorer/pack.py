@@ -21,11 +21,10 @@ from interp.core.problems import resolve_task
 from interp.core.sites import require_evaluation_mode
 from interp.site.explorer.own_tasks import drawn_texts, own_task, shown_variable
 from models.errors import UserError, unknown_name
-from models.importers.stock import from_transformer_lens
+from models.importers import from_transformer_lens
 from models.tasks import MultiOperandAddition, Multiplication, Parity, ProblemSpace, Task, base_of
 from models.training.publish import load_snapshots
-from models.transformer.hooked import HookedModel, own_name
-from models.transformer.unaltered import alterations
+from models.transformer import HookedModel, alterations, own_name
 from models.zoo import load, zoo_names
 
 METHODS = ("zero", "mean")

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from interp.site.explorer.pack import view_data
 from interp.site.pages import secured, style, theme_script
 from models.errors import UserError
-from models.files.checkpoint import write_bytes_atomic
+from models.files import write_bytes_atomic
 
 HERE = Path(__file__).parent
 SCRIPTS = (

@@ -14,7 +14,7 @@ from interp.core.sections import Page, Section
 from interp.site.pages.figure import figure_html, fixed_figure_html
 from interp.site.pages.html_document import document
 from interp.site.pages.words import as_read, heading
-from models.files.checkpoint import write_bytes_atomic, write_json_atomic
+from models.files import write_bytes_atomic, write_json_atomic
 from models.numerals import number
 
 _NUMERAL = re.compile(r"[<>]? ?[+\-−]?\d[\d,]*(\.\d+)?%?|–")  # a formatted number, or the dash for a missing one

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from models.transformer.part_names import with_part_names
+from models.transformer import with_part_names
 
 _STREAM = re.compile(r"\bblocks\.(\d+)\.hook_resid_(pre|mid|post)\b")
 _SUBLAYER = re.compile(r"\bblocks\.(\d+)\.hook_(attn|mlp)_out\b")

@@ -19,9 +19,9 @@ from interp.site.facts import certificate_words, proved_words, score_words
 from interp.site.pages import as_read, figure_script, secured, style, theme_script
 from interp.site.story import Story
 from models.errors import UserError
-from models.files.checkpoint import write_bytes_atomic
+from models.files import write_bytes_atomic
 from models.registry import BY_HAND, TRAINED
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 from models.zoo import zoo_names
 
 #: The models of the page if none are named: 57 parameters trained from a random start, and one of another paper.

@@ -1,0 +1,16 @@
+from .argument_kinds import MODELS as MODELS
+from .argument_kinds import SEVERAL_MODELS as SEVERAL_MODELS
+from .argument_kinds import Count as Count
+from .argument_kinds import Index as Index
+from .argument_kinds import Natural as Natural
+from .argument_kinds import Resamples as Resamples
+from .argument_kinds import Seconds as Seconds
+from .argument_kinds import Seed as Seed
+from .argument_kinds import Several as Several
+from .argument_kinds import Share as Share
+from .argument_kinds import shown as shown
+from .arguments import check_fields as check_fields
+from .checked_calls import checked as checked
+from .pulse import asking as asking
+from .pulse import commanded as commanded
+from .pulse import doing as doing

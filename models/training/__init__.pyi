@@ -1,0 +1,15 @@
+from .acceptance import judge_of as judge_of
+from .cluster import Cluster as Cluster
+from .cluster import connected as connected
+from .cluster import each as each
+from .loop import TrainResult as TrainResult
+from .loop import train as train
+from .many_seeds import Run as Run
+from .many_seeds import train_on as train_on
+from .named_recipes import get_recipe as get_recipe
+from .objective import ParameterLayout as ParameterLayout
+from .objectives import objective_for as objective_for
+from .recipes import RECIPES as RECIPES
+from .recipes import Recipe as Recipe
+from .run_folder import MEASURED as MEASURED
+from .run_folder import RunFolder as RunFolder

@@ -1,0 +1,17 @@
+from .arithmetic_transformer import ArithmeticTransformer as ArithmeticTransformer
+from .arithmetic_transformer import Block as Block
+from .config import TransformerConfig as TransformerConfig
+from .hooked import HookedModel as HookedModel
+from .hooked import model_name as model_name
+from .hooked import own_name as own_name
+from .part_names import head_name as head_name
+from .part_names import in_block as in_block
+from .part_names import layer_part as layer_part
+from .part_names import neuron_name as neuron_name
+from .part_names import read_part as read_part
+from .part_names import with_part_names as with_part_names
+from .parts.positions import rotate as rotate
+from .parts.weights import Weights as Weights
+from .parts.weights import weight_shapes as weight_shapes
+from .unaltered import alterations as alterations
+from .unaltered import require_unaltered as require_unaltered
