@@ -224,7 +224,7 @@ def values() -> dict[str, Any]:
         "new_judged": len(new), "new_subjects": sum(entry["family"] in NEW for entry in truths.values()),
         "new_verdicts": "\n".join(verdicts(rows, truths)), "new_tests": tested(new), "new_decided": decided(new),
         "new_families": new.index.unique("family").size, "new_count": len(NEW),
-        "silent": " and ".join(family for family in NEW if family not in new.index.unique("family")),
+        "silent": ", ".join(family for family in NEW if family not in new.index.unique("family")),
         "families": len(FAMILIES), "seen": len(SEEN), "all_verdicts": "\n".join(would), "all_tests": tested(table),
         "beaten": ", ".join(name for name, is_above in above.items() if is_above) or "none",
         "not_beaten": ", ".join(name for name, is_above in above.items() if not is_above) or "none",
