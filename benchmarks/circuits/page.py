@@ -131,8 +131,8 @@ def _certified(truths: Mapping[str, Any]) -> str:
     ran = sum(each["how"] == "exhaustive" for each in some)
     many = [name for name, each in known.items() if each["n_minimal"] and each["circuits"] is None]
     open_ = [name for name, each in known.items() if each["n_minimal"] and each["circuits"] and not each["complete"]]
-    none = [name for name, each in known.items() if not each["n_minimal"] and "certified" in truths[name]]
-    ahead = [name for name in known if "certified" not in truths[name]]
+    none = [name for name, each in known.items() if not each["n_minimal"] and truths[name].get("certified")]
+    ahead = [name for name in known if not truths[name].get("certified")]
     return (
         f"A circuit that is right on every input is known of {len(some)} of {len(known)} subjects: in {ran} all "
         f"problems were run, in {len(some) - ran} it is proved. Of {len(some) - len(many) - len(open_)} all minimal "
