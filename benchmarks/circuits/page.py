@@ -131,8 +131,8 @@ def _certified(truths: Mapping[str, Any]) -> str:
     ran = sum(each["how"] == "exhaustive" for each in some)
     many = [name for name, each in known.items() if each["n_minimal"] and each["circuits"] is None]
     open_ = [name for name, each in known.items() if each["n_minimal"] and each["circuits"] and not each["complete"]]
-    none = [name for name, each in known.items() if not each["n_minimal"] and "certified" in truths[name]]
-    ahead = [name for name in known if "certified" not in truths[name]]
+    none = [name for name, each in known.items() if not each["n_minimal"] and truths[name].get("certified")]
+    ahead = [name for name in known if not truths[name].get("certified")]
     return (
         f"A circuit that is right on every input is known of {len(some)} of {len(known)} subjects: in {ran} all "
         f"problems were run, in {len(some) - ran} it is proved. Of {len(some) - len(many) - len(open_)} all minimal "
@@ -224,7 +224,7 @@ def values() -> dict[str, Any]:
         "new_judged": len(new), "new_subjects": sum(entry["family"] in NEW for entry in truths.values()),
         "new_verdicts": "\n".join(verdicts(rows, truths)), "new_tests": tested(new), "new_decided": decided(new),
         "new_families": new.index.unique("family").size, "new_count": len(NEW),
-        "silent": " and ".join(family for family in NEW if family not in new.index.unique("family")),
+        "silent": ", ".join(family for family in NEW if family not in new.index.unique("family")),
         "families": len(FAMILIES), "seen": len(SEEN), "all_verdicts": "\n".join(would), "all_tests": tested(table),
         "beaten": ", ".join(name for name, is_above in above.items() if is_above) or "none",
         "not_beaten": ", ".join(name for name, is_above in above.items() if not is_above) or "none",

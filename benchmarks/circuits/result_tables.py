@@ -141,7 +141,7 @@ def picture() -> go.Figure:
             line={"dash": dash, "color": "grey", "width": 1.5},
             opacity=1,
             annotation_text=name,
-            annotation_position="bottom left",
+            annotation_position="bottom right" if name == "weights" else "bottom left",
         )
     figure.update_xaxes(type="log", title="passes over the pairs, forward and backward", range=[0, 3.3])
     figure.update_yaxes(title="AUROC of the circuit's edges, among edges that can matter", range=[0.3, 1.03])

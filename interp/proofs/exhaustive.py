@@ -238,13 +238,13 @@ class _Run:
 
     def choose_forward(self, size: int) -> None:
         """Take whichever is faster: to run every problem by itself, or what problems begin with once."""
-        self.logits = self.alone
-        if size < SHARED * self.rows or not shares_prefixes(self.model):
+        self.logits, model = self.alone, self.model
+        if size < SHARED * self.rows or not shares_prefixes(model):
             return
-        weights, positions = self.model.effective_weights(), list(self.task.query_positions)
+        weights, positions = model.effective_weights(), list(self.task.query_positions)
 
         def shared(problems: Tensor) -> Tensor:
-            return logits_by_prefix(self.model, self.task.encode(problems).to(self.model.device), positions, weights)
+            return logits_by_prefix(model, self.task.encode(problems).to(model.device), positions, weights)
 
         if self._seconds(shared, SHARED * self.rows) < self._seconds(self.alone, self.rows):
             self.logits, self.rows = shared, SHARED * self.rows

@@ -7,7 +7,7 @@ For all strings of n tokens out of v in their order that is v / (v - 1) position
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from jaxtyping import Float, Int
@@ -32,7 +32,7 @@ from models.transformer.parts.weights import Weights
 BY_POSITION = ("standard", "rotary", "fire", "none")
 
 
-def shares_prefixes(model: object) -> bool:
+def shares_prefixes(model: object) -> TypeGuard[LensContract]:
     """Whether :func:`logits_by_prefix` computes what a model does."""
     return (
         stands_for(model) and model.config.positional_embedding_type in BY_POSITION and model.config.attn_window is None
