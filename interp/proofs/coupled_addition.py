@@ -46,7 +46,7 @@ from interp.proofs.coupled_values import NotSeparated, Perturbation, read_units,
 from interp.proofs.equals_its_options import departure
 from interp.proofs.verdict import ArithmeticName
 from interp.proofs.watch import watched
-from models.errors import UserError
+from models import UserError
 from models.families.hand_built.position_coupling_addition import HandBuiltOptions
 from models.transformer.hooked import HookedModel
 

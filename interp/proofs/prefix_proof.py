@@ -47,11 +47,10 @@ from interp.proofs.verdict import IN_WORDS, ArithmeticName, CertifyOptions, Meth
 from interp.proofs.verdict_checks import judged_again
 from interp.proofs.watch import ENDED, watched, why_ended
 from interp.proofs.wrong_answers import WrongAnswer, identify, wrong_answer
-from models.errors import UserError
+from models import UserError
 from models.evaluation import margins
 from models.numerals import shown
-from models.tasks.base import Task
-from models.tasks.problem_space import ProblemSpace
+from models.tasks import ProblemSpace, Task
 from models.transformer.hooked import HookedModel
 
 LARGEST_TREE = 2**20  # prefixes

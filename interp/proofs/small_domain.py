@@ -25,9 +25,8 @@ from interp.proofs.verdict import (
     stored_shape,
 )
 from interp.proofs.wrong_answers import WrongAnswer
-from models.errors import UserError
-from models.tasks.base import Task
-from models.tasks.problem_space import ProblemSpace
+from models import UserError
+from models.tasks import ProblemSpace, Task
 
 SLACK = 1e-6  # how far a bound may differ with another machine's library
 
