@@ -96,5 +96,6 @@ def all_classes(layout: Layout) -> Classes:
         if target < rule.digits:
             before = [[sum(ways[z][c][into] * below[into] for into in (0, 1)) for c in (0, 1)] for z in range(10)]
             below = [sum(by_digit[c] for by_digit in before) for c in (0, 1)]
-    columns = np.array(rows, dtype=np.int64).T
-    return Classes(rule, *columns, tuple(numbers), np.zeros((len(rows), 1, 2), dtype=np.int64))
+    target, previous, carry, total, token, answer = np.array(rows, dtype=np.int64).T
+    none = np.zeros((len(rows), 1, 2), dtype=np.int64)
+    return Classes(rule, target, previous, carry, total, token, answer, tuple(numbers), none)
