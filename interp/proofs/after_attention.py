@@ -14,7 +14,7 @@ from torch import Tensor
 
 from interp.proofs.enclosures import Rounding, activation
 from interp.proofs.norm_roundings import NormOf
-from models.transformer.config import TransformerConfig
+from models import TransformerConfig
 
 
 class AfterAttention:

@@ -17,8 +17,8 @@ from interp.proofs.hunting import lead_of, logits_after
 from interp.proofs.leaves import Query
 from interp.proofs.one_layer import read_adder
 from interp.proofs.ratio_attention import read_ratio_attention
-from models.errors import UserError
-from models.tasks.base import Task
+from models import UserError
+from models.tasks import Task
 from models.transformer.hooked import HookedModel
 
 POINTS = 801

@@ -30,11 +30,9 @@ from interp.proofs.verdict import (
 from interp.proofs.verdict_checks import require_model
 from interp.proofs.watch import ENDED
 from interp.proofs.wrong_answers import WrongAnswer, identify, wrong_answer
-from models.errors import UserError
-from models.tasks.base import Task
+from models import ArithmeticTransformer, UserError
+from models.tasks import ProblemSpace, Task
 from models.tasks.equal_answers import altered
-from models.tasks.problem_space import ProblemSpace
-from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.hooked import HookedModel
 
 NAME = "operator by operator"

@@ -26,7 +26,7 @@ from interp.proofs.verdict import (
     margin_grid,
     over_all_pairs,
 )
-from models.errors import UserError
+from models import UserError
 from models.numerals import shown
 from models.tasks.column_rule import SUMS, ColumnRule
 

@@ -18,12 +18,11 @@ from interp.proofs.stored_certificates import FILE, facts
 from interp.proofs.verdict import IN_WORDS, ArithmeticName, Verdict
 from interp.proofs.watch import MINUTES as USUAL
 from interp.proofs.watch import time_limit
-from models.errors import UserError
+from models import ArithmeticTransformer, UserError
 from models.registry import build
-from models.tasks.base import Task
+from models.tasks import Task
 from models.tasks.ten_digits import LIMIT
 from models.training import acceptance
-from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 MINUTES = 0.5  # for each question of :class:`Prover`
 MOST = 256  # problems that one verdict gives back

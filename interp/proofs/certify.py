@@ -6,7 +6,6 @@
     branch and bound over columns  adders and subtractors of one layer, or of two whose second attends by position, by
                                    their effective weights: a proof over all pairs
     operator by operator           mixed addition and subtraction by one layer: the proof above for each operator
-    near keys                      one-layer decoders whose heads see near ids: all that a query can see, with roundings
     prefix tree                    causal models on small domains: every prefix once, enclosed with all roundings
     exhaustive                     any model whose task's shape has at most 2^20 problems, or as many as the time
                                    is enough for: all are run through the model
@@ -33,7 +32,6 @@ from interp.proofs import (
     exhaustive,
     hand_built,
     machine_proof,
-    near_keys,
     prefix_proof,
     search_verdict,
 )
@@ -61,7 +59,7 @@ from models.calls.pulse import doing
 from models.errors import UserError, known_name
 from models.evaluation import predict
 from models.files.checkpoint import read_bytes
-from models.tasks.base import Task
+from models.tasks import Task
 from models.tasks.task_doubts import doubt
 from models.transformer.hooked import HookedModel
 
@@ -72,7 +70,6 @@ register(
     machine_proof.METHOD,
     ONE_LAYER,
     by_operator.METHOD,
-    near_keys.METHOD,
     prefix_proof.METHOD,
     exhaustive.METHOD,
     search_verdict.METHOD,

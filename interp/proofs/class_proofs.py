@@ -13,7 +13,6 @@ from jaxtyping import Bool
 
 from interp.proofs.balls import FLOAT32, LARGEST_WEIGHT, REAL, Arithmetic
 from interp.proofs.branching import MOST_LEAVES, ClassProof, Search, prove
-from interp.proofs.columns import numbers_of_problems
 from interp.proofs.hunting import hunt
 from interp.proofs.one_layer import OneLayerAdder
 from interp.proofs.ratio_attention import read_ratio_attention
@@ -48,7 +47,7 @@ class BranchAndBound:
             raise CannotJudge(adder.model, terms.obstacle)
         self.obstacle = (out_of_range or enclosed.obstacle) if arithmetic.unit else None
         self.classes, self.hunted = hunt(adder, terms)
-        self.numbers = numbers_of_problems(self.classes)
+        self.numbers = self.classes.numbers
         self.search = Search(adder, arithmetic, enclosed)
         self._terms = terms if terms is not enclosed or out_of_range or not arithmetic.unit else None
         self._proofs: dict[tuple[int, int], dict[tuple[int, int], ClassProof]] = {}

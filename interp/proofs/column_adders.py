@@ -32,8 +32,8 @@ from interp.proofs.verdict import (
 )
 from interp.proofs.verdict_checks import require_claim
 from interp.proofs.watch import TIME_UP, TimeUp, time_limit, watched
-from models.errors import UserError
-from models.tasks.base import Task
+from models import UserError
+from models.tasks import Task
 from models.transformer.hooked import HookedModel
 
 AIM = 0.5  # the bound that proofs try for, as a share of the smallest margin that was hunted down

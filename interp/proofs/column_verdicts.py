@@ -18,7 +18,7 @@ from tqdm import tqdm
 from interp.proofs.branching import CHUNK, Search
 from interp.proofs.counting import NODES, OPEN, RIGHT, WRONG, Diagram, diagram_of_windows, symbols
 from interp.proofs.leaves import Leaves, Query
-from models.errors import UserError
+from models import UserError
 from models.tasks.column_rule import ColumnRule
 
 DEEPEST = 3

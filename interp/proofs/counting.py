@@ -16,7 +16,7 @@ from functools import cache
 import numpy as np
 from jaxtyping import Bool, Int
 
-from models.errors import UserError
+from models import UserError
 from models.tasks.column_rule import SUMS, ColumnRule
 
 RIGHT, OPEN, WRONG = 0, 1, 2  # ends of a diagram; of several targets, the largest end decides

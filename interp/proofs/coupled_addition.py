@@ -46,7 +46,7 @@ from interp.proofs.coupled_values import NotSeparated, Perturbation, read_units,
 from interp.proofs.equals_its_options import departure
 from interp.proofs.verdict import ArithmeticName
 from interp.proofs.watch import watched
-from models.errors import UserError
+from models import UserError
 from models.families.hand_built.position_coupling_addition import HandBuiltOptions
 from models.transformer.hooked import HookedModel
 
@@ -87,19 +87,15 @@ class Reading:
     size: float  # a bound of the sum of magnitudes that a score is made of
 
 
-def prove_shape(model: HookedModel, operands: int, digits: int, arithmetic: ArithmeticName = "interval") -> ShapeProof:
-    """Prove the hand-built transformer right on all problems of a shape, or say which step fails.
+def prove_shapes(
+    model: HookedModel, shapes: list[tuple[int, int]], arithmetic: ArithmeticName = "interval"
+) -> Iterator[ShapeProof]:
+    """Prove the hand-built transformer right on all problems of each shape, or say which step fails; the weights are
+    read once.
 
     Raises:
         UserError: another model, a shape beyond the model's limits, or another arithmetic than "interval" or "float32".
     """
-    return next(prove_shapes(model, [(operands, digits)], arithmetic))
-
-
-def prove_shapes(
-    model: HookedModel, shapes: list[tuple[int, int]], arithmetic: ArithmeticName = "interval"
-) -> Iterator[ShapeProof]:
-    """:func:`prove_shape` for several shapes of one model, one after the other; the weights are read once."""
     if type(getattr(getattr(model, "weight_map", None), "options", None)) is not HandBuiltOptions:
         raise UserError("This proof is for the hand-built Position Coupling transformer alone.")
     if arithmetic not in HAND_BUILT:

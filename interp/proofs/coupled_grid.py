@@ -19,7 +19,7 @@ from interp.core.stored_data import DATA
 from interp.core.views import Grid, Picture
 from interp.proofs.coupled_addition import HAND_BUILT, ShapeProof, prove_shapes
 from interp.proofs.verdict import RUNGS, ArithmeticName
-from models.errors import UserError
+from models import UserError
 from models.families.hand_built.position_coupling_addition import NAME
 from models.files.checkpoint import write_bytes_atomic
 from models.numerals import shown

@@ -23,7 +23,7 @@ from interp.proofs import forms
 from interp.proofs.balls import ACTIVATION_ROUNDINGS, LARGEST, LARGEST_WEIGHT, TINY, UNDERFLOW, Arithmetic
 from interp.proofs.forms import LEAST, UP, Forms, Matrix, centring, exactly, linear, multiply, roundings, scaled
 from interp.proofs.one_layer import OneLayerAdder
-from models.errors import UserError
+from models import UserError
 
 CHUNK = 2048  # regions at a time, so that their data stays within a processor's cache
 #: Magnitudes whose squares and products stay finite in float64; beyond them there is no bound.

@@ -340,6 +340,17 @@ class Rounding:
         return Enclosure.of(join([part.mid for part in turned]), join([part.rad for part in turned]))
 
 
+def slope(name: str, x: Tensor) -> Tensor:
+    """Its derivative in float64."""
+    if name == "relu":
+        return (x > 0).double()
+    if name == "gelu":
+        return torch.special.ndtr(x) + x * (-(x**2) / 2).exp() / math.sqrt(2 * math.pi)
+    scale, cubic = (1.0, 0.0) if name == "silu" else (2 * math.sqrt(2 / math.pi), 0.044715)
+    share = torch.sigmoid(scale * (x + cubic * x**3))
+    return share + x * share * (1 - share) * scale * (1 + 3 * cubic * x**2)
+
+
 def norm_roundings(n: int) -> float:
     """Roundings of ``x / scale``: half the n + 3 of the mean square; six for eps, its sum, the root, the quotient."""
     return n / 2 + 9

@@ -26,7 +26,7 @@ from models.families.hand_built.position_coupling_parity import (
     HandBuiltParityWeights,
     parity_task,
 )
-from models.tasks.base import Task
+from models.tasks import Task
 
 #: What each kind of options builds.
 _BUILDERS: dict[type, tuple[Callable[..., Construction], Callable[..., Task]]] = {

@@ -15,7 +15,7 @@ from interp.proofs.hunting import lead_of
 from interp.proofs.one_layer import OneLayerAdder
 from interp.proofs.verdict import ArithmeticName
 from interp.proofs.watch import watched
-from models.errors import UserError
+from models import UserError
 from models.evaluation import predict
 from models.numerals import shown
 from models.transformer.hooked import model_name

@@ -24,8 +24,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.proofs.enclosed import DOUBLE, LEAST
-from interp.proofs.query_paths import QueryPaths, VisibleStep
 from interp.proofs.token_reading import Reading
+from interp.proofs.visible_paths import QueryPaths, VisibleStep
 
 PASSES = 2
 CLOSE = 1e-9  # how far a level is put past its estimate, so that the last programme is hardly ever positive

@@ -6,10 +6,9 @@
 
 Only a model that its options build, to the bit (:mod:`interp.proofs.equals_its_options`), is proved. Equalities and
 inequalities between weights and scores are decided exactly (floats are rationals). What is not rational, the softmax's
-exponentials,
-is enclosed: "interval" over the real numbers, "float32" with the rounding of every
-operation. No proof tries problems; a problem is run only to refute. A proof that a time limit or Ctrl-C ended is
-undecided, and says which parts are left.
+exponentials, is enclosed: "interval" over the real numbers, "float32" with the rounding of every operation. No proof
+tries problems; a problem is run only to refute. A proof that a time limit or Ctrl-C ended is undecided, and says which
+parts are left.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from interp.core.operand_problems import grid_problems
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance
 from interp.core.sites import model_name
@@ -48,13 +48,13 @@ from interp.proofs.verdict import (
 from interp.proofs.verdict_checks import judged_again
 from interp.proofs.watch import ENDED, INTERRUPTED, TIME_UP, why_ended
 from interp.proofs.wrong_answers import WrongAnswer, identify, wrong_answer
-from models.errors import UserError
+from models import UserError
 from models.evaluation import predict
 from models.families.hand_built.position_coupling_addition import HandBuiltOptions
 from models.families.hand_built.position_coupling_multiplication import HandBuiltMultiplicationOptions
 from models.families.hand_built.position_coupling_parity import HandBuiltParityOptions
 from models.numerals import shown
-from models.tasks.base import Task
+from models.tasks import Task
 from models.tasks.equal_answers import altered
 from models.transformer.hooked import HookedModel
 
@@ -160,11 +160,11 @@ def _short(text: str) -> str:
 
 @dataclass(frozen=True)
 class Proof:
-    """The domain in words, the parts, and a search for a problem that the model gets wrong, likely ones first."""
+    """The domain in words, the parts, and problems that the model may get wrong, by their task, likely ones first."""
 
     domain: str
     parts: tuple[ProofStep, ...]
-    wrong: Callable[[], WrongAnswer | None]
+    doubtful: Iterator[tuple[Any, torch.Tensor]]
 
 
 def certify_hand_built(
@@ -196,7 +196,8 @@ def certify_hand_built(
     status: Status = "certified"
     wrong = None
     if not all(part.proved for part in found.parts):
-        wrong = found.wrong()
+        tried = (_first_wrong(model, own, problems) for own, problems in found.doubtful)
+        wrong = next((answer for answer in tried if answer is not None), None)
         status = "undecided" if wrong is None else "refuted"
     return Verdict(
         **about(model, task, identity, start),
@@ -256,25 +257,11 @@ def _addition(model: HookedModel, shape: tuple[int, ...], arithmetic: Arithmetic
     shapes: list[Any] = [shape] if shape else [(m, n) for m in range(1, most[0] + 1) for n in range(1, most[1] + 1)]
     found = ((proof.margin, proof.obstacle) for proof in prove_shapes(model, shapes, arithmetic))
     parts = _as_far_as_there_is_time([f"{m} x {n} digits" for m, n in shapes], found)
-    domain = (
-        "all problems of {} operand{} of up to {} digit{}"
-        if shape
-        else ("all problems of up to {} operand{} of up to {} digit{}")
-    )
-    size = shape or most
-    words = domain.format(size[0], "s" * (size[0] > 1), size[1], "s" * (size[1] > 1))
-
-    def wrong() -> WrongAnswer | None:
-        from interp.core.operand_problems import grid_problems
-
-        for m, n in _failing(shapes, parts, SIZES_TRIED):
-            task = model.task.at(m, n)
-            answer = _first_wrong(model, task, grid_problems(m, n, TRIED, 0))
-            if answer is not None:
-                return answer
-        return None
-
-    return Proof(words, parts, wrong)
+    m, n = shape or most
+    many = f"{m}{' operands' if m > 1 else ' operand'} of up to {n}{' digits' if n > 1 else ' digit'}"
+    failing = _failing(shapes, parts, SIZES_TRIED)
+    doubtful = ((model.task.at(m, n), grid_problems(m, n, TRIED, 0)) for m, n in failing)
+    return Proof(f"all problems of {'' if shape else 'up to '}{many}", parts, doubtful)
 
 
 # ---- multiplication
@@ -288,19 +275,16 @@ def _multiplication(model: HookedModel, shape: tuple[int, ...], arithmetic: Arit
     parts = _as_far_as_there_is_time([f"{M} x {N} digits" for M, N in sizes], found)
     M, N = shape or (most, most)
 
-    def wrong() -> WrongAnswer | None:
-        for M, N in _failing(sizes, parts, SIZES_TRIED):
-            task = model.task.at(M, N)
-            drawn = task.sample(TRIED, torch.Generator().manual_seed(0))
-            nines = 9 * (torch.arange(task.n_digits) < torch.tensor([[M], [N]])).long()
-            cost = len(task.encode(nines[None])[0]) ** 2
-            n = max(1, min(TRIED, MOST_PAIRS // cost))
-            answer = _first_wrong(model, task, torch.cat((nines[None], 0 * nines[None], drawn[:n])))
-            if answer is not None:
-                return answer
-        return None
+    doubtful = (_products(model.task.at(*size)) for size in _failing(sizes, parts, SIZES_TRIED))
+    return Proof(f"all products of up to {M} x {N} digits", parts, doubtful)
 
-    return Proof(f"all products of up to {M} x {N} digits", parts, wrong)
+
+def _products(task: Any) -> tuple[Any, torch.Tensor]:
+    """Products to try: of nines, of zeros, and random ones."""
+    drawn = task.sample(TRIED, torch.Generator().manual_seed(0))
+    nines = 9 * (torch.arange(task.n_digits) < torch.tensor(task.shape)[:, None]).long()[None]
+    cost = len(task.encode(nines)[0]) ** 2
+    return task, torch.cat((nines, 0 * nines, drawn[: max(1, min(TRIED, MOST_PAIRS // cost))]))
 
 
 # ---- parity
@@ -317,14 +301,8 @@ def _parity(model: HookedModel, shape: tuple[int, ...], arithmetic: ArithmeticNa
     except NotSeparated as error:
         parts = (ProofStep("the separation of positions and bits", None, str(error)),)
 
-    def wrong() -> WrongAnswer | None:
-        for bits in _lengths(longest) if _failing(parts, parts) else ():
-            answer = _first_wrong(model, model.task.at(bits), _strings(bits))
-            if answer is not None:
-                return answer
-        return None
-
-    return Proof(domain, parts, wrong)
+    doubtful = ((model.task.at(bits), _strings(bits)) for bits in (_lengths(longest) if _failing(parts, parts) else ()))
+    return Proof(domain, parts, doubtful)
 
 
 def _lengths(longest: int) -> Iterator[int]:

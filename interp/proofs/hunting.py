@@ -31,8 +31,7 @@ def hunt(adder: OneLayerAdder, attention: RatioAttention) -> tuple[Classes, Floa
 
     Cost: one box per leaf and some hundred points, 1 to 3 s.
     """
-    none = np.zeros((len(adder.layout.queries), adder.layout.n_positions, attention.coords.shape[2]), dtype=np.int64)
-    classes = all_classes(adder.layout, none)
+    classes = all_classes(adder.layout)
     names = (classes.target, classes.token, classes.carry, classes.total)
     index = {key: row for row, key in enumerate(zip(*(x.tolist() for x in names), strict=True))}
     margins, witnesses = np.full(len(classes), np.inf), np.zeros((len(classes), 1, 2), dtype=np.int64)
@@ -43,7 +42,7 @@ def hunt(adder: OneLayerAdder, attention: RatioAttention) -> tuple[Classes, Floa
             carry, total = query.class_of(leaves)
             rows = [index[target, token, *key] for key in zip(carry.tolist(), total.tolist(), strict=True)]
             margins[rows], witnesses[rows, 0] = found, digits @ 10 ** np.arange(query.rule.digits)
-    return replace(classes, ends=np.zeros((len(classes), 0), dtype=np.int64), witnesses=witnesses), margins
+    return replace(classes, witnesses=witnesses), margins
 
 
 def _hunt(adder: OneLayerAdder, query: Query) -> tuple[Leaves, Int[np.ndarray, "n 2 10"], Float[np.ndarray, " n"]]:
@@ -104,8 +103,8 @@ def least_problems(
 ) -> Int[np.ndarray, "n operand column"]:
     """The digits of a problem in each leaf with the least sum of terms over the positions that the query sees.
 
-    It works as :func:`interp.proofs.columns.all_classes`, with terms of its own for each leaf, whose window is fixed.
-    Cost: 200 additions per column and leaf.
+    A dynamic programme over columns, with the carry as its state, for each leaf, whose window is fixed: 200 additions
+    per column and leaf.
     """
     layout, rule, n = query.layout, query.rule, len(leaves)
     rows = np.arange(n)

@@ -14,10 +14,19 @@ import torch
 from interp.core.views import Picture
 from interp.proofs.prefix_leads import ROUNDINGS
 from interp.proofs.small_domain import SLACK
-from interp.proofs.verdict import IN_WORDS, ArithmeticName, Evidence, Verdict, is_count, is_number, margin_grid
-from models.errors import UserError
+from interp.proofs.verdict import (
+    IN_WORDS,
+    ArithmeticName,
+    Evidence,
+    Verdict,
+    is_count,
+    is_number,
+    margin_grid,
+    stored_shape,
+)
+from models import UserError
 from models.numerals import shown
-from models.tasks.base import Task
+from models.tasks import Task
 
 #: The columns of the table of classes: whole numbers, and lower bounds or leads (NaN where there is none).
 COUNTED = ("target", "token", "answer", "before", "after", "nodes", "open")
@@ -32,6 +41,7 @@ class MachineEvidence(Evidence):
 
     Attributes:
         arithmetic: what the bounds are about, "interval" (the reals) or "float32".
+        shape: the task's shape, where it has several.
         state: the word for what the machine remembers, such as "carry"; empty if that is nothing.
         size: how many problems there are. unproved: in at most so many of them some token of the answer is not proved.
         tried: on how many problems the task was compared with the machine, where nothing else is known; else None.
@@ -50,6 +60,13 @@ class MachineEvidence(Evidence):
     tried: int | None
     classes: pd.DataFrame
     obstacle: str | None = None
+    shape: tuple[int, ...] = ()
+
+    @property
+    def domain(self) -> str:
+        """What it is about, in words."""
+        zeros = len(str(self.size)) - 1
+        return f"all {f'10^{zeros}' if self.size == 10**zeros > 10**6 else f'{self.size:,}'} problems"
 
     @property
     def smallest_margin(self) -> float:
@@ -123,7 +140,7 @@ def finding(verdict: Verdict) -> str:
         bound = f"every margin proved above {shown(own.smallest_margin, 4)}"
         said = f"certified {words}" if own.tried is None else f"proved {words} of the machine"
         caveat = "" if own.tried is None else f"; that it is the task was only tried on {own.tried:,} problems"
-        return f"{said}: all {own.size:,} problems, {where}, {bound}, the least lead met at {own.witness}{caveat}"
+        return f"{said}: {own.domain}, {where}, {bound}, the least lead met at {own.witness}{caveat}"
     proved = f"{own.proved:,} of {where} are proved, and {own.share_in_words()} {words}"
     if (one := verdict.counterexample) is not None:
         return f"refuted: {one.problem} -> {one.predicted} (run through the model); {proved}"
@@ -164,6 +181,7 @@ def read(value: dict[str, Any]) -> MachineEvidence:
         tried=tried,
         classes=table,
         obstacle=obstacle,
+        shape=stored_shape(value) if "shape" in value else (),
     )
     proved = not found.unproved and found.proved == len(table) and bool((table["bound"] > 0).all())
     if (value["status"] in ("certified", "conditional")) and (

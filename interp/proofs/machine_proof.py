@@ -21,7 +21,7 @@ from torch import Tensor
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance
 from interp.core.sites import model_name
-from interp.proofs import by_operator, column_adders, exhaustive
+from interp.proofs import by_operator, column_adders, each_path, exhaustive
 from interp.proofs.after_attention import AfterAttention
 from interp.proofs.machine_evidence import COUNTED, MEASURED, MachineEvidence, falls_short, finding, read
 from interp.proofs.path_search import PathClass, PathSearch, classes_of, grouped, problems_of
@@ -34,16 +34,12 @@ from interp.proofs.verdict import ArithmeticName, CertifyOptions, Method, Verdic
 from interp.proofs.verdict_checks import judged_again
 from interp.proofs.watch import ENDED, INTERRUPTED, TIME_UP, minutes_left, time_limit, why_ended
 from interp.proofs.wrong_answers import WrongAnswer, identify, wrong_answer
-from models.errors import UserError
+from models import ArithmeticTransformer, UserError
 from models.importers.stock import from_transformer_lens
-from models.tasks.base import Task
-from models.tasks.machine import Machine
-from models.tasks.task_machines import machine_of
-from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.tasks import Machine, MultiOperandAddition, Task
+from models.tasks.task_machines import machine_of, machine_of_shorter
 from models.transformer.hooked import HookedModel
 
-#: After a wrong answer, classes that are still open get so many nodes each, for the share that is proved.
-AFTER_WRONG = 64
 FEW_PROBLEMS, FEW_DIRECTIONS = 2**15, 12  # see :func:`obstacle`
 SEARCHED = 4_000  # runs of the search for a wrong answer after the time is up
 REPLAYED = 64  # classes whose lowest problem is run through the model itself
@@ -63,6 +59,10 @@ def reason_of(model: HookedModel) -> str | None:
     if not isinstance(model, ArithmeticTransformer):
         return None  # its copy is asked
     config = model.config
+    if config.dtype != "float32" or model.dtype != torch.float32 or model.device.type != "cpu":
+        return "classes are proved of models in float32 on the CPU"
+    if config.attn_window is not None:
+        return each_path.reason_of(model)
     if more := [name for name in config.later_switches if name not in SWITCHES]:
         return f"the bounds do not know {more[0]}"
     for name, allowed in (
@@ -78,8 +78,6 @@ def reason_of(model: HookedModel) -> str | None:
         return "the bounds do not know norms after parallel attention and MLP"
     if config.normalization_type is not None and config.eps < LEAST_EPS:
         return f"the norms' eps of {config.eps:g} is too small to rule out that their scale underflows"
-    if config.dtype != "float32" or model.dtype != torch.float32 or model.device.type != "cpu":
-        return "classes are proved of models in float32 on the CPU"
     return None
 
 
@@ -92,12 +90,16 @@ def obstacle(model: HookedModel, task: Task) -> str | None:
     if (reason := reason_of(model)) is not None:
         return reason
     try:
-        size = machine_of(task).count()
+        size = _machine_of(model, task).count()
     except UserError as error:
         return str(error).rstrip(".")
-    if size <= FEW_PROBLEMS:
+    if size <= FEW_PROBLEMS and not _has_window(model):
         return f"the {size:,} problems of {task.name} are few enough to be enclosed one by one"
-    if directions_written(model) <= FEW_DIRECTIONS and _of_few_directions(model, task) is not None:
+    if (
+        not _has_window(model)
+        and directions_written(model) <= FEW_DIRECTIONS
+        and _of_few_directions(model, task) is not None
+    ):
         return "its heads write along few directions, for which another method is quicker"
     return None
 
@@ -107,10 +109,22 @@ def can_judge(model: HookedModel, task: Task) -> bool:
     if reason_of(model) is not None:
         return False
     try:
-        machine_of(task)
+        _machine_of(model, task)
     except UserError:
         return False
     return True
+
+
+def _has_window(model: HookedModel) -> bool:
+    """Whether a model's heads see near ids only, so that all that a query sees can be gone through."""
+    return isinstance(model, ArithmeticTransformer) and model.config.attn_window is not None
+
+
+def _machine_of(model: HookedModel, task: Task) -> Machine:
+    """The machine of a task; of sums of many numbers with shorter ones, too, which a model of all shapes meets."""
+    return (
+        machine_of_shorter(task) if isinstance(task, MultiOperandAddition) and _has_window(model) else machine_of(task)
+    )
 
 
 def _of_few_directions(model: HookedModel, task: Task) -> Method | None:
@@ -147,7 +161,7 @@ def certify_by_machine(model: HookedModel, arithmetic: ArithmeticName = "float32
     task = resolve_task(model, task)
     own = model if isinstance(model, ArithmeticTransformer) else from_transformer_lens(model, task)
     require_provable(own, arithmetic, reason_of(own))
-    identity, machine = identify(model, task), machine_of(task)
+    identity, machine = identify(model, task), _machine_of(own, task)
     with torch.inference_mode():
         proof = _Proof(own, task, machine, arithmetic)
         ended = proof.run()
@@ -190,24 +204,27 @@ class _Proof:
             task.position_ids(example)[0],
             None if bias is None else bias.double(),
         )
-        self.layers = AfterAttention(model.config, self.weights, rounding)
         self.classes: list[PathClass] = []
         for target, query in enumerate(task.query_positions):
-            for paths in query_paths(machine, query, target):
+            keys = each_path.keys_in_sight(model, task, query) if _has_window(model) else None
+            for paths in query_paths(machine, query, target, keys):
                 self.classes += classes_of(paths, reading.at(paths))
+        if _has_window(model):
+            self.search = each_path.EachPath(reading, self.classes)
+        else:
+            self.search = PathSearch(AfterAttention(model.config, self.weights, rounding), self.classes)
         self.refuted: WrongAnswer | None = None
 
     def run(self) -> str | None:
         """Search. Returns why some of it is not proved, if no path is wrong; None if all is, or a path is wrong."""
         if not all(bool((one.reading.after + one.reading.size).isfinite().all()) for one in self.classes):
             return "some numbers of its forward pass may leave the range of its arithmetic"
-        search = PathSearch(self.layers, self.classes)
         try:
-            for one in search.run():
+            for one in self.search.run():
                 if self.refuted is None:
                     self.refuted = wrong_answer(self.model, self.task, one.paths.problem(_known(one))[None])
                     if self.refuted is not None:
-                        search.limit = AFTER_WRONG
+                        self.search.after_wrong()
         except ENDED as error:
             return why_ended(error)
         ties = sum(len(one.failed) for one in self.classes if not one.wrong)
@@ -263,6 +280,7 @@ class _Proof:
             tried=self.machine.tried,
             classes=pd.DataFrame(rows),
             obstacle=ended,
+            shape=self.task.shape,
         )
 
 

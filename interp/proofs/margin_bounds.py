@@ -25,9 +25,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.proofs.activation_lines import lines, value_range
+from interp.proofs.activation_lines import Neurons
 from interp.proofs.after_attention import AfterAttention
-from interp.proofs.enclosures import activation
 from interp.proofs.functional_extremes import Nodes
 from interp.proofs.lead_roundings import Ranges, rounding_of_leads
 from interp.proofs.token_reading import OWN
@@ -67,6 +66,7 @@ class _Pass:
         self.layers, self.nodes, self.answers = layers, nodes, answers
         self.cfg, reading = layers.config, nodes.reading
         self.base, self.size = reading.base, reading.size
+        self.neurons: Neurons | None = None
         sums = nodes.sums(samples)
         self.levels = sums[..., :-1] / sums[..., -1:]  # [head, node, sample, d_head]
         self.x = self.base + torch.einsum("hbse,hed->bsd", self.levels, reading.W_O)
@@ -136,87 +136,7 @@ class _Pass:
             ends = tau + torch.where(ends > 0, ends / self.low[:, None], ends / self.high[:, None])
             ends = ends + OWN * (tau.abs() + ends.abs())
         slack = OWN * (layers.g.abs() + 1)
-        self.z_high, self.z_low = ends[:, :n] + layers.g + slack, layers.g - ends[:, n:] - slack
-        m = self.cfg.d_mlp
-        self.gate_low, self.gate_high = self.z_low[:, :m], self.z_high[:, :m]
-        self.lines = lines(self.cfg.act_fn, self.gate_low, self.gate_high, self.z[..., :m].mean(1))
-        self.act_range = value_range(self.cfg.act_fn, self.gate_low, self.gate_high)
-        low, high = self.act_range
-        if self.cfg.gated_mlp:
-            other = self.z_low[:, m:], self.z_high[:, m:]
-            corners = torch.stack([a * o for a in (low, high) for o in other])
-            low, high = corners.amin(0) + layers.b_in, corners.amax(0) + layers.b_in
-        self.hidden_low, self.hidden_high = low, high
-
-    def linear(self, A: Float[Tensor, "node row neuron"]) -> list[tuple[Tensor, Tensor, Tensor]]:
-        """Lower bounds of ``A . hidden`` as ``slopes . z + constant``: (slopes [node, row, reader], constant, size) of
-        several choices of lines, for z without what the biases add."""
-        layers = self.layers
-        if self.cfg.gated_mlp:
-            return self._gated(A)
-        found = [self._of_lines(A, k) for k in range(len(self.lines[0]))]
-        found.append(self._of_lines(A, self._closest()))
-        return [(s, c + s @ layers.g, size + s.abs() @ layers.g.abs()) for s, c, size in found]
-
-    def _closest(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """For each neuron, the lines that are closest to its activation on average over the samples."""
-        z = self.z[..., : self.cfg.d_mlp]
-        middle = z.mean(1)
-        below, c_below, above, c_above = self.lines
-        lower, upper = (below * middle + c_below).argmax(0), (above * middle + c_above).argmin(0)
-        pick = lambda x, at: x.gather(0, at[None])[0]  # noqa: E731
-        return pick(below, lower), pick(c_below, lower), pick(above, upper), pick(c_above, upper)
-
-    def _of_lines(self, A: Tensor, which: int | tuple[Tensor, ...]) -> tuple[Tensor, Tensor, Tensor]:
-        below, c_below, above, c_above = (x[which] for x in self.lines) if isinstance(which, int) else which
-        up, down = A.clamp_min(0.0), A.clamp_max(0.0)
-        slopes = up * below[:, None] + down * above[:, None]
-        constant = (up @ c_below[..., None] + down @ c_above[..., None])[..., 0]
-        size = (up @ c_below.abs()[..., None] - down @ c_above.abs()[..., None])[..., 0]
-        return slopes, constant, size
-
-    def _gated(self, A: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
-        """For a gated neuron: ``act(z) y`` lies above a plane of its two factors on the box of their ranges.
-
-        With (p, q) any point, ``a y = p y + q a - p q + (a - p)(y - q)``, whose last term is bounded by the corners of
-        the box. At a corner it has one sign (McCormick); at the middle the smallest size.
-        """
-        layers, m = self.layers, self.cfg.d_mlp
-        low, high = self.act_range
-        y_low, y_high = self.z_low[:, m:], self.z_high[:, m:]
-        a_mean = activation(self.cfg.act_fn, self.z[..., :m]).mean(1)
-        y_mean = self.z[..., m:].mean(1)
-        closest = self._closest()
-        found = []
-        middle = ((low + high) / 2, (y_low + y_high) / 2)
-        mean = (torch.minimum(torch.maximum(a_mean, low), high), torch.minimum(torch.maximum(y_mean, y_low), y_high))
-        corners = ((low, y_low), (high, y_high), (low, y_high), (high, y_low))
-        remainder = lambda p, q: torch.stack(  # noqa: E731
-            [(a - p) * (y - q) for a in (low, high) for y in (y_low, y_high)]
-        )
-        planes = []
-        for p, q in (middle, mean, *corners):
-            rest = remainder(p, q)
-            planes.append((p, q, -p * q + rest.amin(0), -p * q + rest.amax(0)))
-        at = torch.stack([p * y_mean + q * a_mean + c for p, q, c, _ in planes])
-        under = at.argmax(0)
-        over = torch.stack([p * y_mean + q * a_mean + c for p, q, _, c in planes]).argmin(0)
-        stacked = [torch.stack(part) for part in zip(*planes, strict=True)]
-        pick = lambda k, which: stacked[k].gather(0, which[None])[0]  # noqa: E731
-        best = (pick(0, under), pick(1, under), pick(2, under), pick(0, over), pick(1, over), pick(3, over))
-        choices = [best, *((p, q, c, p, q, e) for p, q, c, e in planes[:2])]
-        up, down = A.clamp_min(0.0), A.clamp_max(0.0)
-        for p, q, c, p2, q2, c2 in choices:
-            on_linear = up * p[:, None] + down * p2[:, None]
-            on_gate = up * q[:, None] + down * q2[:, None]
-            constant = (up @ c[..., None] + down @ c2[..., None])[..., 0] + A @ layers.b_in
-            size = (up @ c.abs()[..., None] - down @ c2.abs()[..., None])[..., 0] + A.abs() @ layers.b_in.abs()
-            for which in (closest, 0, 1):
-                slopes, more, other = self._of_lines(on_gate, which)
-                slopes = torch.cat((slopes, on_linear), -1)
-                constants = constant + more + slopes @ layers.g
-                found.append((slopes, constants, size + other + slopes.abs() @ layers.g.abs()))
-        return found
+        self.neurons = Neurons(layers, layers.g - ends[:, n:] - slack, ends[:, :n] + layers.g + slack, self.z)
 
     def least(self, direct: Tensor, hidden: Tensor, constant: Tensor) -> tuple[Tensor, Tensor]:
         """Lower bounds [node, row] of ``direct . r' + hidden . activations + constant``, where r' is the stream that
@@ -229,9 +149,9 @@ class _Pass:
             constant = constant + direct @ layers.stream_bias
             size = size + direct.abs() @ layers.stream_bias.abs()
         choices = [(scaled, constant, size, scaled.abs())]
-        if layers.has_mlp:
+        if self.neurons is not None:
             choices = []
-            for slopes, more, other in self.linear(hidden):
+            for slopes, more, other in self.neurons.linear(hidden):
                 made = scaled + slopes @ layers.G.T
                 choices.append((made, constant + more, size + other, scaled.abs() + slopes.abs() @ layers.G.abs().T))
         options = [self._ends(own, *choice) for choice in choices]
@@ -309,30 +229,17 @@ class _Pass:
         margin, at = bound.min(1)
         chosen = at[:, None, None]
         loose = torch.zeros(len(at), 0, dtype=torch.float64)
-        if layers.has_mlp:
-            loose = self._looseness(hidden.gather(1, chosen.expand(-1, 1, hidden.shape[-1]))[:, 0].abs())
+        if self.neurons is not None:
+            loose = self.neurons.looseness(hidden.gather(1, chosen.expand(-1, 1, hidden.shape[-1]))[:, 0].abs())
         functional = functional.gather(1, chosen.expand(-1, 1, cfg.d_model))[:, 0]
         middle = (self.low + self.high) / 2
         return Bounds(margin, self.sampled, self.sample, loose, middle, functional)
 
     def ranges(self, last_low: Float[Tensor, " node"]) -> Ranges:
         """What rounding depends on."""
-        neurons = (self.z_low, self.z_high, *self.act_range) if self.layers.has_mlp else None
+        own = self.neurons
+        neurons = None if own is None else (own.low, own.high, *own.act_range)
         return Ranges(self.layers, self.size.expand(len(self.x), -1), self.low, last_low, neurons)
-
-    def _looseness(self, row: Tensor) -> Tensor:
-        """[node, reader]: what the lines lose at each neuron, over the width of what it reads."""
-        below, c_below, above, c_above = self._closest()
-        middle = (self.gate_low + self.gate_high) / 2
-        gap = (above - below) * middle + c_above - c_below
-        if not self.cfg.gated_mlp:
-            return row * gap / (self.gate_high - self.gate_low).clamp_min(1e-9)
-        m = self.cfg.d_mlp
-        wide = self.act_range[1] - self.act_range[0]
-        other = self.z_high[:, m:] - self.z_low[:, m:]
-        size = torch.maximum(self.z_high[:, m:].abs(), self.z_low[:, m:].abs())
-        on_gate = row * (gap * size + wide * other / 4) / (self.gate_high - self.gate_low).clamp_min(1e-9)
-        return torch.cat((on_gate, row * wide / 4), 1)
 
     def last_streams(self) -> Float[Tensor, "node sample d"]:
         """The last streams of the samples, before any last norm."""
@@ -372,9 +279,9 @@ class _Pass:
             reach = self.spread / self.low + rms(self.x.mean(1)) * (1 / self.low - 1 / self.high)
             apart = gain * torch.minimum(reach + rms(self.x.mean(1) / self.high[:, None] - mean), 1 + rms(mean))
         r = self.last_streams().mean(1)
-        if layers.has_mlp:
+        if self.neurons is not None:
             h = layers.hidden(self.z).mean(1)
-            rad = torch.maximum(self.hidden_high - h, h - self.hidden_low)
+            rad = torch.maximum(self.neurons.most - h, h - self.neurons.least)
             apart = apart + (rad @ layers.W_out.abs()).pow(2).mean(-1).sqrt()
             # The samples' mean of x and of the MLP's output are parts of r's mean, exactly.
         low = self.with_eps((rms(r) - apart).clamp_min(0.0)) * (1 - 1e-12)

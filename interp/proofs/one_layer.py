@@ -18,10 +18,10 @@ from jaxtyping import Float
 from interp.core.problems import resolve_task
 from interp.core.sites import model_name
 from interp.proofs.token_layout import Layout, read_layout
+from models import ArithmeticTransformer
 from models.errors import UserError, unknown_name
 from models.importers.stock import from_transformer_lens
-from models.tasks.base import Task
-from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.tasks import Task
 from models.transformer.hooked import HookedModel
 from models.transformer.unaltered import alterations
 

@@ -19,8 +19,8 @@ from torch import Tensor
 from interp.proofs.after_attention import AfterAttention
 from interp.proofs.functional_extremes import Cuts, Nodes
 from interp.proofs.margin_bounds import Bounds, margin_bounds
-from interp.proofs.query_paths import QueryPaths
 from interp.proofs.token_reading import Reading
+from interp.proofs.visible_paths import QueryPaths
 from interp.proofs.watch import check_time, watched
 
 SAMPLES = 32  # paths of a node that guesses come from
@@ -34,6 +34,8 @@ MOST_CUTS = 3  # directions of what is written that a node may be split along
 #: Of all leads that were met, the least one times this is what the least proved margin should reach, if that is cheap.
 CLOSE = 0.9
 SPARE = 0.25  # and how many nodes may be bounded for that, as a share of those of the proof
+#: After a wrong answer, classes that are still open get so many nodes each.
+AFTER_WRONG = 64
 FOR_WRONG = 1024  # nodes of all classes with a wrong path, see below
 
 
@@ -95,11 +97,15 @@ class PathSearch:
     #: What a node's margin should exceed, and for how many nodes more that is tried where it is positive anyway.
     aim: float = 0.0
     spare: int = 0
-    #: No more nodes than these are bounded for a class; a caller may lower it during the search.
+    #: No more nodes than these are bounded for a class.
     limit: float = float("inf")
     #: How many nodes of all classes with a wrong path may still be bounded, to see what else of them is right.
     for_wrong: int = FOR_WRONG
     generator: torch.Generator = field(default_factory=lambda: torch.Generator().manual_seed(0))
+
+    def after_wrong(self) -> None:
+        """What else is right gets little time, for the share that is proved."""
+        self.limit = AFTER_WRONG
 
     def run(self) -> Iterator[PathClass]:
         """Search until every path is proved or has failed, or the time is up. Yields each class once a path of it is
@@ -160,7 +166,7 @@ class PathSearch:
             elif count == 1:
                 one.failed.append(node)
             elif count <= FEW_PATHS:
-                one.open += [Node(path, bound=margin) for path in single(paths, node)]
+                one.open += [Node(path, bound=margin) for path in masks_of(paths, paths.all_paths(node.masks))]
             else:
                 one.open += self._split(nodes, i, replace(node, bound=margin), found)
             one.open.remove(node)
@@ -260,11 +266,11 @@ def _lower_half(spread: Float[Tensor, "option n"]) -> Bool[Tensor, " option"]:
     return torch.arange(len(left)) < len(left) // 2 if bool(left.all()) else left
 
 
-def single(paths: QueryPaths, node: Node) -> list[tuple[Bool[Tensor, " option"], ...]]:
-    """The masks of each path of a small node."""
+def masks_of(paths: QueryPaths, options: Int[Tensor, "path step"]) -> list[tuple[Bool[Tensor, " option"], ...]]:
+    """The masks of single paths."""
     return [
         tuple(torch.arange(len(step)) == option for step, option in zip(paths.steps, path, strict=True))
-        for path in paths.all_paths(node.masks)
+        for path in options
     ]
 
 

@@ -11,8 +11,7 @@ from interp.proofs import enclosures
 from interp.proofs.prefix_nodes import Rows, Tree
 from interp.proofs.prefix_tree import EnclosedForward
 from interp.proofs.watch import check_time
-from models.errors import UserError
-from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models import ArithmeticTransformer, UserError
 from models.transformer.hooked import HookedModel
 
 ROUNDINGS = {"interval": enclosures.REAL, "float32": enclosures.FLOAT32}

@@ -17,8 +17,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from models.tasks.base import Task
-from models.tasks.problem_space import ProblemSpace
+from models.tasks import ProblemSpace, Task
 
 ROWS = 1024  # problems at a time, so that their nodes' activations stay in the processor's cache
 

@@ -21,8 +21,10 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 import xarray as xr
 
@@ -35,23 +37,22 @@ from interp.proofs.prefix_leads import ROUNDINGS, leads_of, not_enclosed, requir
 from interp.proofs.prefix_nodes import Rows
 from interp.proofs.prefix_tree import EnclosedForward
 from interp.proofs.small_domain import (
-    ProvedEvidence,
-    proofs_fall_short,
+    SLACK,
+    SmallDomainEvidence,
     require_all_targets,
     rung_of,
     smallest_margins,
     status_of,
-    stored_proof,
+    stored_domain,
 )
-from interp.proofs.verdict import IN_WORDS, ArithmeticName, CertifyOptions, Method, Verdict, about
+from interp.proofs.verdict import IN_WORDS, ArithmeticName, CertifyOptions, Method, Verdict, about, is_count
 from interp.proofs.verdict_checks import judged_again
 from interp.proofs.watch import ENDED, watched, why_ended
 from interp.proofs.wrong_answers import WrongAnswer, identify, wrong_answer
-from models.errors import UserError
+from models import UserError
 from models.evaluation import margins
 from models.numerals import shown
-from models.tasks.base import Task
-from models.tasks.problem_space import ProblemSpace
+from models.tasks import ProblemSpace, Task
 from models.transformer.hooked import HookedModel
 
 LARGEST_TREE = 2**20  # prefixes
@@ -61,7 +62,7 @@ _NOISE = 1e-9  # rounding error of a margin in float64, relative to the largest 
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class PrefixEvidence(ProvedEvidence):
+class PrefixEvidence(SmallDomainEvidence):
     """What is proved of a model on all problems of a small domain.
 
     A margin is a proved lower bound of the right token's lead, of problems that were decided before the end.
@@ -69,10 +70,15 @@ class PrefixEvidence(ProvedEvidence):
     Attributes:
         n: how many problems there are; ``right`` of them are proved right, ``wrong`` proved wrong.
         prefixes: how many (position, prefix) there are: the steps of the proof.
+        obstacle: why it ended before the last one, if it did.
     """
 
+    arithmetic: ArithmeticName
+    right: int
+    wrong: int
     n: int
     prefixes: int
+    obstacle: str | None = None
 
     @property
     def smallest_margin(self) -> float:
@@ -82,7 +88,13 @@ class PrefixEvidence(ProvedEvidence):
 
     @property
     def domain(self) -> str:
+        """What it is about, in words."""
         return f"all {self.n:,} {self.what}"
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """A row for each target and right token: how many there are, the least proved margin, a problem that has it."""
+        rows = self.smallest.to_dataframe().reset_index()
+        return rows[rows.n > 0].reset_index(drop=True)
 
 
 def finding(verdict: Verdict) -> str:
@@ -296,17 +308,44 @@ def _judge(model: HookedModel, task: Task, asked: CertifyOptions) -> Verdict:
         return refuted
 
 
+def _read(value: dict[str, Any]) -> PrefixEvidence:
+    """Raises KeyError, TypeError or ValueError for anything that is no such evidence."""
+    counted = {name: value[name] for name in ("n", "prefixes", "right", "wrong")}
+    if not all(map(is_count, counted.values())):
+        raise ValueError("numbers that are none")
+    arithmetic, obstacle = value["arithmetic"], value["obstacle"]
+    if arithmetic not in ROUNDINGS or not (obstacle is None or isinstance(obstacle, str)):
+        raise ValueError("an unknown arithmetic, or an obstacle that is none")
+    if value["status"] == "certified" and not value["right"] == value["n"] > 0:
+        raise ValueError("certified without all problems")
+    domain = stored_domain(value, list(value["smallest"]["targets"]))
+    return PrefixEvidence(arithmetic=arithmetic, obstacle=obstacle, **domain, **counted)
+
+
+def _falls_short(verdict: Verdict, found: Verdict) -> str | None:
+    """What a verdict claims beyond the one found again, in words."""
+    same = all(getattr(verdict, name) == getattr(found, name) for name in ("n", "prefixes", "what"))
+    if not same or verdict.right > found.right or verdict.wrong > found.wrong:
+        return f"proved again, {found.sentence()}"
+    stored, again = verdict.smallest, found.smallest
+    if not np.array_equal(stored.n, again.n) or stored.token.values.tolist() != again.token.values.tolist():
+        return "it counts other problems"
+    claimed, proved = stored.margin.values, again.margin.values
+    held = (claimed <= proved + SLACK * (1 + np.abs(proved)))[stored.n.values > 0]
+    return "it claims larger margins than are proved" if verdict.status == "certified" and not held.all() else None
+
+
 METHOD = Method(
     "prefix tree",
     obstacle=obstacle,
     certify=_judge,
     finding=finding,
     provenance=lambda verdict: Provenance(verdict.n, None, verdict.what, rung_of(verdict)),
-    read=lambda value: PrefixEvidence(**stored_proof(value, "n", "prefixes")),
+    read=_read,
     check=judged_again(
         lambda verdict, model, task: certify_prefixes(
             model, verdict.arithmetic, task, first=int(verdict.smallest.n.values[:1].sum())
         ),
-        lambda verdict, found: proofs_fall_short(verdict, found, ("n", "prefixes", "what")),
+        _falls_short,
     ),
 )

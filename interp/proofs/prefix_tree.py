@@ -15,10 +15,10 @@ from torch import Tensor
 
 from interp.proofs.balls import LARGEST
 from interp.proofs.enclosed import Enclosure, Keys, Normed
-from interp.proofs.enclosed_weights import EnclosedWeights
-from interp.proofs.enclosures import norm_roundings
+from interp.proofs.enclosures import Matrix, Rounding, norm_roundings
 from interp.proofs.prefix_nodes import Tree
 from interp.proofs.top_keys import Chosen, cases
+from models import TransformerConfig
 from models.transformer.part_names import in_block
 
 
@@ -45,9 +45,36 @@ class Stream:
         return Stream(self.whole[rows], None if self.mlp is None else self.mlp[rows])
 
 
-class EnclosedForward(EnclosedWeights):
-    """The hooked forward pass of :mod:`models.transformer.arithmetic_transformer` in balls, over the nodes of a
-    tree."""
+class EnclosedForward:
+    """The hooked forward pass of :mod:`models.transformer.arithmetic_transformer` in balls, over the nodes of a tree.
+
+    It keeps a model's config, its weights in float64, its matrices with their norms, and the rounding of its
+    arithmetic.
+    """
+
+    def __init__(self, config: TransformerConfig, weights: dict[str, Tensor], rounding: Rounding):
+        self.config, self.rounding = config, rounding
+        kept = {name: value.detach().double() for name, value in weights.items()}
+        # Adding zeros is exact.
+        self.weights = {
+            name: value for name, value in kept.items() if name.split(".")[-1][0] != "b" or bool(value.any())
+        }
+        self.matrices = {
+            name: Matrix.of(self._flat(name), config.n_heads if name.endswith(("W_Q", "W_K", "W_V")) else 1)
+            for name in weights
+            if self._is_matrix(name)
+        }
+
+    @staticmethod
+    def _is_matrix(name: str) -> bool:
+        return name.rsplit(".", 1)[1] in ("W_Q", "W_K", "W_V", "W_O", "W_in", "W_gate", "W_out", "W_U")
+
+    def _flat(self, name: str) -> Tensor:
+        """A weight as a matrix [input, output], without its head axis."""
+        value = self.weights[name]
+        if value.ndim == 3:
+            return value.flatten(0, 1) if name.endswith("W_O") else value.transpose(0, 1).flatten(1)
+        return value
 
     def _linear(self, x: Enclosure | Normed, matrix: str, bias: str | None = None) -> Enclosure:
         found = None if bias is None else self.weights.get(bias)
@@ -137,7 +164,7 @@ class EnclosedForward(EnclosedWeights):
         for p, prefixes in above.items():
             written.append(rounding.mixed(rounding.softmax(scores[p], chosen[p]), values.at(prefixes)))
         mid, rad, norm = (torch.cat([getattr(z, name) for z in written], 1) for name in ("mid", "rad", "norm"))
-        z = self._side_by_side(Enclosure(mid, rad, norm))
+        z = self.side_by_side(Enclosure(mid, rad, norm))
         nodes = torch.cat([prefixes[:, -1] for prefixes in above.values()])
         return z, tree, nodes
 
@@ -149,7 +176,7 @@ class EnclosedForward(EnclosedWeights):
         return found
 
     @staticmethod
-    def _side_by_side(z: Enclosure) -> Enclosure:
+    def side_by_side(z: Enclosure) -> Enclosure:
         """Reshape [head, node, d] to [node, head x d]."""
         mid, rad = (part.transpose(0, 1).flatten(1) for part in (z.mid, z.rad))
         return Enclosure.of(mid, rad, z.norm.norm(dim=0) * (1 + 1e-12))

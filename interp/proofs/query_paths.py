@@ -1,24 +1,19 @@
-"""What one query of a model can see, over all problems of a task: the paths of a layered graph.
+"""From a task's machine to what one query sees of it.
 
-A :class:`~models.tasks.machine.Machine` says a task's problems as paths. What a query sees of a problem is the tokens
-up to its own position. So the paths are projected: options that show the query the same tokens become one, states that
-no longer make a difference are merged, and steps without any state are taken apart into their positions. A *node* of a
-proof is a set of options for every step. Its problems are the paths through them.
+Options that show the query the same tokens become one, states that no longer make a difference are merged, and steps
+without any state are taken apart into their positions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
-import torch
-from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from jaxtyping import Bool, Int
 
-from interp.proofs.machine_paths import count_within, first_paths, pruned
-from models.tasks.machine import Machine
+from interp.proofs.visible_paths import Label, QueryPaths, VisibleStep
+from models.tasks.machine import Machine, Step
 
 #: More states than these are not kept for all right tokens at once; each right token then has paths of its own.
 MOST_STATES = 8
@@ -26,220 +21,63 @@ MOST_STATES = 8
 MOST_LABELS = 8
 
 
-@dataclass(frozen=True, eq=False)
-class VisibleStep:
-    """One step of what a query sees.
+def query_paths(machine: Machine, query: int, target: int, keys: Collection[int] | None = None) -> list[QueryPaths]:
+    """What a query sees, for each token that it can have, in order; if the states are many, for each right token.
 
-    Options are sorted by ``after``, then by ``before``; ``groups`` has a slice of them for each pair of states.
-
-    Attributes:
-        positions: the positions whose tokens it says. tokens: what each option puts there.
-        before, after: the states around it. label: for the target's step, which class an option belongs to; else zeros.
-        source: which of the machine's steps it comes from, and which option here each of that step's options is (-1 for
-            those that contradict the query's token).
+    ``keys`` are the positions that it sees, its own included; by default all up to its own.
     """
-
-    positions: tuple[int, ...]
-    tokens: Int[np.ndarray, "option position"]
-    before: Int[np.ndarray, " option"]
-    after: Int[np.ndarray, " option"]
-    label: Int[np.ndarray, " option"]
-    states: tuple[int, int]
-    source: tuple[int, Int[np.ndarray, " original"]]
-
-    @cached_property
-    def groups(self) -> list[tuple[int, int, slice]]:
-        """(before, after, options) for every pair of states that has options."""
-        pairs = np.stack((self.after, self.before), 1)
-        starts = np.flatnonzero(np.r_[True, (pairs[1:] != pairs[:-1]).any(1)])
-        ends = np.r_[starts[1:], len(pairs)]
-        return [
-            (int(self.before[a]), int(self.after[a]), slice(int(a), int(b))) for a, b in zip(starts, ends, strict=True)
-        ]
-
-    def __len__(self) -> int:
-        return len(self.before)
-
-
-@dataclass(frozen=True, eq=False)
-class Label:
-    """A class of a query's problems: the right token, and the states before and after the target's step."""
-
-    answer: int
-    before: int
-    after: int
-
-
-@dataclass(frozen=True, eq=False)
-class QueryPaths:
-    """All that a query with one token can see.
-
-    Attributes:
-        query, token: the query's position and the token there. target: which target it predicts.
-        fixed: (position, token) of what stands in all problems, the query's own token included.
-        steps: what varies.
-        labels: the classes; ``labelled`` is the step that has them in ``label``, if they are several.
-        kept: which of the machine's options the query's token allows.
-    """
-
-    machine: Machine
-    query: int
-    token: int
-    target: int
-    fixed: tuple[tuple[int, int], ...]
-    steps: tuple[VisibleStep, ...]
-    labels: tuple[Label, ...]
-    labelled: int | None
-    kept: tuple[Bool[np.ndarray, " original"], ...]
-
-    # ---- nodes: a mask of options for each step, [node, option]
-
-    @cached_property
-    def roots(self) -> list[Bool[Tensor, "node option"]]:
-        """One node for each label, without options that no path uses."""
-        n = len(self.labels)
-        masks = [torch.ones(n, len(step), dtype=torch.bool) for step in self.steps]
-        if self.labelled is not None:
-            masks[self.labelled] = torch.from_numpy(self.steps[self.labelled].label)[None] == torch.arange(n)[:, None]
-        return self.tidy(masks)
-
-    def tidy(self, masks: Sequence[Bool[Tensor, "node option"]]) -> list[Bool[Tensor, "node option"]]:
-        """The masks without options that no path from the first step to the last goes through."""
-        found = list(masks)
-        reached = torch.ones(len(found[0]), self.steps[0].states[0], dtype=torch.bool)
-        for k, step in enumerate(self.steps):
-            found[k] = found[k] & reached[:, step.before]
-            reached = _any(found[k], step.after, step.states[1])
-        reached = torch.ones_like(reached)
-        for k in range(len(self.steps) - 1, -1, -1):
-            step = self.steps[k]
-            found[k] = found[k] & reached[:, step.after]
-            reached = _any(found[k], step.before, step.states[0])
-        return found
-
-    def possible(self, masks: Sequence[Bool[Tensor, "node option"]]) -> Bool[Tensor, " node"]:
-        """Which nodes have a path, of tidy masks."""
-        return torch.stack([mask.any(1) for mask in masks]).all(0)
-
-    def path_counts(self, masks: Sequence[Bool[Tensor, "node option"]]) -> list[Float[Tensor, "node state"]]:
-        """How many visible paths go on from each state before each step, and after the last, in float64."""
-        counts = [torch.ones(len(masks[0]), self.steps[-1].states[1], dtype=torch.float64)]
-        for step, mask in zip(reversed(self.steps), reversed(masks), strict=True):
-            options = mask * counts[0][:, step.after]
-            counts.insert(0, _sums(options, step.before, step.states[0]))
-        return counts
-
-    def sample(
-        self, masks: Sequence[Bool[Tensor, "node option"]], n: int, generator: torch.Generator
-    ) -> Int[Tensor, "node sample step"]:
-        """Options of random paths of each node: half of them uniform over paths, half with states equally likely."""
-        counts, nodes = self.path_counts(masks), len(masks[0])
-        state, chosen = self._first_states(counts[0], n, generator), []
-        for k, (step, mask) in enumerate(zip(self.steps, masks, strict=True)):
-            onward = torch.where(mask, counts[k + 1][:, step.after], 0.0)
-            draw = torch.rand(nodes, n, generator=generator, dtype=torch.float64)
-            option = torch.empty_like(state)
-            for half, weights in enumerate(((onward > 0).double(), onward)):
-                option[:, half::2] = _drawn(step, weights, state[:, half::2], draw[:, half::2])
-            chosen.append(option)
-            state = torch.from_numpy(step.after)[option]
-        return torch.stack(chosen, -1)
-
-    def _first_states(self, counts: Float[Tensor, "node state"], n: int, generator: torch.Generator) -> Tensor:
-        if counts.shape[1] == 1:
-            return torch.zeros(len(counts), n, dtype=torch.int64)
-        return torch.multinomial((counts > 0).double(), n, True, generator=generator)
-
-    def all_paths(self, masks: Sequence[Bool[Tensor, " option"]]) -> Int[Tensor, "path step"]:
-        """All visible paths of one node, whose masks are tidy."""
-        found, state = torch.zeros(1, 0, dtype=torch.int64), None
-        for step, mask in zip(self.steps, masks, strict=True):
-            options = mask.nonzero()[:, 0]
-            before = torch.from_numpy(step.before)[options]
-            match = (
-                torch.ones(len(found), len(options), dtype=torch.bool) if state is None else state[:, None] == before
-            )
-            row, column = match.nonzero().unbind(1)
-            if state is None and step.states[0] > 1:  # a path may begin in any state
-                row, column = torch.zeros_like(options), torch.arange(len(options))
-            found = torch.cat((found[row], options[column, None]), 1)
-            state = torch.from_numpy(step.after)[options[column]]
-        return found
-
-    # ---- problems
-
-    def originals(self, masks: Sequence[Bool[Tensor, " option"]]) -> list[Bool[np.ndarray, " original"]]:
-        """Which of the machine's options a node allows."""
-        found = [kept.copy() for kept in self.kept]
-        for step, mask in zip(self.steps, masks, strict=True):
-            k, number = step.source
-            found[k] &= (number >= 0) & mask.numpy()[number]
-        return found
-
-    def count(self, masks: Sequence[Bool[Tensor, " option"]]) -> int:
-        """How many problems a node has, exactly."""
-        return count_within(self.machine, self.originals(masks))
-
-    def problem(self, path: Int[Tensor, " step"]) -> Int[Tensor, " operand"]:
-        """A problem that shows the query the tokens of this path."""
-        return self.problems(path[None])[0]
-
-    def problems(self, paths: Int[Tensor, "path step"]) -> Int[Tensor, "path operand"]:
-        """For each of these paths a problem that shows the query its tokens."""
-        return self.examples(
-            [torch.arange(len(step)) == at[:, None] for step, at in zip(self.steps, paths.T, strict=True)]
-        )
-
-    def examples(self, masks: Sequence[Bool[Tensor, "node option"]]) -> Int[Tensor, "node operand"]:
-        """The first problem of each node."""
-        kept = [np.broadcast_to(own, (len(masks[0]), len(own))).copy() for own in self.kept]
-        for step, mask in zip(self.steps, masks, strict=True):
-            k, number = step.source
-            kept[k] &= (number >= 0) & mask.numpy()[:, number]
-        return self.machine.problems(first_paths(self.machine, kept))
-
-
-def _any(mask: Tensor, state: Int[np.ndarray, " option"], n: int) -> Bool[Tensor, "node state"]:
-    return _sums(mask.double(), state, n) > 0
-
-
-def _sums(values: Tensor, state: Int[np.ndarray, " option"], n: int) -> Float[Tensor, "node state"]:
-    found = torch.zeros(len(values), n, dtype=torch.float64)
-    return found.index_add(1, torch.from_numpy(np.ascontiguousarray(state)), values.double())
-
-
-def _drawn(
-    step: VisibleStep, weights: Float[Tensor, "node option"], state: Int[Tensor, "node sample"], draw: Tensor
-) -> Int[Tensor, "node sample"]:
-    """An option from each state, by weight; ``draw`` is uniform in [0, 1)."""
-    by_state = np.argsort(step.before, kind="stable")
-    before = step.before[by_state]
-    sorted_ = weights[:, by_state]
-    # The options of each state have a sum of one, so that no state's are lost beside another's.
-    total = _sums(sorted_, before, step.states[0])
-    upto = (sorted_ / total.clamp_min(1e-300)[:, before]).cumsum(1)
-    ends = torch.nn.functional.pad(upto, (1, 0))[:, np.searchsorted(before, np.arange(step.states[0] + 1))]
-    start, end = ends[:, :-1].gather(1, state), ends[:, 1:].gather(1, state)
-    at = torch.minimum(start + draw * (end - start), end.nextafter(torch.zeros_like(end)))
-    found = torch.searchsorted(upto.contiguous(), at.contiguous(), right=True)
-    return torch.from_numpy(by_state)[found]
-
-
-def query_paths(machine: Machine, query: int, target: int) -> list[QueryPaths]:
-    """What a query sees, for each token that it can have, in order; if the states are many, for each right token."""
     slot = machine.input_length + target
-    own = _tokens_at(machine, query)
+    seen = _Seen.of(machine, {*(range(query + 1) if keys is None else keys), slot})
     found = []
-    for token in own:
-        kept = pruned(machine, _filtered(machine, {query: token}))
-        paths = _project(machine, kept, query, token, target)
+    for token in _tokens_at(seen.machine, query):
+        kept = seen.machine.pruned(_filtered(seen.machine, {query: token}))
+        paths = _project(seen, kept, query, token, target)
         if max((step.states[0] for step in paths.steps), default=1) <= MOST_STATES:
             found.append(paths)
             continue
-        for answer in _tokens_at(machine, slot, kept):
-            some = pruned(machine, _filtered(machine, {query: token, slot: answer}))
-            found.append(_project(machine, some, query, token, target, labelled=False))
+        for answer in _tokens_at(seen.machine, slot, kept):
+            some = seen.machine.pruned(_filtered(seen.machine, {query: token, slot: answer}))
+            found.append(_project(seen, some, query, token, target, labelled=False))
     return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Seen:
+    """What a machine says at some slots.
+
+    Attributes:
+        whole: the task's machine. machine: it without the other slots, with as few states as that needs; its paths are
+            those of ``whole`` as far as they are seen, and its parts are empty.
+        source: for each step, which of the task's steps it is, and which option here each of that step's options is.
+    """
+
+    whole: Machine
+    machine: Machine
+    source: tuple[tuple[int, Int[np.ndarray, " original"]], ...]
+
+    @classmethod
+    def of(cls, whole: Machine, slots: Collection[int]) -> _Seen:
+        after, found = np.zeros(whole.states[-1], np.int64), []
+        for k in range(len(whole.steps) - 1, -1, -1):
+            step = whole.steps[k]
+            columns = [i for i, slot in enumerate(step.slots) if slot in slots]
+            rows = np.concatenate((after[step.after][:, None], step.tokens[:, columns]), 1)
+            before, n = _merged(step.before, rows, np.ones(len(rows), bool), whole.states[k])
+            full = np.concatenate((rows[:, :1], before[step.before][:, None], rows[:, 1:]), 1)
+            unique, number = np.unique(full, axis=0, return_inverse=True)
+            if len(unique) == n and not columns and (k or found):  # it says nothing, and keeps states apart
+                after = unique[np.argsort(unique[:, 1]), 0][before]
+                continue
+            parts = np.zeros((len(unique), 0), np.int64)
+            own = Step(tuple(step.slots[i] for i in columns), unique[:, 2:], unique[:, 1], unique[:, 0], parts)
+            found.insert(0, (own, n, (k, number.reshape(-1))))
+            after = before
+        # A path may begin in any state, so that steps which say nothing are not needed at the start.
+        while len(found) > 1 and not found[0][0].slots:
+            found.pop(0)
+        steps, states, source = zip(*found, strict=True)
+        fixed = {slot: token for slot, token in whole.fixed.items() if slot in slots}
+        return cls(whole, replace(whole, steps=steps, states=(*states, 1), fixed=fixed), source)
 
 
 def _tokens_at(machine: Machine, slot: int, kept: Sequence[np.ndarray] | None = None) -> list[int]:
@@ -262,28 +100,36 @@ def _filtered(machine: Machine, wanted: dict[int, int]) -> list[Bool[np.ndarray,
 
 
 def _project(
-    machine: Machine, kept: list[np.ndarray], query: int, token: int, target: int, labelled: bool = True
+    seen: _Seen, kept: list[np.ndarray], query: int, token: int, target: int, labelled: bool = True
 ) -> QueryPaths:
+    machine = seen.machine
     slot = machine.input_length + target
     at = None if slot in machine.fixed else _where(machine, slot)
-    fixed = [(p, t) for p, t in machine.fixed.items() if p <= query and p < machine.input_length]
+    fixed = [(p, t) for p, t in machine.fixed.items() if p < machine.input_length]
     labels, label_of = _labels(machine, kept, slot, at, labelled)
     after = np.zeros(machine.states[-1], np.int64)  # the class of each state: all ends are alike
     classes, steps = 1, []
     for k in range(len(machine.steps) - 1, -1, -1):
         step, mask = machine.steps[k], kept[k]
-        seen = [i for i, s in enumerate(step.slots) if s <= query and s < machine.input_length]
+        inputs = [i for i, s in enumerate(step.slots) if s < machine.input_length]
         own = label_of if at is not None and k == at[0] else np.zeros(len(mask), np.int64)
-        rows = np.concatenate((after[step.after][:, None], own[:, None], step.tokens[:, seen]), 1)
+        rows = np.concatenate((after[step.after][:, None], own[:, None], step.tokens[:, inputs]), 1)
         before, n = _merged(step.before, rows, mask, machine.states[k])
         # Options with the same tokens between the same states are one.
         full = np.concatenate((rows[:, :1], before[step.before][:, None], rows[:, 1:]), 1)
         unique, number = np.unique(full[mask], axis=0, return_inverse=True)
         numbers = np.full(len(mask), -1)
         numbers[mask] = number.reshape(-1)
-        positions = tuple(step.slots[i] for i in seen)
+        positions = tuple(step.slots[i] for i in inputs)
+        source, of_original = seen.source[k]
         found = VisibleStep(
-            positions, unique[:, 3:], unique[:, 1], unique[:, 0], unique[:, 2], (n, classes), (k, numbers)
+            positions,
+            unique[:, 3:],
+            unique[:, 1],
+            unique[:, 0],
+            unique[:, 2],
+            (n, classes),
+            (source, numbers[of_original]),
         )
         steps = [*_apart(found, bool(own.any()) or (at is not None and k == at[0] and len(labels) > 1)), *steps]
         after, classes = before, n
@@ -296,8 +142,13 @@ def _project(
         varies = (replace(steps[0], positions=(), tokens=steps[0].tokens[:, :0]),)
     at_step = None
     if at is not None and len(labels) > 1:
-        at_step = next(i for i, step in enumerate(varies) if step.source[0] == at[0] and len(np.unique(step.label)) > 1)
-    return QueryPaths(machine, query, token, target, tuple(sorted(fixed)), varies, labels, at_step, tuple(kept))
+        own = seen.source[at[0]][0]
+        at_step = next(i for i, step in enumerate(varies) if step.source[0] == own and len(np.unique(step.label)) > 1)
+    whole = [np.ones(len(step.before), bool) for step in seen.whole.steps]
+    for (k, number), mask in zip(seen.source, kept, strict=True):
+        whole[k] = mask[number]
+    whole = tuple(seen.whole.pruned(whole))
+    return QueryPaths(seen.whole, query, token, target, tuple(sorted(fixed)), varies, labels, at_step, whole)
 
 
 def _without(step: VisibleStep, query: int) -> VisibleStep:

@@ -26,8 +26,8 @@ from interp.proofs.verdict import CertifyOptions, Evidence, Method, Verdict, abo
 from interp.proofs.verdict_checks import require_model
 from interp.proofs.watch import minutes_left
 from interp.proofs.wrong_answers import WrongAnswer, identify, wrong_answer
-from models.errors import UserError
-from models.tasks.base import Task
+from models import UserError
+from models.tasks import Task
 from models.transformer.hooked import HookedModel, model_name, own_name
 
 #: The most seconds of a search; the random search that it is compared with takes about as long again.

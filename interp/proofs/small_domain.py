@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import xarray as xr
 from jaxtyping import Float, Int
 
@@ -15,19 +13,16 @@ from interp.core.results import Strength
 from interp.core.views import Picture
 from interp.proofs.verdict import (
     RUNGS,
-    ArithmeticName,
     CertifyOptions,
     Evidence,
     Status,
     Verdict,
-    is_count,
     margin_grid,
     stored_shape,
 )
 from interp.proofs.wrong_answers import WrongAnswer
-from models.errors import UserError
-from models.tasks.base import Task
-from models.tasks.problem_space import ProblemSpace
+from models import UserError
+from models.tasks import ProblemSpace, Task
 
 SLACK = 1e-6  # how far a bound may differ with another machine's library
 
@@ -87,31 +82,6 @@ class SmallDomainEvidence(Evidence):
         return super().to_dict() | {"smallest": table | {"rows": rows.where(rows.notna(), None).to_dict("records")}}
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ProvedEvidence(SmallDomainEvidence):
-    """What was found by proofs, each of a problem or of a class of them.
-
-    Attributes:
-        right: of how many the right token is proved to lead; of ``wrong`` it is proved not to.
-        obstacle: why it ended before the last one, if it did.
-    """
-
-    arithmetic: ArithmeticName
-    right: int
-    wrong: int
-    obstacle: str | None = None
-
-    @property
-    @abstractmethod
-    def domain(self) -> str:
-        """What it is about, in words."""
-
-    def to_dataframe(self) -> pd.DataFrame:
-        """A row for each target and right token: how many there are, the least proved margin, a problem that has it."""
-        rows = self.smallest.to_dataframe().reset_index()
-        return rows[rows.n > 0].reset_index(drop=True)
-
-
 def rung_of(verdict: Verdict) -> Strength:
     """How strong a claim a proof supports."""
     return RUNGS[verdict.arithmetic] if verdict.status == "certified" else "sampled"
@@ -156,34 +126,3 @@ def stored_domain(value: dict[str, Any], targets: list[str]) -> dict[str, Any]:
         margin[at] = -np.inf if row["margin"] is None else row["margin"]
     table = smallest_margins(n, margin, problem, targets, tokens)
     return {"shape": stored_shape(value), "what": value["what"], "smallest": table}
-
-
-def stored_proof(value: dict[str, Any], whole: str, *counts: str) -> dict[str, Any]:
-    """The fields of a :class:`ProvedEvidence` on all of ``whole``, and those counts, from a file's fields.
-
-    Raises KeyError, TypeError or ValueError for anything else.
-    """
-    counted = {name: value[name] for name in (whole, *counts, "right", "wrong")}
-    if not all(map(is_count, counted.values())):
-        raise ValueError("numbers that are none")
-    arithmetic, obstacle = value["arithmetic"], value["obstacle"]
-    if arithmetic not in ("interval", "float32") or not (obstacle is None or isinstance(obstacle, str)):
-        raise ValueError("an unknown arithmetic, or an obstacle that is none")
-    if value["status"] == "certified" and not value["right"] == value[whole] > 0:
-        raise ValueError(f"certified without all {whole}")
-    own = {"arithmetic": arithmetic, "obstacle": obstacle}
-    return stored_domain(value, list(value["smallest"]["targets"])) | own | counted
-
-
-def proofs_fall_short(verdict: Verdict, found: Verdict, same: tuple[str, ...]) -> str | None:
-    """What a verdict by proofs claims beyond the one found again, in words; the fields of ``same`` must be equal."""
-    if any(getattr(verdict, name) != getattr(found, name) for name in same) or (
-        verdict.right > found.right or verdict.wrong > found.wrong
-    ):
-        return f"proved again, {found.sentence()}"
-    stored, again = verdict.smallest, found.smallest
-    if not np.array_equal(stored.n, again.n) or stored.token.values.tolist() != again.token.values.tolist():
-        return "it counts other problems"
-    claimed, proved = stored.margin.values, again.margin.values
-    held = (claimed <= proved + SLACK * (1 + np.abs(proved)))[stored.n.values > 0]
-    return "it claims larger margins than are proved" if verdict.status == "certified" and not held.all() else None

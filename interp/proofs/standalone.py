@@ -15,9 +15,8 @@ from interp.proofs.column_adders import check_one_layer
 from interp.proofs.one_layer import OneLayerAdder, Targets, read_adder
 from interp.proofs.ratio_attention import read_ratio_attention
 from interp.proofs.verdict import ArithmeticName, Verdict
-from models.errors import UserError
+from models import ArithmeticTransformer, UserError
 from models.files.checkpoint import write_json_atomic
-from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.hooked import HookedModel
 
 FORMAT = 1

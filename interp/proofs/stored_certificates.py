@@ -21,19 +21,18 @@ from interp.proofs.certificate import PairEvidence, answered
 from interp.proofs.certify import certified_at_best, certify, parse_certificate
 from interp.proofs.column_adders import check_one_layer
 from interp.proofs.exhaustive import LARGEST_SPACE, ExhaustiveEvidence, size_text
-from interp.proofs.small_domain import ProvedEvidence, SmallDomainEvidence
+from interp.proofs.machine_evidence import MachineEvidence
+from interp.proofs.prefix_proof import PrefixEvidence
+from interp.proofs.small_domain import SmallDomainEvidence
 from interp.proofs.verdict import IN_WORDS, Verdict
 from interp.proofs.verdict_checks import require_model
 from interp.proofs.watch import MINUTES
 from interp.proofs.wrong_answers import wrong_answer
-from models import zoo
-from models.errors import UserError
+from models import ArithmeticTransformer, UserError, zoo
 from models.registry import constructed
+from models.tasks import MultiOperandAddition, ProblemSpace
 from models.tasks.column_rule import SUMS
-from models.tasks.multi_addition import MultiOperandAddition
-from models.tasks.problem_space import ProblemSpace
 from models.tasks.ten_digits import LIMIT
-from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 FILE = "certificate.json.gz"
 ALL_PAIRS = "all pairs of ten-digit numbers"
@@ -42,7 +41,8 @@ CONSTRUCTED = DATA / "constructed_verdicts.json"
 
 def facts(verdict: Verdict) -> dict[str, Any]:
     """The facts of a verdict that an entry's config keeps, for its card."""
-    found: dict[str, Any] = {"status": verdict.status, "smallest_margin": verdict.smallest_margin, "file": FILE}
+    margin = verdict.smallest_margin if math.isfinite(verdict.smallest_margin) else None  # of classes that are open
+    found: dict[str, Any] = {"status": verdict.status, "smallest_margin": margin, "file": FILE}
     if 2 * verdict.seconds > 60 * MINUTES:  # for the card's command: twice what it took
         found["minutes"] = math.ceil(2 * verdict.seconds / 60)
     if isinstance(verdict.evidence, PairEvidence):
@@ -79,7 +79,7 @@ def store(entry: str | Path, verdict: Verdict | Attack) -> Path:
     if isinstance(verdict, Attack):
         return zoo.change_entry(entry, certificate=refutation(verdict, model))
     targets = getattr(verdict, "targets", "all")
-    storable = isinstance(verdict.evidence, PairEvidence | SmallDomainEvidence | OperatorEvidence)
+    storable = isinstance(verdict.evidence, PairEvidence | SmallDomainEvidence | OperatorEvidence | MachineEvidence)
     if not storable or verdict.status not in ("certified", "refuted") or targets != "all":
         raise UserError(
             "A card has the verdict on a model that is certified on all tokens or refuted, and "
@@ -167,7 +167,7 @@ def on_all_inputs(name: str) -> str:
         return f"exhaustive: {found.score.correct:,} of {found.score.n:,} {found.what}"
     if "counterexample" in (known := entry.get("certificate", {})):
         return f"refuted: {known['counterexample']}"
-    if found is not None and isinstance(found.evidence, ProvedEvidence | OperatorEvidence):
+    if found is not None and isinstance(found.evidence, PrefixEvidence | OperatorEvidence | MachineEvidence):
         return f"{found.provenance.rung}, {found.domain}"
     if found is not None:
         return all_pairs(name)

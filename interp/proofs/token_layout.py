@@ -12,14 +12,11 @@ import numpy as np
 import torch
 from jaxtyping import Int
 
-from models.errors import UserError
+from models import UserError
+from models.tasks import Expression, FormattedTask, Task, column_layout
 from models.tasks.affine_cases import NotDecided
-from models.tasks.base import Task
-from models.tasks.column_layouts import column_layout
 from models.tasks.column_rule import ColumnRule, column_rule
 from models.tasks.equal_answers import altered, first_difference
-from models.tasks.expressions import Expression
-from models.tasks.formatted_task import FormattedTask
 
 _CHECKED = 16  # random problems that a layout is checked on
 _TRIED = 1000  # random problems on which an answer is tried that cannot be derived, twice as many in all

@@ -19,8 +19,8 @@ from interp.proofs.enclosed import Enclosure, Normed
 from interp.proofs.enclosures import Rounding
 from interp.proofs.prefix_nodes import Tree
 from interp.proofs.prefix_tree import EnclosedForward
-from interp.proofs.query_paths import QueryPaths
-from models.transformer.config import TransformerConfig
+from interp.proofs.visible_paths import QueryPaths
+from models import TransformerConfig
 
 #: Relative error of what a proof computes in float64 from known numbers, on top of the model's own roundings.
 OWN = 1e-12
@@ -112,7 +112,7 @@ class TokenReading(EnclosedForward):
             seen += [(p, int(t)) for i, p in enumerate(step.positions) for t in sorted(set(step.tokens[:, i].tolist()))]
         rows = torch.tensor([self.number[letter] for letter in seen])
         own = self.number[paths.query, paths.token]
-        scores = self._scores_of_query(own, rows)
+        scores = self.scores_of_query(own, rows)
         if cfg.attn_softmax == "softmax1":  # one more key, of score 0 and value 0
             zero = torch.zeros_like(scores.mid[:, :1])
             scores = Enclosure.apart(torch.cat((scores.mid, zero), 1), torch.cat((scores.rad, zero), 1))
@@ -164,7 +164,7 @@ class TokenReading(EnclosedForward):
         hidden = self._hidden(f"{block}.mlp", pre, read)
         return self._linear(hidden, f"{block}.mlp.W_out", f"{block}.mlp.b_out")
 
-    def _scores_of_query(self, own: int, rows: Int[Tensor, " letter"]) -> Enclosure:
+    def scores_of_query(self, own: int, rows: Int[Tensor, " letter"]) -> Enclosure:
         """Scaled scores [head, letter] of the query's letter with all that it can see."""
         q = Enclosure(self.q.mid[:, [own]], self.q.rad[:, [own]], self.q.norm[:, [own]])
         keys = self.rounding.keys(self.k).at(rows[None])

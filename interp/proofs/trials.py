@@ -29,13 +29,12 @@ from interp.core.problems import carry_rich
 from interp.proofs.column_adders import certify_one_layer
 from interp.proofs.prefix_proof import PrefixEvidence, certify_prefixes
 from interp.proofs.verdict import ArithmeticName, Verdict
-from models.errors import UserError
+from models import ArithmeticTransformer, UserError
 from models.evaluation import predict
 from models.fast import logits_from
-from models.tasks.problem_space import ProblemSpace
+from models.tasks import ProblemSpace
 from models.tasks.ten_digits import DIGITS, LIMIT
 from models.training.cluster import connected, each
-from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.hooked import HookedModel
 
 MODELS = ("microadder-57", "microadder-67", "microadder-74")

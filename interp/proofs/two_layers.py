@@ -34,7 +34,7 @@ from interp.proofs.ratio_attention import (
     rotated,
 )
 from interp.proofs.watch import check_time
-from models.tasks.base import Task
+from models.tasks import Task
 from models.transformer.hooked import HookedModel
 
 #: About how many pieces a box of what the first attention writes is cut into.

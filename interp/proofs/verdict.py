@@ -31,9 +31,9 @@ from interp.core.results import Provenance, Result, Strength
 from interp.core.views import Grid, Picture
 from interp.proofs.one_layer import Targets
 from interp.proofs.wrong_answers import WrongAnswer, identify
-from models.errors import UserError
+from models import UserError
 from models.files.checkpoint import parse_json, write_bytes_atomic, write_json_atomic
-from models.tasks.base import Task
+from models.tasks import Task
 from models.tasks.column_rule import ColumnRule
 from models.transformer.hooked import HookedModel, model_name, own_name
 

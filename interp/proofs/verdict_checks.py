@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 from interp.proofs.verdict import Verdict, method_named
 from interp.proofs.wrong_answers import identify, wrong_answer
-from models.errors import UserError
-from models.tasks.base import Task
-from models.tasks.problem_space import ProblemSpace
+from models import UserError
+from models.tasks import ProblemSpace, Task
 from models.transformer.hooked import HookedModel, own_name
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from tqdm import tqdm
 
-from models.errors import UserError
+from models import UserError
 
 #: How long a proof is tried unless another time is given. The slowest stored one takes six minutes of one thread.
 MINUTES = 15.0

@@ -10,11 +10,10 @@ from jaxtyping import Int
 from torch import Tensor
 
 from interp.proofs.one_layer import fingerprint, require_plain
-from models.errors import UserError
+from models import ArithmeticTransformer, UserError
 from models.evaluation import predict
 from models.importers.stock import from_transformer_lens
-from models.tasks.base import Task
-from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.tasks import Task
 from models.transformer.hooked import HookedModel, model_name
 
 

@@ -45,7 +45,7 @@ def first_difference(
         machine = machine_where([order, differ] if ordered else [differ], dict.fromkeys(names, width), base)
     except NoPath:
         return None
-    return tuple(machine.problems(machine.first()[None])[0].tolist())
+    return tuple(machine.problems(machine.first_paths())[0].tolist())
 
 
 def _digits_below(limit: int) -> tuple[int, int]:

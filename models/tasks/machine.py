@@ -78,6 +78,10 @@ class Step:
         return option[number], fits
 
 
+#: For each step, which options are left.
+Kept = Sequence[Bool[np.ndarray, " option"]]
+
+
 @dataclass(frozen=True, eq=False)
 class Machine:
     """All problems of a task as the paths of a graph in layers.
@@ -105,21 +109,58 @@ class Machine:
     origin: Int[Tensor, "*operands"]
     tried: int | None = None
 
-    def count(self) -> int:
-        """How many paths there are, exactly: the size of the task's domain. Cost: one pass over all options."""
-        return sum(self._following[0])
+    def count(self, kept: Kept | None = None) -> int:
+        """How many paths there are, exactly: the size of the task's domain; or of those whose options are all ``kept``.
+        Cost: one pass over all options."""
+        return sum((self._following if kept is None else self.following(kept))[0])
 
     @cached_property
     def _following(self) -> list[list[int]]:
-        """For every state before each step, and after the last, how many paths lead on from it (Python integers)."""
+        return self.following([np.ones(len(step.before), bool) for step in self.steps])
+
+    def following(self, kept: Kept) -> list[list[int]]:
+        """For every state before each step, and after the last, how many paths of options that are kept lead on from it
+        (Python integers)."""
         found = [[1] * self.states[-1]]
-        for step, n in zip(reversed(self.steps), reversed(self.states[:-1]), strict=True):
-            pairs, times = np.unique(np.stack((step.before, step.after)), axis=1, return_counts=True)
+        for step, own, n in zip(reversed(self.steps), reversed(kept), reversed(self.states[:-1]), strict=True):
+            pairs, times = np.unique(np.stack((step.before[own], step.after[own])), axis=1, return_counts=True)
             counts = [0] * n
             for before, after, each in zip(*pairs.tolist(), times.tolist(), strict=True):
                 counts[before] += each * found[0][after]
             found.insert(0, counts)
         return found
+
+    def pruned(self, kept: Kept) -> list[Bool[np.ndarray, " option"]]:
+        """The options that lie on a path of options that are kept."""
+        found, reached = list(kept), np.ones(self.states[0], bool)
+        for k, step in enumerate(self.steps):
+            found[k] = found[k] & reached[step.before]
+            reached = np.bincount(step.after[found[k]], minlength=self.states[k + 1]) > 0
+        for k in range(len(found) - 1, -1, -1):
+            step = self.steps[k]
+            found[k] = found[k] & reached[step.after]
+            reached = np.bincount(step.before[found[k]], minlength=self.states[k]) > 0
+        return found
+
+    def first_paths(
+        self, kept: Sequence[Bool[np.ndarray, "node option"]] | None = None
+    ) -> Int[np.ndarray, "node step"]:
+        """The first path of each node whose options are all kept; by default the first of all. Precondition: there is
+        one."""
+        kept = [np.ones((1, len(step.before)), bool) for step in self.steps] if kept is None else kept
+        n = len(kept[0])
+        onward = [np.ones((n, self.states[-1]), bool)]
+        for k in range(len(kept) - 1, -1, -1):
+            node, option = (kept[k] & onward[0][:, self.steps[k].after]).nonzero()
+            here = np.zeros((n, self.states[k]), bool)
+            here[node, self.steps[k].before[option]] = True
+            onward.insert(0, here)
+        open_, chosen = onward[0], []
+        for k, step in enumerate(self.steps):
+            option = (kept[k] & open_[:, step.before] & onward[k + 1][:, step.after]).argmax(1)
+            chosen.append(option)
+            open_ = np.arange(self.states[k + 1]) == step.after[option][:, None]
+        return np.stack(chosen, 1)
 
     def problems(self, options: Int[np.ndarray, "n step"]) -> Int[Tensor, "n *operands"]:
         """The problems of paths, each given by its option in every step."""
@@ -178,14 +219,6 @@ class Machine:
             paths[:, k] = way[state]
             state = self.steps[k].after[paths[:, k]]
         return best_before[-1][step.before] + values[at] + best_after[step.after], paths
-
-    def first(self) -> Int[np.ndarray, " step"]:
-        """One path: in every step, the first option of the state."""
-        state, found = 0, []
-        for step in self.steps:
-            found.append(int((step.before == state).argmax()))
-            state = int(step.after[found[-1]])
-        return np.array(found)
 
     def run(self, tokens: Int[np.ndarray, "n slot"]) -> Int[np.ndarray, "n step"]:
         """The paths that say these tokens: the inverse of :meth:`tokens`.

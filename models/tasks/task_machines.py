@@ -15,7 +15,7 @@ from models.tasks.automata import AUTOMATA, Automaton
 from models.tasks.base import Task, domain_of
 from models.tasks.column_families import hard_digits
 from models.tasks.column_machines import Cell, Choice, ColumnGraph, Written
-from models.tasks.domain import COUNTED, NoDomain, NotCountable
+from models.tasks.domain import COUNTED, Domain, NoDomain, NotCountable
 from models.tasks.equal_answers import altered
 from models.tasks.format_machines import machine_of_format
 from models.tasks.formatted_task import FormattedTask
@@ -278,9 +278,25 @@ def _of_parity(task: Parity) -> Machine:
     return machine_of_automaton(replace(automaton, name="parity"), cells, written, (0, 1), _fixed(task), sizes, origin)
 
 
-def _of_running_sums(task: MultiOperandAddition) -> Machine:
+def machine_of_shorter(task: MultiOperandAddition) -> Machine:
+    """As :func:`machine_of`, for numbers of at most as many digits as the shape says. They are written with zeros in
+    front, and so in one layout.
+
+    Raises:
+        UserError: a task that writes them otherwise, or gives other answers.
+    """
+    if (own := altered(task)) is not None or not task.format.zero_padding:
+        raise UserError(f"{task.name} with {own or 'numbers as long as they are'} has no one layout of its numbers.")
+    zeros = Domain.of(task.operand_lengths, task.base, n_columns=task.n_digits)
+    machine, draws = _of_running_sums(task, zeros), torch.Generator().manual_seed(_LOOKED_AT)
+    for rare in (False, True):
+        _compare(task, machine, machine.problems(machine.sample(_LOOKED_AT, draws, rare)))
+    return machine
+
+
+def _of_running_sums(task: MultiOperandAddition, domain: Domain | None = None) -> Machine:
     """The sums of the first k numbers, for each k that is written, side by side in every column."""
-    m, domain, digits = task.n_operands, task.domain, tuple(range(task.base))
+    m, domain, digits = task.n_operands, task.domain if domain is None else domain, tuple(range(task.base))
     cells = []
     for operand, column, lowest in zip(domain.operand, domain.column, domain.lowest, strict=True):
         slot, part = task.position_of(operand, column), operand * task.n_digits + column

@@ -15,7 +15,7 @@ from interp.proofs.balls import FLOAT32, REAL, Arithmetic
 from interp.proofs.branching import ClassProof, Search, prove, split_codes
 from interp.proofs.class_proofs import BranchAndBound
 from interp.proofs.column_verdicts import table_of, window_verdicts
-from interp.proofs.columns import all_classes, numbers_of_problems
+from interp.proofs.columns import all_classes
 from interp.proofs.leaves import Query
 from interp.proofs.one_layer import read_adder
 from interp.proofs.trials import perturb, random_pairs, rounded
@@ -194,8 +194,8 @@ def test_boxes_of_the_wrong_place_prove_nothing(monkeypatch):
 
 def test_numbers_of_problems_add_up():
     adder = read_adder(zoo("microadder-57"))
-    classes = all_classes(adder.layout, np.zeros((12, adder.layout.n_positions, 12), dtype=np.int64))
-    numbers = np.array(numbers_of_problems(classes), dtype=object)
+    classes = all_classes(adder.layout)
+    numbers = np.array(classes.numbers, dtype=object)
     assert [numbers[classes.target == target].sum() for target in range(12)] == [10**20] * 12
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import hypothesis
 import numpy as np
 import pytest
@@ -11,12 +13,7 @@ from hypothesis import strategies as st
 import interp
 import models
 from interp.core.operand_problems import grid_problems
-from interp.proofs.coupled_addition import (
-    attended,
-    prove_shape,
-    read_heads,
-    required_keys,
-)
+from interp.proofs.coupled_addition import attended, prove_shapes, read_heads, required_keys
 from interp.proofs.coupled_grid import CertifiedGrid, certify_grid, load_certified_grids
 from interp.proofs.coupled_values import NotSeparated, Perturbation, digit_values, read_units
 from models.errors import UserError
@@ -25,6 +22,10 @@ from studies.position_coupling.hand_built import run_cell
 from tests.shape_checks import unchecked_shapes
 
 NAME = "position-coupling-hand-built"
+
+
+def prove_shape(model: Any, operands: int, digits: int, arithmetic: Any = "interval") -> Any:
+    return next(prove_shapes(model, [(operands, digits)], arithmetic))
 
 
 @pytest.fixture(scope="module")

@@ -108,7 +108,7 @@ def bounds_hold(seed: int) -> int:
             nodes = Nodes(one.paths, one.reading, single, cuts_of([Node(tuple(node))]))
             samples = one.paths.sample(single, 8, generator)
             with torch.inference_mode():
-                bound = float(margin_bounds(proof.layers, nodes, torch.tensor([answer]), samples).margin[0])
+                bound = float(margin_bounds(proof.search.layers, nodes, torch.tensor([answer]), samples).margin[0])
             slack = 1e-9 if arithmetic == "interval" else 0.0
             if bound > 0:
                 positive += 1

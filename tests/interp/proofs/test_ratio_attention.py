@@ -15,7 +15,7 @@ import interp
 from interp.proofs import ratio_attention
 from interp.proofs.balls import FLOAT32, REAL, Arithmetic
 from interp.proofs.column_adders import certify_one_layer
-from interp.proofs.columns import all_classes, numbers_of_problems
+from interp.proofs.columns import all_classes
 from interp.proofs.hunting import attention_of, hunt, least_problems
 from interp.proofs.leaves import Leaves, Query
 from interp.proofs.one_layer import OneLayerAdder, read_adder
@@ -263,10 +263,9 @@ def test_leaves_hold_every_pair_once(target: int):
     """Exact numbers: over all tokens 10^20, class by class those of the task, and a split keeps them."""
     adder, attention = read("adder-456")
     total = 0
-    none = np.zeros((12, adder.layout.n_positions, 14), dtype=np.int64)
-    classes = all_classes(adder.layout, none)
+    classes = all_classes(adder.layout)
     names = (classes.target, classes.token, classes.carry, classes.total)
-    numbers = dict(zip(zip(*(x.tolist() for x in names), strict=True), numbers_of_problems(classes), strict=True))
+    numbers = dict(zip(zip(*(x.tolist() for x in names), strict=True), classes.numbers, strict=True))
     assert sum(numbers[key] for key in numbers if key[0] == target) == 10**20
     for token in attention.tokens[target]:
         query = query_of(attention, adder.layout, target, token)

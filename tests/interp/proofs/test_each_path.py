@@ -1,4 +1,4 @@
-"""Decoders that see near ids: classes hold all problems and no others, and bounds hold what the model computes."""
+"""Decoders that see near ids: paths hold all problems and no others, and bounds hold what the model computes."""
 
 from __future__ import annotations
 
@@ -10,19 +10,22 @@ import torch
 
 import interp
 import models
-from interp.proofs import check_certificate, load_certificate, near_keys, watch
+from interp.proofs import check_certificate, each_path, load_certificate, machine_proof, watch
 from interp.proofs.balls import CURVED
-from interp.proofs.directional import GatedBlock, is_gated_block
+from interp.proofs.each_path import EachPath, keys_in_sight
 from interp.proofs.enclosed import Enclosure
 from interp.proofs.enclosures import FLOAT32, REAL
-from interp.proofs.near_classes import Seen, Step
-from interp.proofs.near_keys import LocalForward, certify_near_keys
+from interp.proofs.gated_block import GatedBlock, is_gated_block
+from interp.proofs.machine_proof import certify_by_machine, letters_of
 from interp.proofs.prefix_tree import EnclosedForward
+from interp.proofs.query_paths import query_paths
 from interp.proofs.stored_certificates import store, stored_certificate, stored_verdict
+from interp.proofs.token_reading import TokenReading
+from interp.proofs.visible_paths import QueryPaths
 from models.errors import UserError
 from models.evaluation import margins
-from models.families.position_coupling import TWO_BY_TWO
 from models.tasks.multi_addition import AdditionFormat, MultiOperandAddition
+from models.tasks.task_machines import machine_of_shorter
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.config import TransformerConfig
 from models.weight_maps.constant import ConstantWeights
@@ -44,53 +47,80 @@ def all_problems(task: MultiOperandAddition) -> torch.Tensor:
     return torch.tensor(list(product(range(10), repeat=cells))).view(-1, *task.shape)
 
 
+def seen_by(task: MultiOperandAddition, target: int) -> Any:
+    """The keys of a target's query, and all that it can see there."""
+    query = task.query_positions[target]
+    keys = keys_in_sight(coder("-window-2x2"), task, query)
+    return keys, query_paths(machine_of_shorter(task), query, target, keys)
+
+
+def contents(task: MultiOperandAddition, keys: list[int], paths: QueryPaths) -> torch.Tensor:
+    """The tokens at the keys on every path of every class, and the right token."""
+    found = []
+    for label, one in enumerate(paths.labels):
+        options = paths.all_paths([mask[label] for mask in paths.roots])
+        tokens = dict(paths.fixed)
+        columns = {position: torch.full((len(options),), token) for position, token in tokens.items()}
+        for step, option in zip(paths.steps, options.T, strict=True):
+            for i, position in enumerate(step.positions):
+                columns[position] = torch.from_numpy(step.tokens)[option, i]
+        assert sorted(columns) == keys
+        found.append(torch.stack([*(columns[key] for key in keys), torch.full((len(options),), one.answer)], 1))
+    return torch.cat(found)
+
+
 @pytest.mark.parametrize("shape", [(2, 2), (4, 1), (3, 1), (1, 3)])
 @pytest.mark.parametrize("form", [AdditionFormat(), AdditionFormat(zero_start=False)])
-def test_the_classes_are_what_queries_see_in_all_problems_and_nothing_else(shape: Any, form: AdditionFormat):
+def test_the_paths_are_what_queries_see_in_all_problems_and_nothing_else(shape: Any, form: AdditionFormat):
     task = MultiOperandAddition(shape[0], shape[1], form)
     problems = all_problems(task)
     tokens, targets = task.encode(problems), task.targets(problems)
     for target in range(len(task.query_positions)):
-        seen = Seen.of(task, Step.of(task, target), TWO_BY_TWO)
-        real = torch.cat((tokens[:, list(seen.keys)], targets[:, [target]]), 1).unique(dim=0)
-        claimed = torch.cat((seen.tokens, seen.targets[:, None]), 1).unique(dim=0)
-        assert torch.equal(real, claimed)
-        assert seen.keys[-1] == task.query_positions[target]
+        keys, every = seen_by(task, target)
+        real = torch.cat((tokens[:, keys], targets[:, [target]]), 1).unique(dim=0)
+        assert torch.equal(real, torch.cat([contents(task, keys, paths) for paths in every]).unique(dim=0))
+        assert sum(
+            paths.count([m[i] for m in paths.roots]) for paths in every for i in range(len(paths.labels))
+        ) == len(problems)
 
 
 @pytest.mark.parametrize("shape", [(3, 3), pytest.param((7, 2), marks=pytest.mark.slow), (5, 1)])
-def test_a_class_has_a_problem_that_shows_what_it_says(shape: tuple[int, int]):
+def test_a_path_has_a_problem_that_shows_what_it_says(shape: tuple[int, int]):
     task = MultiOperandAddition(*shape)
     generator = torch.Generator().manual_seed(0)
-    for target in range(len(task.query_positions)):
-        seen = Seen.of(task, Step.of(task, target), TWO_BY_TWO)
-        carried = (seen.parts[:, -1] == 1).nonzero()[:2, 0]
-        chosen = torch.cat((torch.randint(len(seen.parts), (4,), generator=generator), carried))
-        problems = torch.cat([seen.problem(index) for index in chosen.tolist()])
-        assert torch.equal(task.encode(problems)[:, list(seen.keys)], seen.tokens[chosen])
-        assert torch.equal(task.targets(problems)[:, target], seen.targets[chosen])
+    for target in range(0, len(task.query_positions), 2):
+        keys, every = seen_by(task, target)
+        for paths in every[:: max(1, len(every) // 3)]:
+            options = paths.sample(paths.roots, 2, generator)[0]
+            problems = paths.problems(options)
+            answers = torch.full((2, 1), paths.labels[0].answer)
+            claimed = torch.cat((task.encode(problems)[:, keys], task.targets(problems)[:, [target]]), 1)
+            assert torch.equal(claimed[:, -1:], answers)
+            assert (claimed[:, None] == contents(task, keys, paths)[None]).all(2).any(1).all()
 
 
 @pytest.mark.parametrize("rounding", [FLOAT32, pytest.param(REAL, marks=pytest.mark.slow)], ids=["float32", "reals"])
-def test_leads_of_the_model_lie_within_their_bounds(rounding: Any, monkeypatch: pytest.MonkeyPatch):
+def test_leads_of_the_model_lie_within_their_bounds(rounding: Any):
     """By lengths, and followed back; in the model's own arithmetic and in float64."""
     model = coder("-window-2x2")
     task = at(model, 3, 2)
     kept = {name: value.detach() for name, value in model.effective_weights().items()}
-    forward = LocalForward(model.config, kept, rounding)
     weights = kept if rounding is FLOAT32 else {name: value.double() for name, value in kept.items()}
+    ids = task.position_ids(task.encode(task.sample(1, torch.Generator())))[0]
+    reading = TokenReading(model.config, kept, rounding, letters_of(machine_of_shorter(task)), ids, None)
     generator = torch.Generator().manual_seed(0)
     for target, query in enumerate(task.query_positions):
-        seen = Seen.of(task, Step.of(task, target), TWO_BY_TWO)
-        rows = torch.randint(len(seen.parts), (8,), generator=generator)
-        problems = torch.cat([seen.problem(index) for index in rows.tolist()])
-        logits = model(task.encode(problems), weights=weights)[:, [query]]
-        lead = margins(logits, seen.targets[rows][:, None])[:, 0].double()
+        _, every = seen_by(task, target)
+        paths = every[len(every) // 2]
+        options = paths.sample(paths.roots, 8, generator)[0]
+        answers = torch.full((8,), paths.labels[0].answer)
+        logits = model(task.encode(paths.problems(options)), weights=weights)[:, [query]]
+        lead = margins(logits, answers[:, None])[:, 0].double()
         width = []
-        for weak in (-torch.inf, torch.inf):
-            monkeypatch.setattr(near_keys, "WEAK", weak)
-            low, high = forward.leads(forward.of_target(seen), rows, seen.targets[rows])
-            assert (low <= lead + 1e-6).all() and (lead - 1e-6 <= high).all()
+        for proof in (EachPath(reading, [], -torch.inf), EachPath(reading, [], torch.inf)):
+            shown, number = proof.contents(paths, options)
+            low, high = proof.leads(paths, shown, answers[: len(shown)])
+            assert (low[number] <= lead + 1e-6).all() and (lead - 1e-6 <= high[number]).all()
             assert (high - low).max() < (5.0 if rounding is FLOAT32 else 1e-5)
             width.append(float((high - low).mean()))
         assert rounding is REAL or width[1] < width[0]
@@ -159,15 +189,16 @@ def test_activations_curve_by_less_than_they_are_said_to(name: str):
 def test_the_trained_decoder_is_certified_and_its_certificate_holds(tmp_path: Any):
     model = zoo(TRAINED)
     verdict = interp.certify(model, task=at(model, 3, 1))
-    assert (verdict.status, verdict.wrong, verdict.arithmetic) == ("certified", 0, "float32")
-    assert verdict.right == verdict.classes and verdict.smallest_margin > 0
+    assert (verdict.status, verdict.size, verdict.arithmetic) == ("certified", 1000, "float32")
+    assert verdict.share == 1 and verdict.smallest_margin > 3.7
     verdict.save(tmp_path / "c.json")
     stored = load_certificate(tmp_path / "c.json")
     assert check_certificate(stored, model).smallest_margin == pytest.approx(verdict.smallest_margin)
     with pytest.raises(UserError):
-        check_certificate(stored.replace(smallest=stored.smallest.assign(margin=stored.smallest.margin + 1)), model)
+        larger = stored.classes.assign(bound=stored.classes["bound"] + 1)
+        check_certificate(stored.replace(classes=larger), model)
     with pytest.raises(UserError):
-        check_certificate(stored.replace(classes=stored.classes + 1), model)
+        check_certificate(stored.replace(shape=(2, 1)), model)
 
 
 def test_a_proof_goes_into_an_entry_and_onto_its_card(tmp_path: Any):
@@ -175,7 +206,7 @@ def test_a_proof_goes_into_an_entry_and_onto_its_card(tmp_path: Any):
     entry = models.save_entry(tmp_path / "entry", model, {}, {"shapes": []})
     found = interp.certify(model, task=at(model, 3, 1))
     with pytest.raises(UserError):
-        store(entry, certify_near_keys(coder("-window-2x2"), "float32", at(coder("-window-2x2"), 2, 1)))
+        store(entry, certify_by_machine(coder("-window-2x2"), "float32", at(coder("-window-2x2"), 2, 1)))
     assert stored_verdict(entry) is None
     store(entry, found)
     stored = stored_verdict(entry)
@@ -184,8 +215,8 @@ def test_a_proof_goes_into_an_entry_and_onto_its_card(tmp_path: Any):
 
 def test_a_decoder_that_is_wrong_is_refuted_by_a_problem_that_it_gets_wrong():
     model = coder("-window-2x2")
-    verdict = certify_near_keys(model, "float32", at(model, 2, 1))
-    assert verdict.status == "refuted" and verdict.wrong > 0 and verdict.right + verdict.wrong <= verdict.classes
+    verdict = certify_by_machine(model, "float32", at(model, 2, 1))
+    assert verdict.status == "refuted" and verdict.size == 100 and verdict.share == 0
     one = verdict.counterexample
     assert one is not None and one.predicted != one.expected
 
@@ -197,10 +228,10 @@ def test_a_proof_that_is_cut_short_is_undecided(monkeypatch: pytest.MonkeyPatch)
                 raise KeyboardInterrupt
             yield item
 
-    monkeypatch.setattr(near_keys, "watched", interrupted)
+    monkeypatch.setattr(each_path, "watched", interrupted)
     model = zoo(TRAINED)
-    verdict = certify_near_keys(model, "interval", at(model, 3, 1))
-    assert verdict.status == "undecided" and 0 < verdict.right < verdict.classes
+    verdict = certify_by_machine(model, "interval", at(model, 3, 1))
+    assert verdict.status == "undecided" and 0 < verdict.proved < len(verdict.classes)
     assert verdict.obstacle == watch.INTERRUPTED
     with pytest.raises(UserError):
         check_certificate(verdict, model)
@@ -217,11 +248,11 @@ def changed(**changes: Any) -> ArithmeticTransformer:
     "model", [coder("-window1"), coder(""), coder("-window-2x2", layers=2), changed(attn_scores="max_plus")]
 )
 def test_other_models_are_not_judged(model: ArithmeticTransformer):
-    assert near_keys.obstacle(model, model.task) is not None
+    assert machine_proof.obstacle(model, model.task) is not None
     with pytest.raises(UserError):
-        certify_near_keys(model)
+        certify_by_machine(model)
 
 
 def test_only_proofs_are_asked_for():
     with pytest.raises(UserError):
-        certify_near_keys(changed(), "float")  # type: ignore[arg-type]
+        certify_by_machine(changed(), "float")  # type: ignore[arg-type]
