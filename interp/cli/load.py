@@ -18,8 +18,7 @@ def load(model: Model, seconds: float = 12.0, json: Json = None) -> None:
     import models
     from interp.core.replies import reply
     from interp.core.results import Provenance
-    from models.importers import says_its_task
-    from models.importers.format_guess import TRIED
+    from models.importers import TRIED, says_its_task
 
     if given_task() is not None or says_its_task(model):
         loaded = load_model(model)

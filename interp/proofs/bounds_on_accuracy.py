@@ -30,11 +30,10 @@ from interp.proofs.half_spaces import half_space_diagrams
 from interp.proofs.one_layer import OneLayerAdder, one_layer_adder, read_adder, require_unchanged
 from interp.proofs.verdict import RUNGS, ArithmeticName, over_all_pairs
 from models.errors import UserError
-from models.files.checkpoint import write_json_atomic
+from models.files import write_json_atomic
 from models.numerals import percent
-from models.tasks.base import Task
-from models.tasks.column_rule import SUMS, ColumnRule
-from models.transformer.hooked import HookedModel
+from models.tasks import SUMS, ColumnRule, Task
+from models.transformer import HookedModel
 
 LITTLE = Fraction(1, 10**6)  # a share of wrong pairs below which a bound alone is not worth a sentence
 WIDTH = 1e-6  # default distance between the bounds on the share of right pairs

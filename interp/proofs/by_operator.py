@@ -31,9 +31,8 @@ from interp.proofs.verdict_checks import require_model
 from interp.proofs.watch import ENDED
 from interp.proofs.wrong_answers import WrongAnswer, identify, wrong_answer
 from models import ArithmeticTransformer, UserError
-from models.tasks import ProblemSpace, Task
-from models.tasks.equal_answers import altered
-from models.transformer.hooked import HookedModel
+from models.tasks import ProblemSpace, Task, altered
+from models.transformer import HookedModel
 
 NAME = "operator by operator"
 

@@ -28,9 +28,8 @@ from interp.proofs.one_layer import one_layer_adder, read_adder
 from interp.proofs.verdict import ArithmeticName, over_all_pairs
 from models.errors import UserError
 from models.numerals import shown
-from models.tasks.base import Task
-from models.transformer.hooked import HookedModel
-from models.transformer.part_names import neuron_name
+from models.tasks import Task
+from models.transformer import HookedModel, neuron_name
 
 SIDES = ("without", "with")
 

@@ -28,7 +28,7 @@ from interp.proofs.verdict import (
 )
 from models import UserError
 from models.numerals import shown
-from models.tasks.column_rule import SUMS, ColumnRule
+from models.tasks import SUMS, ColumnRule
 
 #: The fields that say what a class is, and which answer it asks for.
 CLASS = ("target", "previous", "carry", "total", "token", "answer")

@@ -20,8 +20,7 @@ from interp.proofs.watch import MINUTES as USUAL
 from interp.proofs.watch import time_limit
 from models import ArithmeticTransformer, UserError
 from models.registry import build
-from models.tasks import Task
-from models.tasks.ten_digits import LIMIT
+from models.tasks import LIMIT, Task
 from models.training import acceptance
 
 MINUTES = 0.5  # for each question of :class:`Prover`

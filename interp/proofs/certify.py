@@ -54,14 +54,12 @@ from interp.proofs.verdict import (
     verdict_of,
 )
 from interp.proofs.watch import MINUTES, TimeUp, minutes_left, time_limit
-from models.calls.checked_calls import checked
-from models.calls.pulse import doing
+from models.calls import checked, doing
 from models.errors import UserError, known_name
 from models.evaluation import predict
-from models.files.checkpoint import read_bytes
-from models.tasks import Task
-from models.tasks.task_doubts import doubt
-from models.transformer.hooked import HookedModel
+from models.files import read_bytes
+from models.tasks import Task, doubt
+from models.transformer import HookedModel
 
 MOST_SYMBOLS = 2**12  # of a problem's operands; 21 binary symbols already make too many problems to run
 

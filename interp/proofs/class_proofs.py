@@ -19,7 +19,7 @@ from interp.proofs.ratio_attention import read_ratio_attention
 from interp.proofs.verdict import ARITHMETICS, ArithmeticName, CannotJudge
 from interp.proofs.watch import watched
 from models.errors import UserError, unknown_name
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 STORED = 1 - 1e-9  # factor of a stored lower bound, as another order of summation in float64 may find it lower
 FEW_LEAVES = 300  # of one query, where the model cannot be certified anyhow

@@ -34,7 +34,7 @@ from interp.proofs.verdict_checks import require_claim
 from interp.proofs.watch import TIME_UP, TimeUp, time_limit, watched
 from models import UserError
 from models.tasks import Task
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 AIM = 0.5  # the bound that proofs try for, as a share of the smallest margin that was hunted down
 #: The share of every bound that a certificate does not claim: another machine or a later version may round an enclosure

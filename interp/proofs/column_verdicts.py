@@ -19,7 +19,7 @@ from interp.proofs.branching import CHUNK, Search
 from interp.proofs.counting import NODES, OPEN, RIGHT, WRONG, Diagram, diagram_of_windows, symbols
 from interp.proofs.leaves import Leaves, Query
 from models import UserError
-from models.tasks.column_rule import ColumnRule
+from models.tasks import ColumnRule
 
 DEEPEST = 3
 _END = np.array([OPEN, RIGHT, WRONG], dtype=np.int32)  # by verdict 0, 1, -1

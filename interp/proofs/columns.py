@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from interp.proofs.token_layout import Layout
-from models.tasks.column_rule import ColumnRule
+from models.tasks import ColumnRule
 
 
 @dataclass(frozen=True, eq=False)

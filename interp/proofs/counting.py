@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from models import UserError
-from models.tasks.column_rule import SUMS, ColumnRule
+from models.tasks import SUMS, ColumnRule
 
 RIGHT, OPEN, WRONG = 0, 1, 2  # ends of a diagram; of several targets, the largest end decides
 NODES = 3  # the first number of a state that is not an end

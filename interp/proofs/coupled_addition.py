@@ -47,8 +47,8 @@ from interp.proofs.equals_its_options import departure
 from interp.proofs.verdict import ArithmeticName
 from interp.proofs.watch import watched
 from models import UserError
-from models.families.hand_built.position_coupling_addition import HandBuiltOptions
-from models.transformer.hooked import HookedModel
+from models.families import HandBuiltOptions
+from models.transformer import HookedModel
 
 SLACK = 1e-9
 HAND_BUILT: tuple[ArithmeticName, ...] = ("interval", "float32")  # the arithmetics for hand-built models

@@ -21,9 +21,9 @@ from interp.proofs.coupled_addition import HAND_BUILT, ShapeProof, prove_shapes
 from interp.proofs.verdict import RUNGS, ArithmeticName
 from models import UserError
 from models.families.hand_built.position_coupling_addition import NAME
-from models.files.checkpoint import write_bytes_atomic
+from models.files import write_bytes_atomic
 from models.numerals import shown
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 STORED = DATA / "hand_built_certificates.json"
 

@@ -58,9 +58,9 @@ from interp.proofs.multiplication_keys import (
 )
 from interp.proofs.sink_heads import NotSeparated, Pattern, Written
 from interp.proofs.watch import watched
-from models.tasks.multiplication import DOLLAR, Multiplication
-from models.transformer.hooked import HookedModel
-from models.transformer.part_names import in_block
+from models.tasks import Multiplication
+from models.tasks.multiplication import DOLLAR
+from models.transformer import HookedModel, in_block
 
 CARRIES = {PRODUCT: 9, SUM: 2}  # how many values the carry into a column may have
 

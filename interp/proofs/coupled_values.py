@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 
 from models.tasks.multi_addition import ARROW, DOLLAR
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 LARGEST_VALUE = 27.0  # 3 NUM
 LARGEST_SUM = 18

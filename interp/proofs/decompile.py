@@ -42,9 +42,8 @@ from interp.proofs.ratio_attention import NO_SPREAD, RatioAttention, read_ratio_
 from interp.proofs.verdict import IN_WORDS, ArithmeticName, over_all_pairs
 from models.errors import UserError
 from models.numerals import shown
-from models.tasks.base import Task
-from models.tasks.column_rule import SUMS, ColumnRule
-from models.transformer.hooked import HookedModel
+from models.tasks import SUMS, ColumnRule, Task
+from models.transformer import HookedModel
 
 BITS_OF_A_NUMBER, BITS_OF_A_CHARACTER = 32, 8
 

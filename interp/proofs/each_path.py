@@ -24,7 +24,7 @@ from interp.proofs.token_reading import TokenReading
 from interp.proofs.visible_paths import QueryPaths
 from interp.proofs.watch import check_time, watched
 from models import ArithmeticTransformer
-from models.families.position_coupling import TWO_BY_TWO
+from models.families import TWO_BY_TWO
 from models.tasks import Task
 
 BATCH = 1024  # contents at a time

@@ -14,16 +14,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.families.hand_built.construction import Construction
-from models.families.hand_built.position_coupling_addition import HandBuiltOptions, HandBuiltWeights, hand_built_task
-from models.families.hand_built.position_coupling_multiplication import (
+from models.families import (
+    Construction,
     HandBuiltMultiplicationOptions,
     HandBuiltMultiplicationWeights,
-    multiplication_task,
-)
-from models.families.hand_built.position_coupling_parity import (
+    HandBuiltOptions,
     HandBuiltParityOptions,
     HandBuiltParityWeights,
+    HandBuiltWeights,
+    hand_built_task,
+    multiplication_task,
     parity_task,
 )
 from models.tasks import Task

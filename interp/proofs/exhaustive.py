@@ -39,10 +39,10 @@ from interp.proofs.watch import ENDED, watched
 from interp.proofs.wrong_answers import WrongAnswer, identify, wrong_answer
 from models import UserError
 from models.evaluation import BATCH_SIZE, Score, Tally, margins, most_likely, predict, rows_at_once, teacher_forcing
-from models.fast.shared_prefixes import logits_by_prefix, shares_prefixes
+from models.fast import logits_by_prefix, shares_prefixes
 from models.numerals import shown
 from models.tasks import ProblemSpace, Task
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 LARGEST_SPACE = 2**20  # problems: 20 bits, six digits. More are run where the time is known to suffice
 LARGEST_RUN = 2**30  # and no more than these

@@ -18,7 +18,7 @@ from interp.proofs.watch import watched
 from models import UserError
 from models.evaluation import predict
 from models.numerals import shown
-from models.transformer.hooked import model_name
+from models.transformer import model_name
 
 _AT_ONCE = 256  # problems per forward pass: 7 MB, and more are hardly faster
 _ROUNDING = 1e-9  # rounding error of a margin in float64, relative to the largest logit

@@ -26,7 +26,7 @@ from interp.proofs.enclosed import DOUBLE, Enclosure
 from interp.proofs.enclosures import LIBRARY_ULPS, activation, norm_roundings, slope
 from interp.proofs.prefix_tree import EnclosedForward
 from models import TransformerConfig
-from models.transformer.part_names import in_block
+from models.transformer import in_block
 
 STEEP = 1.21  # above |x|^2 times the second derivative of x / scale, over sqrt n: see :meth:`GatedBlock.norm`
 #: Relative error of float64 in products of known numbers, on top of what is bounded as the model's own roundings.

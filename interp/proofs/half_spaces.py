@@ -22,7 +22,7 @@ from interp.proofs.counting import NODES, OPEN, RIGHT, WRONG, Diagram, reduced, 
 from interp.proofs.hunting import gradient_at
 from interp.proofs.leaves import Query
 from interp.proofs.watch import check_time
-from models.tasks.column_rule import ColumnRule
+from models.tasks import ColumnRule
 
 #: How often the cells of a class's box are cut, how many of them are kept, and how finely a level is searched (as a
 #: share of the functional's range).

@@ -50,13 +50,10 @@ from interp.proofs.watch import ENDED, INTERRUPTED, TIME_UP, why_ended
 from interp.proofs.wrong_answers import WrongAnswer, identify, wrong_answer
 from models import UserError
 from models.evaluation import predict
-from models.families.hand_built.position_coupling_addition import HandBuiltOptions
-from models.families.hand_built.position_coupling_multiplication import HandBuiltMultiplicationOptions
-from models.families.hand_built.position_coupling_parity import HandBuiltParityOptions
+from models.families import HandBuiltMultiplicationOptions, HandBuiltOptions, HandBuiltParityOptions
 from models.numerals import shown
-from models.tasks import Task
-from models.tasks.equal_answers import altered
-from models.transformer.hooked import HookedModel
+from models.tasks import Task, altered
+from models.transformer import HookedModel
 
 SAME_MARGIN = 1e-6  # how far a bound computed again may lie from the stored one
 TRIED = 32  # random problems tried per length or size where a part is not proved

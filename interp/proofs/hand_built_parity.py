@@ -32,7 +32,7 @@ from interp.proofs.equals_its_options import departure
 from interp.proofs.sink_heads import NotSeparated, Pattern, SinkHead, add, ball, exact, times
 from interp.proofs.watch import watched
 from models.tasks.parity import DOLLAR, EQUALS
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 ZERO, ONE = 0, 1
 

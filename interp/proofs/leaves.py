@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 
 from interp.proofs.ratio_attention import QueryTerms, RatioAttention
 from interp.proofs.token_layout import Layout
-from models.tasks.column_rule import ColumnRule
+from models.tasks import ColumnRule
 
 LEVELS = 64  # number of values of a coordinate at which the sums are bounded
 

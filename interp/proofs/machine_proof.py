@@ -35,10 +35,9 @@ from interp.proofs.verdict_checks import judged_again
 from interp.proofs.watch import ENDED, INTERRUPTED, TIME_UP, minutes_left, time_limit, why_ended
 from interp.proofs.wrong_answers import WrongAnswer, identify, wrong_answer
 from models import ArithmeticTransformer, UserError
-from models.importers.stock import from_transformer_lens
-from models.tasks import Machine, MultiOperandAddition, Task
-from models.tasks.task_machines import machine_of, machine_of_shorter
-from models.transformer.hooked import HookedModel
+from models.importers import from_transformer_lens
+from models.tasks import Machine, MultiOperandAddition, Task, machine_of, machine_of_shorter
+from models.transformer import HookedModel
 
 FEW_PROBLEMS, FEW_DIRECTIONS = 2**15, 12  # see :func:`obstacle`
 SEARCHED = 4_000  # runs of the search for a wrong answer after the time is up

@@ -16,7 +16,8 @@ from jaxtyping import Bool, Float, Int
 from interp.proofs.balls import TINY, Arithmetic, Ball
 from interp.proofs.enclosed import DOUBLE
 from interp.proofs.sink_heads import EXP_ERROR, NotSeparated
-from models.tasks.multiplication import DOLLAR, Multiplication
+from models.tasks import Multiplication
+from models.tasks.multiplication import DOLLAR
 
 #: The digits that a head may find, which a case gives values. Any other digits are a mixture of unknown ones.
 VARIABLES = ("A[k]", "A[k-1]", "B[j]", "p_j[k]", "p_j[k-1]", "c_{j-1}[k]", "c_{j-1}[k-1]")

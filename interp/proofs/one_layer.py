@@ -20,10 +20,9 @@ from interp.core.sites import model_name
 from interp.proofs.token_layout import Layout, read_layout
 from models import ArithmeticTransformer
 from models.errors import UserError, unknown_name
-from models.importers.stock import from_transformer_lens
+from models.importers import from_transformer_lens
 from models.tasks import Task
-from models.transformer.hooked import HookedModel
-from models.transformer.unaltered import alterations
+from models.transformer import HookedModel, alterations
 
 #: The activations of a plain MLP (False), and of a gated one (True).
 ACTIVATIONS = {False: ("gelu", "relu"), True: ("gelu", "relu", "silu")}

@@ -12,7 +12,7 @@ from interp.proofs.prefix_nodes import Rows, Tree
 from interp.proofs.prefix_tree import EnclosedForward
 from interp.proofs.watch import check_time
 from models import ArithmeticTransformer, UserError
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 ROUNDINGS = {"interval": enclosures.REAL, "float32": enclosures.FLOAT32}
 SPLIT = 16  # problems at a time when they are proved by cases

@@ -53,7 +53,7 @@ from models import UserError
 from models.evaluation import margins
 from models.numerals import shown
 from models.tasks import ProblemSpace, Task
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 LARGEST_TREE = 2**20  # prefixes
 LARGEST_INPUT = 2**24  # tokens of all problems: laid out once, to count their prefixes

@@ -19,7 +19,7 @@ from interp.proofs.enclosures import Matrix, Rounding, norm_roundings
 from interp.proofs.prefix_nodes import Tree
 from interp.proofs.top_keys import Chosen, cases
 from models import TransformerConfig
-from models.transformer.part_names import in_block
+from models.transformer import in_block
 
 
 @dataclass(frozen=True, eq=False)

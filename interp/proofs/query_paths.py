@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from interp.proofs.visible_paths import Label, QueryPaths, VisibleStep
-from models.tasks.machine import Machine, Step
+from models.tasks import Machine, Step
 
 #: More states than these are not kept for all right tokens at once; each right token then has paths of its own.
 MOST_STATES = 8

@@ -28,7 +28,7 @@ from interp.proofs.watch import minutes_left
 from interp.proofs.wrong_answers import WrongAnswer, identify, wrong_answer
 from models import UserError
 from models.tasks import Task
-from models.transformer.hooked import HookedModel, model_name, own_name
+from models.transformer import HookedModel, model_name, own_name
 
 #: The most seconds of a search; the random search that it is compared with takes about as long again.
 SECONDS = 60.0

@@ -16,8 +16,8 @@ from interp.proofs.one_layer import OneLayerAdder, Targets, read_adder
 from interp.proofs.ratio_attention import read_ratio_attention
 from interp.proofs.verdict import ArithmeticName, Verdict
 from models import ArithmeticTransformer, UserError
-from models.files.checkpoint import write_json_atomic
-from models.transformer.hooked import HookedModel
+from models.files import write_json_atomic
+from models.transformer import HookedModel
 
 FORMAT = 1
 #: The tasks that the checker knows.

@@ -30,9 +30,7 @@ from interp.proofs.watch import MINUTES
 from interp.proofs.wrong_answers import wrong_answer
 from models import ArithmeticTransformer, UserError, zoo
 from models.registry import constructed
-from models.tasks import MultiOperandAddition, ProblemSpace
-from models.tasks.column_rule import SUMS
-from models.tasks.ten_digits import LIMIT
+from models.tasks import LIMIT, SUMS, MultiOperandAddition, ProblemSpace
 
 FILE = "certificate.json.gz"
 ALL_PAIRS = "all pairs of ten-digit numbers"

@@ -13,10 +13,17 @@ import torch
 from jaxtyping import Int
 
 from models import UserError
-from models.tasks import Expression, FormattedTask, Task, column_layout
-from models.tasks.affine_cases import NotDecided
-from models.tasks.column_rule import ColumnRule, column_rule
-from models.tasks.equal_answers import altered, first_difference
+from models.tasks import (
+    ColumnRule,
+    Expression,
+    FormattedTask,
+    NotDecided,
+    Task,
+    altered,
+    column_layout,
+    column_rule,
+    first_difference,
+)
 
 _CHECKED = 16  # random problems that a layout is checked on
 _TRIED = 1000  # random problems on which an answer is tried that cannot be derived, twice as many in all

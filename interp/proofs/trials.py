@@ -32,10 +32,9 @@ from interp.proofs.verdict import ArithmeticName, Verdict
 from models import ArithmeticTransformer, UserError
 from models.evaluation import predict
 from models.fast import logits_from
-from models.tasks import ProblemSpace
-from models.tasks.ten_digits import DIGITS, LIMIT
-from models.training.cluster import connected, each
-from models.transformer.hooked import HookedModel
+from models.tasks import DIGITS, LIMIT, ProblemSpace
+from models.training import connected, each
+from models.transformer import HookedModel
 
 MODELS = ("microadder-57", "microadder-67", "microadder-74")
 ROUNDINGS = ("none", "bfloat16", "float16", "3 digits", "4 digits")

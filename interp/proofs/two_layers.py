@@ -35,7 +35,7 @@ from interp.proofs.ratio_attention import (
 )
 from interp.proofs.watch import check_time
 from models.tasks import Task
-from models.transformer.hooked import HookedModel
+from models.transformer import HookedModel
 
 #: About how many pieces a box of what the first attention writes is cut into.
 PIECES = 512

@@ -32,10 +32,9 @@ from interp.core.views import Grid, Picture
 from interp.proofs.one_layer import Targets
 from interp.proofs.wrong_answers import WrongAnswer, identify
 from models import UserError
-from models.files.checkpoint import parse_json, write_bytes_atomic, write_json_atomic
-from models.tasks import Task
-from models.tasks.column_rule import ColumnRule
-from models.transformer.hooked import HookedModel, model_name, own_name
+from models.files import parse_json, write_bytes_atomic, write_json_atomic
+from models.tasks import ColumnRule, Task
+from models.transformer import HookedModel, model_name, own_name
 
 FORMAT = 1
 #: What a proof can be about: margins in float64 (no proof), the real numbers, or the model as float32 runs it.

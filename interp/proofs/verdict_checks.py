@@ -8,7 +8,7 @@ from interp.proofs.verdict import Verdict, method_named
 from interp.proofs.wrong_answers import identify, wrong_answer
 from models import UserError
 from models.tasks import ProblemSpace, Task
-from models.transformer.hooked import HookedModel, own_name
+from models.transformer import HookedModel, own_name
 
 
 def require_claim(verdict: Verdict, identity: str, model: HookedModel, task: Task) -> None:

@@ -12,9 +12,9 @@ from torch import Tensor
 from interp.proofs.one_layer import fingerprint, require_plain
 from models import ArithmeticTransformer, UserError
 from models.evaluation import predict
-from models.importers.stock import from_transformer_lens
+from models.importers import from_transformer_lens
 from models.tasks import Task
-from models.transformer.hooked import HookedModel, model_name
+from models.transformer import HookedModel, model_name
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ the definition; the tests compare this one with it, gradients included.
 from models.fast.decoding import NOTHING, greedy
 from models.fast.layers import KNOWN, FireBiasTable, heads_output, mlp_input, stands_for, supports
 from models.fast.scoring import exact_match, logits_at, logits_from, responses_right
+from models.fast.shared_prefixes import logits_by_prefix, shares_prefixes
 
 __all__ = [
     "NOTHING",
@@ -20,9 +21,11 @@ __all__ = [
     "greedy",
     "heads_output",
     "logits_at",
+    "logits_by_prefix",
     "logits_from",
     "mlp_input",
     "responses_right",
+    "shares_prefixes",
     "stands_for",
     "supports",
 ]

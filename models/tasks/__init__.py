@@ -20,7 +20,7 @@ from models.tasks.formats import NumberField
 from models.tasks.formatted_task import FormattedTask, formatted
 from models.tasks.groups import CyclicGroup, group_of
 from models.tasks.induction import Induction, induction
-from models.tasks.machine import Machine
+from models.tasks.machine import Machine, Step
 from models.tasks.multi_addition import AdditionFormat, MultiOperandAddition
 from models.tasks.multiplication import Multiplication
 from models.tasks.pair_constraint import PairConstraint
@@ -34,7 +34,7 @@ from models.tasks.segments import TokenSequences, propagate_carries, to_digits
 from models.tasks.sequences import SequenceTask
 from models.tasks.task_doubts import doubt
 from models.tasks.task_guesses import Guess, guess
-from models.tasks.task_machines import machine_of
+from models.tasks.task_machines import machine_of, machine_of_shorter
 from models.tasks.task_text import task_of_text
 from models.tasks.task_variables import TaskVariables, causal_model
 from models.tasks.ten_digits import DIGITS, LIMIT
@@ -82,6 +82,7 @@ __all__ = [
     "SIGNS",
     "SUMS",
     "SequenceTask",
+    "Step",
     "Task",
     "TaskVariables",
     "TenDigitAddition",
@@ -105,6 +106,7 @@ __all__ = [
     "guess",
     "induction",
     "machine_of",
+    "machine_of_shorter",
     "pairs",
     "plant_carry",
     "problem_pairs",

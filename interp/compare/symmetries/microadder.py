@@ -27,7 +27,7 @@ from interp.compare.symmetries.base import Parameters, Symmetries, balanced
 from interp.compare.symmetries.spaces import Axis, Elements, Kind, Layout, Space
 from models.errors import UserError
 from models.families import MicroAdderWeights
-from models.tasks.addition import DIGITS
+from models.tasks import DIGITS
 from models.weight_maps import spiral
 
 STARTS = 24

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from models.errors import UserError
 from models.evaluation import BATCH_SIZE, PATTERN_ENTRIES
-from models.tasks.base import Task
-from models.transformer.hooked import HookedModel
+from models.tasks import Task
+from models.transformer import HookedModel
 
 GRADIENT_RUNS = 3
 EMBED = "hook_embed"

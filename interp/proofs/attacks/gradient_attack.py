@@ -28,12 +28,12 @@ from interp.core.views import Curves, Line, Picture, Points, Series
 from interp.proofs.attacks.attack_search import Report, Tally, Wrong, gradient_search, random_search
 from interp.proofs.attacks.counted_runs import EMBED, Runner
 from interp.proofs.attacks.problem_digits import ProblemSpace, problem_space
-from models.calls.argument_kinds import Count, Seconds
+from models.calls import Count, Seconds
 from models.errors import UserError
 from models.evaluation import Failure, score
-from models.files.checkpoint import write_json_atomic
-from models.tasks.base import Task
-from models.transformer.hooked import HookedModel
+from models.files import write_json_atomic
+from models.tasks import Task
+from models.transformer import HookedModel
 
 RUNS = 20_000
 SEARCHES = ("attack", "random")

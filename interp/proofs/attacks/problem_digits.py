@@ -16,8 +16,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.core.problems import draw
-from models.tasks.base import Task, domain_of
-from models.tasks.domain import Domain
+from models.tasks import Domain, Task, domain_of
 
 CARRY_RICH = 0.5  # share of the draws that are rich in carries, where a task has carries
 #: A domain counts as exhausted after this many draws in a row that bring nothing new.

@@ -24,9 +24,7 @@ from torch import Tensor
 from interp.proofs.attacks.counted_runs import Gradients, Runner
 from interp.proofs.attacks.problem_digits import Digits, OtherDigits, ProblemSpace
 from models.errors import UserError
-from models.tasks.base import Task, domain_of
-from models.tasks.machine import Machine
-from models.tasks.task_machines import machine_of
+from models.tasks import Machine, Task, domain_of, machine_of
 
 ATTENTION_OUT, SCORES, VALUES = "blocks.0.hook_attn_out", "blocks.0.attn.hook_attn_scores", "blocks.0.attn.hook_v"
 OTHERS = 6  # proposals per target whose query reads another token
