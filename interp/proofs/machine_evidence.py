@@ -32,6 +32,7 @@ from models.tasks import Task
 COUNTED = ("target", "token", "answer", "before", "after", "nodes", "open")
 #: The share of a bound by which one proved again may be smaller.
 GUIDED = 0.1
+LEAST_SHARE = 1e-6  # of proved problems that is told: of an answer's tokens, all must be proved
 MEASURED = ("bound", "sampled")
 
 
@@ -141,7 +142,8 @@ def finding(verdict: Verdict) -> str:
         said = f"certified {words}" if own.tried is None else f"proved {words} of the machine"
         caveat = "" if own.tried is None else f"; that it is the task was only tried on {own.tried:,} problems"
         return f"{said}: {own.domain}, {where}, {bound}, the least lead met at {own.witness}{caveat}"
-    proved = f"{own.proved:,} of {where} are proved, and {own.share_in_words()} {words}"
+    proved = f"{own.proved:,} of {where} are proved"
+    proved += f", and {own.share_in_words()} {words}" if own.share >= LEAST_SHARE else ""
     if (one := verdict.counterexample) is not None:
         return f"refuted: {one.problem} -> {one.predicted} (run through the model); {proved}"
     rest = f"; {own.obstacle}" if own.obstacle else ""
