@@ -7,6 +7,9 @@ alone. Every problem whose verdict hangs on a margin within ``near`` (:data:`NEA
 more) of a tie is decoded greedily as well: alone, as long as nothing is wrong, and in batches once a wrong answer
 settles the verdict. Answers that then differ are *open*, and leave the verdict undecided where nothing is wrong.
 Another machine may round differently: compare the smallest margin with the noise to see how much that could matter.
+
+Problems that begin alike share what is computed of their beginnings, where that is faster
+(:mod:`models.fast.shared_prefixes`). The noise holds the difference: problems run alone go through the usual forward.
 """
 
 from __future__ import annotations
