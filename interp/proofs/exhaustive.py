@@ -42,7 +42,7 @@ from interp.proofs.watch import ENDED, watched
 from interp.proofs.wrong_answers import WrongAnswer, identify, wrong_answer
 from models import UserError
 from models.evaluation import BATCH_SIZE, Score, Tally, margins, most_likely, predict, rows_at_once, teacher_forcing
-from models.fast import logits_by_prefix, shares_prefixes
+from models.fast import logits_by_prefix, numbers_kept, shares_prefixes
 from models.numerals import shown
 from models.tasks import ProblemSpace, Task
 from models.transformer import HookedModel
@@ -54,7 +54,8 @@ MOST_WRONG = 2**16  # problems that are wrong and kept, to be decoded alone
 NEAR = 1e-3  # logits
 NOISE_FACTOR = 10.0
 RUN_ALONE = 32  # the noise is measured on this many spread-out problems, and on as many with the smallest margins
-SHARED = 16  # times as many rows at once where beginnings are shared
+SHARED = 16  # times as many rows at once where beginnings are shared,
+KEPT = 2**28  # if they hold no more numbers than these: a gigabyte
 CHECK_BATCH = 384  # unlike the search's batch, so that sums are taken in another order
 
 
@@ -241,15 +242,18 @@ class _Run:
     def choose_forward(self, size: int) -> None:
         """Take whichever is faster: to run every problem by itself, or what problems begin with once."""
         self.logits, model = self.alone, self.model
-        if size < SHARED * self.rows or not shares_prefixes(model):
+        if not shares_prefixes(model):
             return
         weights, positions = model.effective_weights(), list(self.task.query_positions)
+        rows = min(SHARED * self.rows, KEPT // numbers_kept(model, self.task.input_length, len(positions)))
+        if not self.rows < rows <= size:
+            return
 
         def shared(problems: Tensor) -> Tensor:
             return logits_by_prefix(model, self.task.encode(problems).to(model.device), positions, weights)
 
-        if self._seconds(shared, SHARED * self.rows) < self._seconds(self.alone, self.rows):
-            self.logits, self.rows = shared, SHARED * self.rows
+        if self._seconds(shared, rows) < self._seconds(self.alone, self.rows):
+            self.logits, self.rows = shared, rows
 
     def _seconds(self, forward: Callable[[Tensor], Tensor], rows: int) -> float:
         """How long a problem takes in a batch of so many."""

@@ -11,7 +11,7 @@ the definition; the tests compare this one with it, gradients included.
 from models.fast.decoding import NOTHING, greedy
 from models.fast.layers import KNOWN, FireBiasTable, heads_output, mlp_input, stands_for, supports
 from models.fast.scoring import exact_match, logits_at, logits_from, responses_right
-from models.fast.shared_prefixes import logits_by_prefix, shares_prefixes
+from models.fast.shared_prefixes import logits_by_prefix, numbers_kept, shares_prefixes
 
 __all__ = [
     "NOTHING",
@@ -24,6 +24,7 @@ __all__ = [
     "logits_by_prefix",
     "logits_from",
     "mlp_input",
+    "numbers_kept",
     "responses_right",
     "shares_prefixes",
     "stands_for",

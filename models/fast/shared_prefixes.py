@@ -33,10 +33,21 @@ BY_POSITION = ("standard", "rotary", "fire", "none")
 
 
 def shares_prefixes(model: object) -> TypeGuard[LensContract]:
-    """Whether :func:`logits_by_prefix` computes what a model does."""
-    return (
-        stands_for(model) and model.config.positional_embedding_type in BY_POSITION and model.config.attn_window is None
-    )
+    """Whether :func:`logits_by_prefix` computes what a model does, up to rounding that hardly matters.
+
+    It does matter in half precision, where sums in another order change logits by tenths, and where only the largest
+    scores count, since another key is chosen wherever two are as good as equal.
+    """
+    if not stands_for(model) or model.dtype not in (torch.float32, torch.float64):
+        return False
+    cfg = model.config
+    return cfg.positional_embedding_type in BY_POSITION and cfg.attn_window is None and cfg.attn_top_k is None
+
+
+def numbers_kept(model: LensContract, n_pos: int, n_positions: int) -> int:
+    """How many numbers :func:`logits_by_prefix` holds for each row of ``n_pos`` tokens: keys, values and logits."""
+    cfg = model.config
+    return 2 * cfg.n_layers * n_pos * cfg.n_heads * cfg.d_head + n_positions * cfg.d_vocab
 
 
 def beginnings(tokens: Tokens) -> Int[Tensor, "n pos"]:

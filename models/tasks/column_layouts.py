@@ -156,7 +156,7 @@ def column_layout(task: Task, step: int | None = None) -> ColumnLayout:
         f"The task {task.name!r} does not add or subtract two numbers column by column with a token for every digit, "
         "as is asked for here"
         + (
-            ": behind a sign it writes a size, whose digits depend on which number is larger."
+            ": behind a sign it writes the size of its answer."
             if any(role.kind == "sign" for role in task.target_roles)
             else "."
         )

@@ -193,7 +193,9 @@ def _read(
                 delta.append(torch.stack([gradient[:, queries[t]] for gradient in gradients]))
             found = torch.stack(delta, 2)  # [point, n, target, d_model]
             if not torch.isfinite(found).all():
-                raise UserError("A gradient of a stream is not a finite number: the model has diverged.")
+                raise UserError(
+                    "A gradient of a stream is not finite: the model has diverged, or its precision is too low."
+                )
             reading, norm = -found @ w_u, found.float().norm(dim=-1)
             most, least = (at.where(norm > 0, -1) for at in (reading.argmax(-1), reading.argmin(-1)))
             parts.append((log_p.argmax(-1)[None], most, least, norm))

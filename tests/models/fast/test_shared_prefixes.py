@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 import models
 from interp.proofs import exhaustive
 from models.errors import UserError
-from models.fast.shared_prefixes import beginnings, logits_by_prefix, shares_prefixes
-from models.tasks import induction
+from models.fast import shared_prefixes
+from models.fast.shared_prefixes import beginnings, logits_by_prefix, numbers_kept, shares_prefixes
+from models.tasks import function, induction
 from models.tasks.problem_space import ProblemSpace
 from tests.comparing import assert_same
 from tests.conformance.table import dense
@@ -44,11 +45,17 @@ def test_logits_are_the_hooked_forwards(name: str):
     assert_same(found, model(tokens)[:, [3, 6]], 1e-5)
 
 
-def test_what_depends_on_more_than_the_beginning_is_refused():
+def test_what_depends_on_more_than_the_beginning_or_on_rounding_is_refused():
     coupled = dense(positional_embedding_type="coupled")(0).eval()
     hooked = dense()(0).eval()
     hooked.add_perma_hook("blocks.0.hook_resid_post", lambda x, hook: 2 * x)
-    for model in (coupled, hooked):
+    for model in (
+        coupled,
+        hooked,
+        dense(attn_top_k=1)(0).eval(),
+        dense()(0).eval().half(),
+        dense()(0).eval().bfloat16(),
+    ):
         assert not shares_prefixes(model)
         with pytest.raises(UserError):
             logits_by_prefix(model, torch.zeros(1, 3, dtype=torch.int64), [2], model.effective_weights())
@@ -86,3 +93,45 @@ def test_a_verdict_is_the_same_by_either_forward(seed: int):
     margins = [torch.from_numpy(each.smallest.margin.values) for each in verdicts]
     assert torch.allclose(*margins, rtol=0, atol=1e-4, equal_nan=True)
     assert 0 < one.noise < 1e-4 or other.noise == 0
+
+
+@pytest.mark.parametrize("rows, kept", [(32, 32), (10**6, exhaustive.SHARED * 16), (16, 16)])
+def test_no_more_rows_are_run_at_once_than_a_number_of_keys_and_values(
+    rows: int, kept: int, monkeypatch: pytest.MonkeyPatch
+):
+    model, task = dense(d_vocab=8, n_ctx=4)(0).eval(), induction(4, 8)
+    monkeypatch.setattr(exhaustive, "KEPT", rows * numbers_kept(model, 4, 1))
+    monkeypatch.setattr(exhaustive._Run, "_seconds", lambda self, forward, rows: -rows)
+    space = ProblemSpace.of(task)
+    run = exhaustive._Run(model, task, space, 16)
+    with models.evaluation.teacher_forcing(model, task) as run.alone:
+        run.choose_forward(space.size)
+    assert run.rows == kept
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_model_is_not_certified_on_answers_that_only_another_order_of_summation_gives(seed: int):
+    """Its answers on all strings as a run of every beginning once has them, which is not how it runs."""
+    config = models.TransformerConfig(
+        n_layers=2, d_model=32, n_heads=2, d_head=16, d_mlp=32, d_vocab=8, n_ctx=5, attn_top_k=1
+    )
+    weights = models.weight_maps.DenseWeights(config)
+    weights.initialise(torch.Generator().manual_seed(seed))
+    digits, worth = "01234567", 8 ** torch.arange(4, -1, -1)
+    first = function(digits, 5, lambda x: x[:, 0], answers=digits)
+    model = models.ArithmeticTransformer(weights, first, "random").eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(3)
+    model.half()
+    every = first.encode(first.domain.every())
+    with pytest.MonkeyPatch.context() as patch, torch.inference_mode():
+        patch.setattr(shared_prefixes, "shares_prefixes", lambda model: True)
+        read = [logits_by_prefix(model, part, [4], model.effective_weights()) for part in every.split(8192)]
+        own = torch.cat([model(part)[:, 4].argmax(-1) for part in every.split(512)])
+    shared = torch.cat(read)[:, 0].argmax(-1)
+    task = function(digits, 5, lambda x: shared[(x * worth).sum(1)], answers=digits)
+    found = exhaustive.certify_exhaustively(model, task)
+    wrong = int((own != shared).sum())  # 3 and 15, where this was written
+    assert found.score.n - found.score.correct == wrong
+    assert found.status == ("refuted" if wrong else "certified")

@@ -71,3 +71,8 @@ def test_the_end_that_all_answers_share_is_left_out_and_one_problem_is_refused()
     assert "EOS" not in interp.backward_lens(model, n=40).table.target.values
     with pytest.raises(UserError):
         interp.backward_lens(model, problems=[(1, 2)] * 4)
+
+
+def test_gradients_that_overflow_in_half_precision_are_refused():
+    with pytest.raises(UserError):
+        interp.backward_lens(models.load("microadder-57").half(), n=512)
