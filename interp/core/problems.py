@@ -206,14 +206,14 @@ def of_every_chain_length(task: Task, n: int, seed: int) -> Sample:
 
     Ten-digit addition has chains planted (:func:`models.tasks.problems_of_chain_length`). Elsewhere, problems are
     drawn, half of them rich in chains, until every length that was met has ``n``, at most :data:`MOST_DRAWS` of them:
-    rare lengths have fewer.
+    rare lengths have fewer. No problem is taken twice.
     """
     generator = torch.Generator().manual_seed(seed)
     if task.pairs_below == LIMIT:
         found = torch.cat([problems_of_chain_length(length, n, generator) for length in range(DIGITS + 1)])
         source = f"problems, {n:,} of each carry-chain length 0 to {DIGITS}"
         return Sample(found, task.encode(found), Provenance(len(found), seed, source))
-    kept: dict[int, list[Tensor]] = {}
+    kept: dict[int, Tensor] = {}
     for batch in range(MOST_DRAWS // A_DRAW):
         drawn = [task.sample(A_DRAW, generator)]
         if (heavy := _draw_heavy(task, A_DRAW, generator, seed + batch)) is not None:
@@ -221,11 +221,14 @@ def of_every_chain_length(task: Task, n: int, seed: int) -> Sample:
         problems = torch.cat(drawn)
         length = task.chain_length(problems)
         for each in length.unique().tolist():
-            kept.setdefault(each, []).append(problems[length == each])
-        if batch and all(sum(map(len, parts)) >= n for parts in kept.values()):
+            if len(kept.get(each, ())) >= n:
+                continue
+            kept[each] = torch.cat((kept.get(each, problems[:0]), problems[length == each])).unique(dim=0)
+        if batch and all(len(each) >= n for each in kept.values()):
             break
-    found = torch.cat([torch.cat(kept[length])[:n] for length in sorted(kept)])
-    source = f"problems, up to {n:,} of each chain length {min(kept)} to {max(kept)}"
+    kept = {length: kept[length][torch.randperm(len(kept[length]), generator=generator)[:n]] for length in sorted(kept)}
+    found = torch.cat([*kept.values()])
+    source = f"problems, up to {n:,} of each chain length {min(kept)} to {max(kept)}, half of them drawn rich in chains"
     return Sample(found, task.encode(found), Provenance(len(found), seed, source))
 
 

@@ -86,10 +86,10 @@ def compute_carry_units(
     seed = provenance.resampling_seed
     signals, rivals = measures.candidate_signals(variables, seed, base, wanted)
     if not rivals:
-        last = dict([*variables.items()][-1:])
+        common = {name: int(np.bincount(values.ravel()).argmax()) for name, values in [*variables.items()][-1:]}
         raise UserError(
             f"None of the variables {', '.join(variables) or '(there is none)'} has two values in these problems"
-            + "".join(f"; name a signal such as signals='{name}={values.flat[0]}'" for name, values in last.items())
+            + "".join(f"; name a signal, as in signals='{name}={value}'" for name, value in common.items())
             + "."
         )
     labels = np.stack([values.ravel() for values in signals.values()], 1)

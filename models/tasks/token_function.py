@@ -243,7 +243,7 @@ class TokenFunction(Task):
     def chain_length(self, problems: Any) -> Int[Tensor, " n"]:
         """The largest value of the variable "chain"; zeros without one."""
         if "chain" not in self._variables:
-            return torch.zeros(len(problems), dtype=torch.int64)
+            return torch.zeros(len(self.as_problems(problems)), dtype=torch.int64)
         return self.variables(problems)["chain"].amax(1)
 
 

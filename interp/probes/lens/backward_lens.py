@@ -12,9 +12,9 @@ write, and ``-delta W_U`` says which tokens that promotes. For every stream and 
     forgotten   share in which the token that the model answers has the smallest
     norm        mean length of delta
 
-``control`` is ``promoted`` for the token of a third problem: what one gets by knowing how common each token is. Only
-problems are counted whose g is not the model's answer, and whose third token is not g; a target where all problems
-have the same token (an end) is left out.
+Only problems are counted whose g is not the model's answer; a target where all problems have the same token (an end) is
+left out. ``control`` is ``promoted`` for the token of a third problem, where it is neither g nor the answer, which a
+step pushes down: what one gets by knowing how common each token is. With two tokens there is none (NaN).
 
 Limits. A reading says what a step would write in the directions that ``W_U`` reads, not that the step would make the
 model answer g: the final norm and later layers change with it. It is large wherever the residual stream passes
@@ -69,11 +69,15 @@ class BackwardLens(Result):
         table, points = self.table, self.table.point.values
         first = in_percent_with(*(float(table[f"overall{end}"][0]) for end in _ENDS))
         last = in_percent_with(*(float(table[f"overall{end}"][-1]) for end in _ENDS))
-        control = in_percent(float(table.overall_control.max()))
+        control = float(table.overall_control.max())
         return (
             f"{self.name}: a step of gradient descent towards another token, read by W_U, promotes that token most in "
-            f"{first} of the answers at {points[0]} and in {last} at {points[-1]}. As a control, the token of a third "
-            f"problem is promoted most in at most {control}."
+            f"{first} of the answers at {points[0]} and in {last} at {points[-1]}. "
+            + (
+                "There is no third token to compare it with."
+                if np.isnan(control)
+                else f"As a control, a third token is promoted most in at most {in_percent(control)}."
+            )
         )
 
     def to_dataframe(self) -> pd.DataFrame:
@@ -90,7 +94,9 @@ def _by_stream(found: BackwardLens) -> Measured:
     parts = tuple(MeasuredPart(*row) for row in rows)
     first = parts[0]
     control = float(found.table.overall_control[0])
-    return Measured(first.value, first.low, first.high, control=control, control_note="a third token", parts=parts)
+    control = None if np.isnan(control) else control
+    note = "a third token" if control is not None else ""
+    return Measured(first.value, first.low, first.high, control=control, control_note=note, parts=parts)
 
 
 @probe(
@@ -126,7 +132,8 @@ def backward_lens(
     rng = np.random.default_rng(sample.provenance.resampling_seed)
     goal, third = (rng.permutation(right) for _ in range(2))
     answer, promotes, demotes, norm = _read(model, sample.tokens, list(points.values()), queries, goal)
-    counted = (goal != answer) & (third != goal)  # [n, target]
+    counted = goal != answer  # [n, target]
+    other = counted & (third != goal) & (third != answer)
     n_counted = counted.sum(0)
     if not n_counted.all():
         bare = labels[int(np.argmin(n_counted))]
@@ -146,14 +153,17 @@ def backward_lens(
         "promoted": (axes, share(hit)),
         "promoted_low": (axes, ends[..., 0]),
         "promoted_high": (axes, ends[..., 1]),
-        "control": (axes, share(promotes == third)),
+        "control": (axes, ((promotes == third) & other).sum(1) / np.where(other.any(0), other.sum(0), np.nan)),
         "forgotten": (axes, share(demotes == answer)),
         "norm": (axes, (norm * counted).sum(1) / n_counted),
         "counted": ("target", n_counted),
         "overall": ("point", [each.value for each in overall]),
         "overall_low": ("point", [each.low for each in overall]),
         "overall_high": ("point", [each.high for each in overall]),
-        "overall_control": ("point", [float(row[counted].mean()) for row in promotes == third]),
+        "overall_control": (
+            "point",
+            [float(row[other].mean()) if other.any() else np.nan for row in promotes == third],
+        ),
     }
     table = xr.Dataset(data, {"point": list(points), "target": labels})
     return BackwardLens(model_name(model), table, sample.provenance)
@@ -212,5 +222,7 @@ def backward_view(result: BackwardLens) -> Picture:
         x = "target" if name == "forgotten" else ""
         at = table[name].values, table.point.values, table.target.values
         views.append(Grid(x, "", title, *at, " ", "share", **ends))  # type: ignore[arg-type]
-    control = in_percent(float(table.overall_control.max()))
-    return Picture(views, 1, note=f"A third problem's token is promoted most in at most {control}", shared="x")
+    control = float(table.overall_control.max())
+    none = "There is no third token to compare with"
+    note = none if np.isnan(control) else f"A third token is promoted most in at most {in_percent(control)}"
+    return Picture(views, 1, note=note, shared="x")
