@@ -102,8 +102,9 @@ def _markdown(piece: Piece, name: str, figures: int) -> str:
     if piece.figure is None:
         return piece.text
     title, note = figure_words(piece.figure)
-    words = title.translate(str.maketrans("[]", "()"))
-    return f"![{words}]({name}/{picture(figures)})\n\n*{note}*"
+    words = title.translate(str.maketrans("[]", "()")) or "figure"
+    said = f"\n\n*{note}*" if note else ""
+    return f"![{words}]({name}/{picture(figures)}){said}"
 
 
 def picture(i: int) -> str:
