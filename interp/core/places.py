@@ -194,6 +194,8 @@ class Place:
             raise UserError(f"This model has no MLP, so it has nothing at {self.hook}.")
         if self.neuron is not None and not 0 <= self.neuron < model.cfg.d_mlp:
             raise UserError(f"There is no neuron {self.neuron}: each layer has {model.cfg.d_mlp}, counted from 0.")
+        if self.neuron is not None and self.axes != "plain":
+            raise UserError(f"The hook point {self.hook!r} has heads and no neurons; leave neuron away.")
         _check_positions(self.positions, length)
         _check_positions(None if self.edges is None else tuple(key for _, key in self.edges), length)
         if ahead := [edge for edge in self.edges or () if edge[1] > edge[0]]:

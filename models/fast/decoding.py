@@ -20,6 +20,7 @@ from torch import Tensor
 from models.errors import UserError
 from models.fast.layers import (
     FireBiasTable,
+    attention_input,
     blocks_of,
     embed,
     finish_block,
@@ -81,7 +82,7 @@ def greedy(
     prompts = prompts.to(model.device)
     if use_cache:
         weights = model.effective_weights() if weights is None else weights
-        step = _Cached(model, weights, len(prompts), total)
+        step = Cached(model, weights, len(prompts), total)
     else:
         step = _Uncached(model, weights)
     ids_of = model.task.position_ids if position_ids is None else position_ids
@@ -132,7 +133,7 @@ class _Uncached:
         return self.model(prefix, **self.options, **ids_given)[:, -1]
 
 
-class _Cached:
+class Cached:
     """Logits of the last token; remembers keys and values [layer][batch, pos, head, d_head] of those before."""
 
     def __init__(self, model: LensContract, weights: Weights, batch: int, total: int):
@@ -146,18 +147,29 @@ class _Cached:
         if self.bias is not None:
             self.bias(0, total)  # once, instead of growing with the prefix
 
+    def follow(self, rows: Int[Tensor, " new"]) -> None:
+        """Take the keys and values of these rows as those of the batch: row i goes on from what was row ``rows[i]``."""
+        self.keys, self.values = ([x.index_select(0, rows) for x in kept] for kept in (self.keys, self.values))
+
     def __call__(self, prefix: Tensor, ids: Tensor | None) -> Tensor:
+        return unembed(self.model, self.read(prefix, ids), self.weights)[:, -1]
+
+    def read(self, prefix: Tensor, ids: Tensor | None, to_the_end: bool = True) -> Tensor:
+        """The last stream of the last token, once the keys and values of new tokens are remembered; without
+        ``to_the_end`` what the last layer reads, as all that is needed of it then is its keys and values."""
         model, weights, start, stop = self.model, self.weights, self.known, prefix.shape[1]
         new_ids = None if ids is None else ids[:, start:]
         bias = model.window_bias(prefix, ids) if self.bias is None else self.bias
         residual = embed(model, prefix[:, start:], weights, new_ids, start)
         for layer, block in enumerate(blocks_of(model)):
-            normalized = block.ln1(residual, weights) if model.config.has_pre_norm else residual
+            normalized = attention_input(block, residual, weights)
             keys, values = self.keys[layer], self.values[layer]
             keys[:, start:stop], values[:, start:stop] = keys_and_values(block, normalized, weights, start)
             if layer == model.config.n_layers - 1:
+                if not to_the_end:
+                    continue
                 residual, normalized = residual[:, -1:], normalized[:, -1:]
             k, v = keys[:, :stop], values[:, :stop]
             residual = finish_block(block, residual, normalized, k, v, weights, bias)
         self.known = stop
-        return unembed(model, residual, weights)[:, -1]
+        return residual

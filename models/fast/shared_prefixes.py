@@ -7,23 +7,15 @@ For all strings of n tokens out of v in their order that is v / (v - 1) position
 
 from __future__ import annotations
 
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from models.errors import UserError
-from models.fast.layers import (
-    attention_input,
-    blocks_of,
-    embed,
-    finish_block,
-    fire_bias,
-    keys_and_values,
-    stands_for,
-    unembed,
-)
+from models.fast.decoding import Cached
+from models.fast.layers import stands_for
 from models.lens.lens_contract import LensContract
 from models.transformer.parts.shapes import Tokens
 from models.transformer.parts.weights import Weights
@@ -71,26 +63,14 @@ def logits_by_prefix(
     """
     if not shares_prefixes(model):
         raise UserError(f"{model.name_or_path} has parts whose beginnings cannot be shared.")
-    blocks, found, which = blocks_of(model), [], beginnings(tokens)
-    bias: Any = None
-    if model.config.positional_embedding_type == "fire":
-        bias = fire_bias(model, weights, tokens.shape[1])
-    last, cfg = max(positions), model.config
-    like = weights["embed.W_E"].new_zeros(1, last + 1, cfg.n_heads, cfg.d_head)
-    kept = [(like, like) for _ in blocks]  # keys and values of the beginnings so far, [beginning, pos, head, d_head]
+    which, last, found = beginnings(tokens), max(positions), []
+    step = Cached(model, weights, 1, last + 1)
     for place in range(last + 1):
         own = which[:, place].contiguous()
         rows = torch.searchsorted(own, torch.arange(int(own[-1]) + 1, device=own.device))  # one for each beginning
-        parent = which[rows, place - 1] if place else torch.zeros_like(rows)
-        residual = embed(model, tokens[rows, place : place + 1], weights, None, place)
-        for layer, block in enumerate(blocks):
-            normalized = attention_input(block, residual, weights)
-            keys, values = (x.index_select(0, parent) for x in kept[layer])  # copies, which are written to
-            keys[:, place], values[:, place] = (x[:, 0] for x in keys_and_values(block, normalized, weights, place))
-            kept[layer] = keys, values
-            if layer < len(blocks) - 1 or place in positions:
-                keys, values = keys[:, : place + 1], values[:, : place + 1]
-                residual = finish_block(block, residual, normalized, keys, values, weights, bias)
+        step.follow(which[rows, place - 1] if place else torch.zeros_like(rows))
         if place in positions:
-            found.append(unembed(model, residual, weights)[:, 0][own])
+            found.append(step(tokens[rows, : place + 1], None)[own])
+        else:
+            step.read(tokens[rows, : place + 1], None, to_the_end=False)
     return torch.stack(found, 1)

@@ -152,14 +152,10 @@ def column_layout(task: Task, step: int | None = None) -> ColumnLayout:
         UserError: a task that does not add or subtract two numbers per step, or writes its answer neither from the
             units nor from the most significant digit; a step that does not exist.
     """
+    signed = any(role.kind == "sign" for role in task.target_roles)
     refused = UserError(
-        f"The task {task.name!r} does not add or subtract two numbers column by column with a token for every digit, "
-        "as is asked for here"
-        + (
-            ": behind a sign it writes the size of its answer."
-            if any(role.kind == "sign" for role in task.target_roles)
-            else "."
-        )
+        f"The task {task.name!r} does not add or subtract two numbers column by column with a token for every digit."
+        + (" It writes a sign, and then the size of the answer." if signed else "")
     )
     roles, targets = task.roles, task.target_roles
     steps = sorted({role.index for role in targets if role.kind in ("answer", "scratchpad") and role.index is not None})

@@ -11,7 +11,7 @@ whatever interacts with what. So no unverified edge contributes more than
     bound = sqrt(Var c(S) / (p (1 - p))),
 
 of which the upper 95% limit over the subsets is given. Where effects add up it is the root of the sum of their squares.
-If no subset changes anything it is 0, which says that of these subsets, and is no limit.
+If no subset changes anything, the limit is 0. That says something of these subsets alone.
 
 Limits. It bounds what an edge does on average next to others that are patched, not what it does alone: an edge whose
 effect every patched quarter of the others takes away is not bounded. Source: the diagnostic of AtP* (Kramar et al.
