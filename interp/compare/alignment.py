@@ -33,13 +33,12 @@ from interp.core.drawings import drawing
 from interp.core.probe import probe
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
-from interp.core.sites import model_name
 from interp.core.views import Bars, Picture, Series
 from models import ArithmeticTransformer
 from models.errors import UserError
 from models.importers import from_transformer_lens
 from models.tasks import Task
-from models.transformer import HookedModel
+from models.transformer import HookedModel, model_name
 
 #: Component -> how its parameters' names begin, after "blocks/LAYER/".
 _COMPONENTS = {

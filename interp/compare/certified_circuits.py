@@ -27,14 +27,13 @@ from interp.causal.edges.masked import MaskedModel
 from interp.core.probe import probe, sums
 from interp.core.problems import Sample, draw, resolve_task
 from interp.core.results import Findings, Provenance, Strength
-from interp.core.sites import model_name
 from interp.core.stats import proportion
 from interp.proofs import certify
 from models import ArithmeticTransformer
 from models.errors import UserError
 from models.evaluation import teacher_forcing
 from models.tasks import Task
-from models.transformer import HookedModel
+from models.transformer import HookedModel, model_name
 
 MOST_CIRCUITS = 2**12
 NO_EDGES = "no edges"

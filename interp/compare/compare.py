@@ -38,11 +38,11 @@ from interp.compare.readings import ReadingFrame, Readings, frame, read
 from interp.compare.units import correlations, matched_units, sign_free, unit_distances, varying
 from interp.compare.weight_circuits import NAMES, head_tables, model_tables
 from interp.core.controls import copies_to_draw
+from interp.core.model_checks import pair_names
 from interp.core.parameters import parameters_beside
 from interp.core.probe import probe
 from interp.core.problems import digit_rows, draw, resolve_task
 from interp.core.significance import permutation_p
-from interp.core.sites import pair_names
 from interp.core.stats import mean_intervals
 from models.errors import UserError
 from models.importers import from_transformer_lens

@@ -25,10 +25,9 @@ from interp.core.measured import DoesNotApply, Measured
 from interp.core.probe import Probe, probe, with_number
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance
-from interp.core.sites import model_name
 from models.errors import UserError
 from models.tasks import MultiOperandAddition, SequenceTask, Task
-from models.transformer import HookedModel
+from models.transformer import HookedModel, model_name
 
 PROBLEMS = 1000
 NAME = "compare_models"

@@ -11,9 +11,9 @@ import torch
 from jaxtyping import Float
 
 from interp.core import runs
+from interp.core.model_checks import has_mlp
 from interp.core.places import Place
 from interp.core.replaced_embeddings import EmbeddingTest, embedding_test
-from interp.core.sites import has_mlp
 from models.errors import UserError
 from models.tasks import CyclicGroup, Task, group_of
 from models.transformer import HookedModel, in_block

@@ -24,10 +24,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.core.problems import Sample, check_targets, chunks, require_able, right_tokens
-from interp.core.sites import model_name
 from models.errors import UserError, unknown_name
 from models.tasks import ProblemPairs, Task
-from models.transformer import HookedModel
+from models.transformer import HookedModel, model_name
 
 ALL_ROWS = slice(None)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from interp.core.model_checks import require_hook
 from interp.core.places import QUERY, Place
-from interp.core.sites import require_hook
 from models.errors import UserError, unknown_name
 from models.tasks import ColumnLayout, Task
 from models.transformer import HookedModel

@@ -24,7 +24,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.core.sites import has_mlp, require_hook, require_layer
+from interp.core.model_checks import has_mlp, require_hook, require_layer
 from models.errors import UserError
 from models.transformer import HookedModel, head_name, in_block, layer_part, neuron_name
 

@@ -25,8 +25,8 @@ import torch
 
 from interp.core.loading import load
 from interp.core.measured import Measured
+from interp.core.model_checks import has_mlp, require_sums
 from interp.core.problems import has_chains, resolve_task
-from interp.core.sites import has_mlp, require_sums
 from interp.core.strata import column_variables, signal_columns
 from models.calls import MODELS, SEVERAL_MODELS, checked
 from models.errors import UserError, known_name

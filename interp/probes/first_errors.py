@@ -31,7 +31,6 @@ from interp.core.measured import Measured
 from interp.core.probe import Scalar, probe, task_of
 from interp.core.problems import N_PROBLEMS
 from interp.core.results import Provenance
-from interp.core.sites import model_name
 from interp.core.stats import clopper_pearson
 from interp.probes.coupled_keys import KeySets, draw_coupled, key_sets, resolve_coupled_task
 from interp.probes.score_result import Scores
@@ -39,7 +38,7 @@ from models.errors import UserError
 from models.evaluation import predict
 from models.numerals import p_value
 from models.tasks import MultiOperandAddition, Task
-from models.transformer import HookedModel
+from models.transformer import HookedModel, model_name
 
 BOUNDARY = "boundary"
 

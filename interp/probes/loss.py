@@ -15,10 +15,9 @@ from interp.core.measured import Measured
 from interp.core.probe import Scalar, probe
 from interp.core.problems import N_PROBLEMS, draw, resolve_task
 from interp.core.results import Findings
-from interp.core.sites import model_name
 from interp.core.stats import mean_interval
 from models.tasks import Task
-from models.transformer import HookedModel
+from models.transformer import HookedModel, model_name
 
 ALL = "all tokens"
 

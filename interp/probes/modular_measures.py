@@ -24,10 +24,9 @@ from interp.core.measured import Measured, MeasuredPart
 from interp.core.probe import Scalar, group, probe
 from interp.core.problems import N_PROBLEMS, resolve_task
 from interp.core.results import Findings, Provenance
-from interp.core.sites import model_name
 from models.calls import Resamples
 from models.tasks import CyclicGroup, Task, group_of
-from models.transformer import HookedModel
+from models.transformer import HookedModel, model_name
 
 KINDS = ("all logits", "restricted", "excluded")
 

@@ -28,12 +28,11 @@ from torch import Tensor
 from interp.core.drawings import drawing
 from interp.core.probe import named_dimensions, probe, task_of
 from interp.core.results import Provenance, Result
-from interp.core.sites import model_name
 from interp.core.views import Grid, Picture
 from models import ArithmeticTransformer
 from models.errors import UserError, known_name
 from models.tasks import MultiOperandAddition
-from models.transformer import HookedModel, head_name, layer_part, require_unaltered
+from models.transformer import HookedModel, head_name, layer_part, model_name, require_unaltered
 
 NOTHING = 1e-4  # smaller values count as zero, as float32 rounding and softmax at temperature 16 leave such residues
 

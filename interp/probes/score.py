@@ -29,7 +29,6 @@ from interp.core.measured import Measured
 from interp.core.probe import Scalar, chains, probe
 from interp.core.problems import draw, of_every_chain_length, resolve_task
 from interp.core.results import Provenance
-from interp.core.sites import model_name
 from interp.probes.score_result import OTHER_COUNTS, Scores, share_right, worst_stratum
 from interp.probes.stress import SHARE, suites
 from models.calls import Count
@@ -37,7 +36,7 @@ from models.errors import UserError, unknown_name
 from models.evaluation import predict
 from models.rates import Rate
 from models.tasks import LIMIT, Task
-from models.transformer import HookedModel
+from models.transformer import HookedModel, model_name
 
 #: Columns of the result, which no label can be named.
 TAKEN = ("n", "correct", "accuracy", "low", "high", "rung", "wrong_example", "index", *OTHER_COUNTS)

@@ -44,14 +44,13 @@ from interp.core.probe import Scalar, columns, probe
 from interp.core.problems import N_PROBLEMS, Sample, draw, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.runs import passes
-from interp.core.sites import model_name
 from interp.core.stats import TAILS, percentile_interval
 from interp.core.thresholds import FAINT
 from interp.core.views import Picture, Points, Series
 from models.errors import UserError
 from models.numerals import in_percent
 from models.tasks import RIPPLE, Task, column_layout
-from models.transformer import HookedModel, in_block
+from models.transformer import HookedModel, in_block, model_name
 
 RESAMPLES, SHOWN = 400, 3_000
 _UNKNOWN = float("nan"), float("nan"), float("nan")

@@ -10,7 +10,6 @@ import xarray as xr
 
 from interp.core.drawings import drawing
 from interp.core.results import Provenance, Result
-from interp.core.sites import model_name
 from interp.core.views import Curves, Line, Picture, Series
 from interp.proofs.balls import REAL
 from interp.proofs.hunting import lead_of, logits_after
@@ -19,7 +18,7 @@ from interp.proofs.one_layer import read_adder
 from interp.proofs.ratio_attention import read_ratio_attention
 from models import UserError
 from models.tasks import Task
-from models.transformer import HookedModel
+from models.transformer import HookedModel, model_name
 
 POINTS = 801
 

@@ -19,7 +19,6 @@ from interp.core.drawings import drawing
 from interp.core.measured import Measured
 from interp.core.probe import Scalar, probe
 from interp.core.results import Provenance, Result
-from interp.core.sites import model_name
 from interp.core.views import Picture, Points, Series
 from interp.proofs.balls import Arithmetic
 from interp.proofs.branching import Search
@@ -33,7 +32,7 @@ from models.errors import UserError
 from models.files import write_json_atomic
 from models.numerals import percent
 from models.tasks import SUMS, ColumnRule, Task
-from models.transformer import HookedModel
+from models.transformer import HookedModel, model_name
 
 LITTLE = Fraction(1, 10**6)  # a share of wrong pairs below which a bound alone is not worth a sentence
 WIDTH = 1e-6  # default distance between the bounds on the share of right pairs

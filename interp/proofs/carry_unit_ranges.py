@@ -19,7 +19,6 @@ from interp.core.drawings import drawing
 from interp.core.measured import Measured
 from interp.core.probe import Scalar, probe
 from interp.core.results import Provenance, Result
-from interp.core.sites import model_name
 from interp.core.views import Bars, Picture, Series
 from interp.proofs.branching import CHUNK, Search, regions
 from interp.proofs.class_proofs import rung_of
@@ -29,7 +28,7 @@ from interp.proofs.verdict import ArithmeticName, over_all_pairs
 from models.errors import UserError
 from models.numerals import shown
 from models.tasks import Task
-from models.transformer import HookedModel, neuron_name
+from models.transformer import HookedModel, model_name, neuron_name
 
 SIDES = ("without", "with")
 

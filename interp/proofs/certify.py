@@ -26,7 +26,6 @@ from interp.core.loading import load
 from interp.core.measured import Measured
 from interp.core.probe import Scalar, probe
 from interp.core.problems import resolve_task
-from interp.core.sites import model_name
 from interp.proofs import (
     by_operator,
     exhaustive,
@@ -59,7 +58,7 @@ from models.errors import UserError, known_name
 from models.evaluation import predict
 from models.files import read_bytes
 from models.tasks import Task, doubt
-from models.transformer import HookedModel
+from models.transformer import HookedModel, model_name
 
 MOST_SYMBOLS = 2**12  # of a problem's operands; 21 binary symbols already make too many problems to run
 

@@ -25,7 +25,6 @@ import torch
 from interp.core.operand_problems import grid_problems
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance
-from interp.core.sites import model_name
 from interp.core.views import Line, Picture, Points, Series
 from interp.proofs.balls import FLOAT32, REAL
 from interp.proofs.coupled_addition import HAND_BUILT, prove_shapes
@@ -53,7 +52,7 @@ from models.evaluation import predict
 from models.families import HandBuiltMultiplicationOptions, HandBuiltOptions, HandBuiltParityOptions
 from models.numerals import shown
 from models.tasks import Task, altered
-from models.transformer import HookedModel
+from models.transformer import HookedModel, model_name
 
 SAME_MARGIN = 1e-6  # how far a bound computed again may lie from the stored one
 TRIED = 32  # random problems tried per length or size where a part is not proved

@@ -20,7 +20,6 @@ from torch import Tensor
 
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance
-from interp.core.sites import model_name
 from interp.proofs import by_operator, column_adders, each_path, exhaustive
 from interp.proofs.after_attention import AfterAttention
 from interp.proofs.machine_evidence import COUNTED, MEASURED, MachineEvidence, falls_short, finding, read
@@ -37,7 +36,7 @@ from interp.proofs.wrong_answers import WrongAnswer, identify, wrong_answer
 from models import ArithmeticTransformer, UserError
 from models.importers import from_transformer_lens
 from models.tasks import Machine, MultiOperandAddition, Task, machine_of, machine_of_shorter
-from models.transformer import HookedModel
+from models.transformer import HookedModel, model_name
 
 FEW_PROBLEMS, FEW_DIRECTIONS = 2**15, 12  # see :func:`obstacle`
 SEARCHED = 4_000  # runs of the search for a wrong answer after the time is up

@@ -16,13 +16,12 @@ import torch
 from jaxtyping import Float
 
 from interp.core.problems import resolve_task
-from interp.core.sites import model_name
 from interp.proofs.token_layout import Layout, read_layout
 from models import ArithmeticTransformer
 from models.errors import UserError, unknown_name
 from models.importers import from_transformer_lens
 from models.tasks import Task
-from models.transformer import HookedModel, alterations
+from models.transformer import HookedModel, alterations, model_name
 
 #: The activations of a plain MLP (False), and of a gated one (True).
 ACTIVATIONS = {False: ("gelu", "relu"), True: ("gelu", "relu", "silu")}

@@ -6,13 +6,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.core.sites import model_name
 from interp.proofs import enclosures
 from interp.proofs.prefix_nodes import Rows, Tree
 from interp.proofs.prefix_tree import EnclosedForward
 from interp.proofs.watch import check_time
 from models import ArithmeticTransformer, UserError
-from models.transformer import HookedModel
+from models.transformer import HookedModel, model_name
 
 ROUNDINGS = {"interval": enclosures.REAL, "float32": enclosures.FLOAT32}
 SPLIT = 16  # problems at a time when they are proved by cases

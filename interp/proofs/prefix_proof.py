@@ -30,7 +30,6 @@ import xarray as xr
 
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance
-from interp.core.sites import model_name
 from interp.proofs.enclosures import Rounding
 from interp.proofs.exhaustive import certify_exhaustively
 from interp.proofs.prefix_leads import ROUNDINGS, leads_of, not_enclosed, require_logits, require_provable
@@ -53,7 +52,7 @@ from models import UserError
 from models.evaluation import margins
 from models.numerals import shown
 from models.tasks import ProblemSpace, Task
-from models.transformer import HookedModel
+from models.transformer import HookedModel, model_name
 
 LARGEST_TREE = 2**20  # prefixes
 LARGEST_INPUT = 2**24  # tokens of all problems: laid out once, to count their prefixes

@@ -14,8 +14,8 @@ from typing import Any
 
 import pandas as pd
 
+from interp.core.model_checks import require_hook
 from interp.core.results import Provenance
-from interp.core.sites import require_hook
 from interp.core.views import Line, Picture, Points, Series
 from interp.proofs import exhaustive
 from interp.proofs.attacks.counted_runs import EMBED

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from interp.core.sites import model_name
 from interp.proofs.balls import FLOAT32
 from interp.proofs.column_adders import check_one_layer
 from interp.proofs.one_layer import OneLayerAdder, Targets, read_adder
@@ -17,7 +16,7 @@ from interp.proofs.ratio_attention import read_ratio_attention
 from interp.proofs.verdict import ArithmeticName, Verdict
 from models import ArithmeticTransformer, UserError
 from models.files import write_json_atomic
-from models.transformer import HookedModel
+from models.transformer import HookedModel, model_name
 
 FORMAT = 1
 #: The tasks that the checker knows.

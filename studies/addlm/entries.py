@@ -24,9 +24,9 @@ import xarray as xr
 
 from interp.core.drawings import drawing
 from interp.core.results import Provenance, Result
-from interp.core.sites import model_name
 from interp.core.views import Bars, Curves, Line, Picture, Series
 from models.errors import UserError
+from models.transformer import model_name
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.weight_maps.ternary import TERNARY, TernaryWeights, ternarise, ternary_matrices
 

@@ -23,9 +23,9 @@ from torch import Tensor
 
 from interp.core.drawings import drawing
 from interp.core.results import Provenance, Result
-from interp.core.sites import model_name
 from interp.core.views import Grid, Picture
 from models.errors import UserError
+from models.transformer import model_name
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.part_names import head_name, in_block
 from models.weight_maps.ternary import ternary_matrices

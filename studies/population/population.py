@@ -31,12 +31,12 @@ from interp.core.drawings import drawing
 from interp.core.probe import Probe, with_number
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
-from interp.core.sites import model_name
 from interp.core.views import Picture, Points, Series
 from models.calls.checked_calls import checked
 from models.errors import UserError, known_name
 from models.rates import Rate
 from models.tasks.base import Task
+from models.transformer import model_name
 from models.transformer.hooked import HookedModel
 
 

@@ -32,13 +32,13 @@ from interp.core.drawings import drawing
 from interp.core.frames import leading
 from interp.core.problems import chunks, draw, resolve_task
 from interp.core.results import Provenance, Result
-from interp.core.sites import model_name
 from interp.core.stats import bootstrap_interval, clopper_pearson
 from interp.core.views import Grid, Picture, Points, Series, View
 from models.calls.argument_kinds import Index
 from models.calls.checked_calls import checked
 from models.errors import UserError
 from models.tasks.base import Task
+from models.transformer import model_name
 from models.transformer.hooked import HookedModel
 
 CONTROLS = 3

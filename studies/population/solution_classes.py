@@ -28,13 +28,13 @@ from interp.compare.alignment import aligned_distances
 from interp.core.controls import NO_CONTROL, untrained_models
 from interp.core.drawings import drawing
 from interp.core.results import Provenance, Result
-from interp.core.sites import model_name
 from interp.core.thresholds import ONE_CLASS
 from interp.core.views import Bars, Grid, Line, Picture, Series
 from models.calls.argument_kinds import Index
 from models.calls.checked_calls import checked
 from models.errors import UserError
 from models.tasks.base import Task
+from models.transformer import model_name
 from models.transformer.hooked import HookedModel
 
 CONTROLS = 3

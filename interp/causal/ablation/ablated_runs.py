@@ -27,11 +27,11 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from interp.core.model_checks import require_evaluation_mode
 from interp.core.places import Component, Place, Replacement
 from interp.core.problems import derangement
 from interp.core.resumed_runs import resumed
 from interp.core.runs import Activations, passes
-from interp.core.sites import require_evaluation_mode
 from models.errors import UserError, known_name
 from models.transformer import HookedModel
 

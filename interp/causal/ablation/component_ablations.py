@@ -33,18 +33,18 @@ from interp.core.drawings import drawing
 from interp.core.frames import as_frame
 from interp.core.measured import Measured, MeasuredPart
 from interp.core.metrics import Metric, require_answered, require_pairs_answered, spoken
+from interp.core.model_checks import with_writable_stream
 from interp.core.places import Component, check_components, heads, hooks_of, neurons, sublayers
 from interp.core.probe import Scalar, probe
 from interp.core.problems import N_PROBLEMS, check_targets, draw, resolve_task
 from interp.core.results import Provenance, Result
-from interp.core.sites import model_name, with_writable_stream
 from interp.core.strata import ALL
 from interp.core.views import Grid, Picture
 from models.calls import Share
 from models.errors import UserError, known_name
 from models.numerals import in_percent_with
 from models.tasks import ProblemPairs, Task
-from models.transformer import HookedModel
+from models.transformer import HookedModel, model_name
 
 _MOST_NEURONS = 64  # that a default sweep ablates one by one
 

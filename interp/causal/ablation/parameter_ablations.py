@@ -41,7 +41,6 @@ from interp.core.metrics import require_answered
 from interp.core.probe import Scalar, parameters, probe
 from interp.core.problems import draw, resolve_task
 from interp.core.results import Provenance, Result
-from interp.core.sites import model_name
 from interp.core.stats import Bounds, bootstrap_interval, unseen
 from interp.core.strata import answer_columns
 from interp.core.thresholds import HARMLESS
@@ -51,7 +50,7 @@ from models.calls import Count, Index, Seed, Share
 from models.errors import UserError
 from models.numerals import in_percent, in_percent_with
 from models.tasks import Task
-from models.transformer import HookedModel
+from models.transformer import HookedModel, model_name
 
 SCALES = ("accuracy", "loss", "logit")
 

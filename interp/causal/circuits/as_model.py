@@ -29,12 +29,11 @@ from torch.nn import functional as F
 from interp.causal.edges.graph import LOGITS, EdgeGraph
 from interp.causal.edges.masked import MaskedModel
 from interp.causal.edges.optimal import fit_constants
-from interp.core.sites import model_name
 from models import ArithmeticTransformer
 from models.calls import checked
 from models.errors import UserError, known_name
 from models.tasks import Task
-from models.transformer import HookedModel, TransformerConfig, Weights, head_name, layer_part
+from models.transformer import HookedModel, TransformerConfig, Weights, head_name, layer_part, model_name
 from models.weight_maps import DenseWeights
 
 CONSTANTS = ("mean", "zero", "optimal")

@@ -42,12 +42,11 @@ from interp.core.probe import Scalar, probe
 from interp.core.problems import carry_pairs
 from interp.core.results import Provenance, Result
 from interp.core.significance import permutation_p
-from interp.core.sites import model_name
 from models.calls import Index, Share
 from models.errors import UserError
 from models.numerals import in_percent, in_percent_with, p_value
 from models.tasks import ProblemPairs
-from models.transformer import HookedModel
+from models.transformer import HookedModel, model_name
 
 #: The name of a metric, or a function that binds one to pairs.
 Metrics = str | Callable[[ProblemPairs], Metric]

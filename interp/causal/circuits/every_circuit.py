@@ -45,13 +45,12 @@ from interp.core.metrics import require_pairs_answered
 from interp.core.probe import Scalar, probe
 from interp.core.problems import carry_pairs
 from interp.core.results import Provenance, Result
-from interp.core.sites import model_name
 from interp.core.views import Line, Picture, Points, Series
 from models.calls import Share
 from models.errors import UserError, known_name
 from models.numerals import in_percent
 from models.tasks import ProblemPairs
-from models.transformer import HookedModel
+from models.transformer import HookedModel, model_name
 
 METRICS = ("logit_diff", "exact_match")
 REPLACEMENTS = ("corrupted", "mean", "zero", "optimal")

@@ -17,10 +17,9 @@ from interp.causal.edges.graph import EdgeGraph
 from interp.causal.edges.masked import MaskedModel
 from interp.core.metrics import Metric, resolve_metrics
 from interp.core.problems import slices
-from interp.core.sites import model_name
 from models.errors import UserError, known_name
 from models.tasks import ProblemPairs
-from models.transformer import HookedModel
+from models.transformer import HookedModel, model_name
 
 DIRECTIONS = ("denoise", "noise")
 #: Entries of the masks that are made at once.

@@ -29,8 +29,8 @@ from torch import Tensor
 
 from interp.causal.edges.graph import EdgeGraph
 from interp.causal.edges.written import Writes, batches, written
+from interp.core.model_checks import require_evaluation_mode, require_sums
 from interp.core.problems import derangement
-from interp.core.sites import require_evaluation_mode, require_sums
 from models.errors import UserError, known_name
 from models.importers import from_transformer_lens
 from models.tasks import Task

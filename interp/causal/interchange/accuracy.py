@@ -54,17 +54,17 @@ from interp.causal.interchange.subspaces import (
 from interp.core import runs
 from interp.core.controls import untrained_twin
 from interp.core.drawings import drawing
+from interp.core.model_checks import require_evaluation_mode, with_writable_stream
 from interp.core.named_places import find_place
 from interp.core.places import Place
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
-from interp.core.sites import model_name, require_evaluation_mode, with_writable_stream
 from interp.core.stats import Proportion, proportion
 from interp.core.views import ENDS, Points, Series
 from models.errors import UserError, known_name
 from models.numerals import in_percent
 from models.tasks import Algorithm, Task, TaskVariables, causal_model
-from models.transformer import HookedModel
+from models.transformer import HookedModel, model_name
 
 HYPOTHESIS = "hypothesis"
 WHOLE = "the whole site"  # a hypothesis that names no subspace takes this

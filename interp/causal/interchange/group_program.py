@@ -53,14 +53,13 @@ from interp.core.probe import Scalar, group, probe
 from interp.core.problems import ABLE, require_able, resolve_task
 from interp.core.replaced_embeddings import EmbeddingTest
 from interp.core.results import Provenance, Result
-from interp.core.sites import model_name
 from interp.core.stats import Proportion, proportion
 from interp.core.views import Points, values_and_controls
 from models.calls import Resamples
 from models.errors import known_name
 from models.numerals import in_percent
 from models.tasks import CyclicGroup, Task, group_of
-from models.transformer import HookedModel
+from models.transformer import HookedModel, model_name
 
 PROGRAMS = ("clock", "pizza")
 CHANGES = ("scaled", "interchanged")

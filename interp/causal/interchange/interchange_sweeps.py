@@ -21,19 +21,19 @@ from interp.causal.interchange.pairs import draw_pairs
 from interp.core import runs
 from interp.core.drawings import drawing
 from interp.core.measured import Measured
+from interp.core.model_checks import with_writable_stream
 from interp.core.named_places import find_place
 from interp.core.places import Place
 from interp.core.probe import Scalar, probe
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
-from interp.core.sites import model_name, with_writable_stream
 from interp.core.stats import LEVEL, clopper_pearson, proportion
 from interp.core.views import Grid, Picture
 from models.calls import Count, Index
 from models.errors import UserError
 from models.numerals import in_percent_with
 from models.tasks import Algorithm, Task, TaskVariables, causal_model, column_layout
-from models.transformer import HookedModel, in_block
+from models.transformer import HookedModel, in_block, model_name
 
 
 @dataclass(frozen=True, eq=False)

@@ -36,19 +36,19 @@ from interp.causal.interchange.accuracy import counted
 from interp.causal.interchange.pairs import distinct_problems
 from interp.core import runs
 from interp.core.drawings import drawing
+from interp.core.model_checks import with_writable_stream
 from interp.core.named_places import NoPositions, find_place
 from interp.core.places import Place
 from interp.core.probe import probe
 from interp.core.problems import require_able, resolve_task
 from interp.core.results import Provenance, Result
-from interp.core.sites import model_name, with_writable_stream
 from interp.core.stats import percentile_interval, resampled_sums
 from interp.core.views import ENDS, Curves, Line, Picture, Series
 from models.calls import Count
 from models.errors import UserError
 from models.numerals import in_percent, in_percent_with
 from models.tasks import DELIMITERS, OWN, PREVIOUS, REST, Algorithm, ColumnLayout, Task, TaskVariables, causal_model
-from models.transformer import HookedModel, in_block
+from models.transformer import HookedModel, in_block, model_name
 
 RUNS = ("clean", "scrubbed", "all irrelevant", "scrambled")
 

@@ -52,14 +52,13 @@ from interp.core.measured import Measured
 from interp.core.probe import Scalar, columns, probe
 from interp.core.problems import ABLE, resolve_task
 from interp.core.results import Provenance, Result
-from interp.core.sites import model_name
 from interp.core.stats import Proportion, proportion
 from interp.core.thresholds import FOLLOWS
 from interp.core.views import Bars, Picture, Series
 from models.calls import Count
 from models.errors import UserError, known_name
 from models.tasks import CHAINED_FROM_ABOVE, Algorithm, Task, column_layout, resolve_algorithm
-from models.transformer import HookedModel
+from models.transformer import HookedModel, model_name
 
 CORRUPTIONS = ("plausible", "any")
 CHANGED_BY = ("model", "algorithm", "both")

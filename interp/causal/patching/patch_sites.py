@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
+from interp.core.model_checks import has_mlp, require_layer
 from interp.core.places import Place
-from interp.core.sites import has_mlp, require_layer
 from models.errors import UserError, known_name, unknown_name
 from models.tasks import Task
 from models.transformer import HookedModel, head_name, in_block, layer_part

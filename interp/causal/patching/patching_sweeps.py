@@ -47,16 +47,16 @@ from interp.causal.patching.values import (
     plain_values,
 )
 from interp.core.metrics import FACTORIES, Metric, require_metrics, require_pairs_answered, resolve_metrics, spoken
+from interp.core.model_checks import stream_is_written
 from interp.core.probe import probe
 from interp.core.results import Provenance
-from interp.core.sites import model_name, stream_is_written
 from models import ArithmeticTransformer
 from models.calls import Index
 from models.errors import UserError, known_name
 from models.fast import KNOWN
 from models.importers import from_transformer_lens
 from models.tasks import ProblemPairs, Task
-from models.transformer import HookedModel, alterations
+from models.transformer import HookedModel, alterations, model_name
 
 DIRECTIONS = ("denoise", "noise")
 RIGHT = "exact_match"  # the metric that says whether the clean answer is given

@@ -8,8 +8,8 @@ from typing import Any
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.core.model_checks import require_hook
 from interp.core.places import Place
-from interp.core.sites import require_hook
 from models.errors import UserError
 from models.transformer import HookedModel
 

@@ -52,17 +52,17 @@ from interp.compare.swaps.maps import PartMap, activations, fit_maps
 from interp.compare.swaps.swap_result import CLEAN, Outcome, Swaps, compute_swaps
 from interp.compare.swaps.swapped_parts import PATTERNS, SwappedPart, by_role, components_of, parts_beside
 from interp.core.controls import copies_to_draw
+from interp.core.model_checks import pair_names
 from interp.core.probe import probe
 from interp.core.problems import chunks, derangement, distinct, draw, every_problem, resolve_task
 from interp.core.results import Provenance
 from interp.core.runs import Activations, passes
-from interp.core.sites import model_name, pair_names
 from models import ArithmeticTransformer
 from models.calls import Count, Index
 from models.errors import UserError
 from models.importers import from_transformer_lens
 from models.tasks import Task
-from models.transformer import HookedModel
+from models.transformer import HookedModel, model_name
 
 
 @probe("What survives when one model's parts replace the other's?")

@@ -23,7 +23,6 @@ import xarray as xr
 from tqdm import tqdm
 
 from interp.core.probe import Scalar, probe, task_of
-from interp.core.sites import model_name
 from interp.probes.heatmaps.cells import BLOCK, CellScorer, Offsets, cell_problems, generator
 from interp.probes.heatmaps.grid_store import CellStore, Counts
 from interp.probes.score_result import Scores, by_size, share_right
@@ -32,7 +31,7 @@ from models.files import content_digest
 from models.registry import get_spec, names
 from models.tasks import SequenceTask
 from models.training import Cluster, each
-from models.transformer import HookedModel, require_unaltered
+from models.transformer import HookedModel, model_name, require_unaltered
 
 #: Names of a shape's sizes, in the order of ``task.shape``; the first is the figures' x axis.
 AXES = {

@@ -35,10 +35,10 @@ from torch import Tensor
 
 from interp.core.drawings import drawing
 from interp.core.measured import Measured
+from interp.core.model_checks import require_layer
 from interp.core.probe import Scalar, probe, sums
 from interp.core.problems import draw, membership, resolve_task, target_labels, visible_roles
 from interp.core.results import Provenance, Result
-from interp.core.sites import model_name, require_layer
 from interp.core.stats import bootstrap_interval
 from interp.core.views import Grid, Picture
 from interp.probes.key_sets import read_patterns
@@ -49,7 +49,7 @@ from models.errors import UserError, known_name
 from models.importers import from_transformer_lens
 from models.numerals import in_percent, small
 from models.tasks import Task
-from models.transformer import HookedModel, head_name
+from models.transformer import HookedModel, head_name, model_name
 
 #: How far the parts' sum may be from the model's own score, as a share of the largest; float32 rounding is far below.
 TOLERANCE = 1e-3

@@ -42,14 +42,13 @@ from interp.core.probe import Scalar, probe
 from interp.core.problems import N_PROBLEMS, draw, resolve_task, target_labels
 from interp.core.results import Provenance, Result
 from interp.core.runs import passes
-from interp.core.sites import model_name
 from interp.core.stats import clopper_pearson, clustered_proportion
 from interp.core.views import Grid, Picture
 from interp.probes.lens.reading import stream_points
 from models.errors import UserError
 from models.numerals import in_percent, in_percent_with
 from models.tasks import Task
-from models.transformer import HookedModel
+from models.transformer import HookedModel, model_name
 
 _ENDS = ("", "_low", "_high")
 

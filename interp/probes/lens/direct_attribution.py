@@ -39,7 +39,6 @@ from interp.core.measured import Measured, MeasuredPart
 from interp.core.probe import Scalar, probe, sums
 from interp.core.problems import N_PROBLEMS, draw, resolve_task, target_labels
 from interp.core.results import Provenance, Result
-from interp.core.sites import model_name
 from interp.core.stats import bootstrap_interval
 from interp.core.views import Grid, Line, Picture, Points, Series, View
 from interp.probes.lens.reading import digit_targets
@@ -49,7 +48,7 @@ from models.errors import UserError
 from models.importers import from_transformer_lens
 from models.numerals import small
 from models.tasks import Task
-from models.transformer import HookedModel, neuron_name
+from models.transformer import HookedModel, model_name, neuron_name
 
 #: How far the parts' sum may be from the model's own lead, as a share of the largest; float32 rounding is far below.
 TOLERANCE = 1e-3

@@ -39,7 +39,6 @@ from interp.core.named_places import positions_for
 from interp.core.probe import Scalar, probe
 from interp.core.problems import N_PROBLEMS, distinct, draw, resolve_task, target_labels
 from interp.core.results import Provenance, Result
-from interp.core.sites import model_name
 from interp.core.views import Picture, Points, Series
 from interp.probes.lens.probe_labels import (
     SIGNALS,
@@ -54,7 +53,7 @@ from models.calls import Several
 from models.errors import UserError, known_name, unknown_name
 from models.numerals import in_percent, in_percent_with
 from models.tasks import Role, Task, base_of, domain_of
-from models.transformer import HookedModel
+from models.transformer import HookedModel, model_name
 
 ALL = "all"  # the rows of all columns together
 DRAWN = "drawn"  # stands for a control that is an untrained copy of the model

@@ -33,7 +33,6 @@ from interp.core.measured import Measured, MeasuredPart
 from interp.core.probe import Scalar, probe
 from interp.core.problems import N_PROBLEMS, draw, resolve_task, target_labels
 from interp.core.results import Provenance, Result
-from interp.core.sites import model_name
 from interp.core.stats import bootstrap_interval, clopper_pearson, clustered_proportion
 from interp.core.views import Grid, Picture
 from interp.probes.lens.reading import read, stream_points
@@ -41,7 +40,7 @@ from models.calls import Resamples
 from models.errors import UserError
 from models.numerals import in_percent, in_percent_with
 from models.tasks import Task
-from models.transformer import HookedModel
+from models.transformer import HookedModel, model_name
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.core import runs
-from interp.core.sites import require_hook
+from interp.core.model_checks import require_hook
 from models.errors import UserError, known_name
 from models.tasks import Role, Task
 from models.transformer import HookedModel, in_block

@@ -25,7 +25,6 @@ from interp.core.measured import Measured, MeasuredPart
 from interp.core.problems import draw, target_labels
 from interp.core.results import Provenance, Result
 from interp.core.significance import holm, sign_test
-from interp.core.sites import model_name
 from interp.core.stats import LEVEL, bootstrap_interval
 from interp.core.views import Picture, Points, Series
 from interp.probes.lens.logits_by_layer import Translators, lens_table, measured, read_out
@@ -33,7 +32,7 @@ from interp.probes.lens.reading import stream_points
 from models.errors import UserError
 from models.numerals import in_percent, in_percent_with, p_value
 from models.tasks import Task
-from models.transformer import HookedModel
+from models.transformer import HookedModel, model_name
 
 LOGIT = "logit lens"
 FEWEST = 16  # problems that a map is found on

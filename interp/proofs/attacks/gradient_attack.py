@@ -20,10 +20,10 @@ from tqdm import tqdm
 
 from interp.core.drawings import drawing
 from interp.core.measured import Measured
+from interp.core.model_checks import require_hook
 from interp.core.probe import Scalar, probe
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
-from interp.core.sites import model_name, require_hook
 from interp.core.views import Curves, Line, Picture, Points, Series
 from interp.proofs.attacks.attack_search import Report, Tally, Wrong, gradient_search, random_search
 from interp.proofs.attacks.counted_runs import EMBED, Runner
@@ -33,7 +33,7 @@ from models.errors import UserError
 from models.evaluation import Failure, score
 from models.files import write_json_atomic
 from models.tasks import Task
-from models.transformer import HookedModel
+from models.transformer import HookedModel, model_name
 
 RUNS = 20_000
 SEARCHES = ("attack", "random")

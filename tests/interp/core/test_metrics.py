@@ -8,8 +8,7 @@ from torch.nn import functional as F
 
 import models
 from interp.core.metrics import FACTORIES, Metric, exact_match, kl, logit_diff, loss, probability, resolve_metrics
-from interp.core.sites import (
-    model_name,
+from interp.core.model_checks import (
     require_evaluation_mode,
     require_hook,
     require_layer,
@@ -19,6 +18,7 @@ from interp.core.sites import (
 )
 from models.errors import UserError
 from models.tasks import problem_pairs
+from models.transformer import model_name
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from tests.conformance.table import ROWS
 from tests.interp.conftest import stock_copy

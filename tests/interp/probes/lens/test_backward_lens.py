@@ -11,6 +11,7 @@ import models
 from interp.probes.lens.backward_lens import _read
 from interp.probes.lens.reading import stream_points
 from models.errors import UserError
+from tests.comparing import numbers_are_finite
 from tests.interp.probes.lens.made import random_model
 
 
@@ -76,3 +77,9 @@ def test_the_end_that_all_answers_share_is_left_out_and_one_problem_is_refused()
 def test_gradients_that_overflow_in_half_precision_are_refused():
     with pytest.raises(UserError):
         interp.backward_lens(models.load("microadder-57").half(), n=512)
+
+
+def test_with_two_tokens_there_is_no_third_to_compare_with():
+    found = interp.backward_lens(models.load("parity-coupling-1l4h-small"), n=60)
+    assert np.isnan(found.table.overall_control.values).all() and found.table.overall.values[-1] > 0.9
+    assert numbers_are_finite(found.sentence()) and len(found.figure().data) >= 2

@@ -13,8 +13,7 @@ from models import ArithmeticTransformer
 from models.errors import UserError, known_name
 from models.importers import from_transformer_lens
 from models.tasks import Task
-from models.transformer import HookedModel
-from models.transformer import model_name as model_name
+from models.transformer import HookedModel, model_name
 
 
 def has_mlp(cfg: Any) -> bool:
