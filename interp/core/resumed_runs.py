@@ -1,7 +1,7 @@
-"""Many runs of the same tokens, each with other edits: what comes before an edit is taken from the unedited run.
+"""Many runs of the same tokens, each with other replacements: what comes before them is taken from the plain run.
 
     for rows, logits, run in resumed(model, tokens, hooks, first):
-        edited = run(edits)
+        replaced = run(replacements)
 
 An edit at a head's output, a neuron or what a sublayer writes leaves all earlier layers as they were. From its layer on
 the formulas are those of :mod:`models.fast`, and in the last layer only the positions from ``first`` on are
@@ -32,21 +32,21 @@ _Z, _ATTENTION, _POST, _MLP = SITES = ("attn.hook_z", "hook_attn_out", "mlp.hook
 #: leave the processor's cache and get new memory at every step.
 NUMBERS_AT_ONCE = 2**19
 
-#: From edits to logits [chunk, pos, d_vocab], which are NaN before the first position that is read.
+#: From replacements to logits [chunk, pos, d_vocab], which are NaN before the first position that is read.
 Run = Callable[[Sequence[Replacement]], Tensor]
 
 
 def resumed(
     model: HookedModel, tokens: Int[Tensor, "n pos"], hooks: Sequence[str], first: int = 0
 ) -> Iterator[tuple[slice, Float[Tensor, "chunk pos d_vocab"], Run]]:
-    """(rows of the sample, logits of the unedited model, a function that runs these rows with edits), chunk by chunk.
+    """(rows of the sample, the model's own logits, a function that runs these rows with replacements), chunk by chunk.
 
     Args:
-        hooks: where edits will be made; the activations there are kept.
+        hooks: where there will be replacements; the activations there are kept.
         first: the first position whose logits are read.
 
     Raises:
-        UserError: a hook point that is to be edited never fires.
+        UserError: a hook point that is to be replaced never fires.
     """
     knows = isinstance(model, ArithmeticTransformer) and fast.stands_for(model)
     layers = {layer for layer in map(_layer_of, hooks) if layer is not None} if knows else set()
@@ -64,29 +64,34 @@ def _layer_of(hook: str) -> int | None:
 
 
 def _run(
-    model: Any, batch: Tensor, kept: Activations, layers: set[int], first: int, edits: Sequence[Replacement]
+    model: Any, batch: Tensor, kept: Activations, layers: set[int], first: int, replacements: Sequence[Replacement]
 ) -> Float[Tensor, "chunk pos d_vocab"]:
-    edited = {_layer_of(hook) for hook, _ in edits}
-    layer = next(iter(edited)) if len(edited) == 1 else None
+    replaced = {_layer_of(hook) for hook, _ in replacements}
+    layer = next(iter(replaced)) if len(replaced) == 1 else None
     if layer is None or layer not in layers:
-        return next(passes(model, batch, edits))[1]
+        return next(passes(model, batch, replacements))[1]
     with torch.no_grad():
-        return _rest(model, batch.to(model.device), kept, layer, first, edits)
+        return _rest(model, batch.to(model.device), kept, layer, first, replacements)
 
 
 def _rest(
-    model: ArithmeticTransformer, batch: Tensor, kept: Activations, layer: int, first: int, edits: Sequence[Replacement]
+    model: ArithmeticTransformer,
+    batch: Tensor,
+    kept: Activations,
+    layer: int,
+    first: int,
+    replacements: Sequence[Replacement],
 ) -> Float[Tensor, "chunk pos d_vocab"]:
-    """Logits with edits in one layer."""
+    """Logits with replacements in one layer."""
     weights, blocks, n_pos = model.cached_weights(), fast.blocks_of(model), batch.shape[1]
     block, last = blocks[layer], len(blocks) - 1
-    sites = {hook.removeprefix(in_block(layer) + ".") for hook, _ in edits}
+    sites = {hook.removeprefix(in_block(layer) + ".") for hook, _ in replacements}
     of_attention, of_mlp = bool(sites & {_Z, _ATTENTION}), bool(sites & {_POST, _MLP})
     # Nothing reads the last layer's earlier positions, but an edit sees all that there are.
     from_here = first if layer == last and not (of_attention and of_mlp) else 0
 
     def changed(site: str, value: Tensor) -> Tensor:
-        for hook, change in edits:
+        for hook, change in replacements:
             if hook == in_block(layer, site):
                 value = change(value, slice(0, len(batch)))
         return value

@@ -235,12 +235,12 @@ def _right_without(
     once, again = read.unique(dim=0, return_inverse=True)
     first = torch.empty(len(once), dtype=torch.long)
     first[again] = torch.arange(len(again))
-    edits = {unit: [Neuron(*unit).put(0.0)] for unit in units}
-    hooks = list(dict.fromkeys(hook for ((hook, _),) in edits.values()))
+    replacements = {unit: [Neuron(*unit).put(0.0)] for unit in units}
+    hooks = list(dict.fromkeys(hook for ((hook, _),) in replacements.values()))
     found: dict[tuple[int, int], list[torch.Tensor]] = {unit: [] for unit in units}
     for rows, _, run in resumed(model, once, hooks, min(queries)) if units else ():
         for unit in units:
-            found[unit].append(right_tokens(run(edits[unit])[:, queries], right[first[rows]]))
+            found[unit].append(right_tokens(run(replacements[unit])[:, queries], right[first[rows]]))
     return {unit: torch.cat(parts)[again].numpy() for unit, parts in found.items()}
 
 

@@ -273,8 +273,10 @@ def _column(
             if not irrelevant:
                 alone.append(float(single.float().mean()))
                 moved |= bool((new != activation).any())
-        edits = [place.put(lambda _, rows, new=new: new[rows]) for place, new in zip(places, sources, strict=True)]
-        scrubbed.append(runs.run(model, tokens, edits, queries)[:, 0])
+        replacements = [
+            place.put(lambda _, rows, new=new: new[rows]) for place, new in zip(places, sources, strict=True)
+        ]
+        scrubbed.append(runs.run(model, tokens, replacements, queries)[:, 0])
     clean = clean[:, 0]
     scrambled = clean[partners(nothing, generator)[0].to(clean.device)]
     return torch.stack((clean, *scrubbed, scrambled)), float(np.mean(alone)), moved

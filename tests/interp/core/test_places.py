@@ -73,7 +73,8 @@ def test_edits_of_one_run_act_together_and_what_is_kept_is_what_they_leave(adder
 
 @pytest.mark.parametrize(
     "site",
-    [Place(MID, (40,)), Place(MID, ()), Place(Z, None, head=7), Place(Z, None, neuron=0), Place("blocks.0.mlp.hook_post", None, neuron=99),
+    [Place(MID, (40,)), Place(MID, ()), Place(Z, None, head=7), Place(Z, None, neuron=0),
+     Place("blocks.0.mlp.hook_post", None, neuron=99),
      Place("blocks.0.hook_residmid", None)],
 )  # fmt: skip
 def test_a_piece_that_the_model_does_not_have_is_refused(adder, site):
