@@ -3,6 +3,8 @@
     hand-built                     a construction known by its weight map: a proof for every length up to its limits
     finite machine                 models of one layer on tasks whose answer needs a small memory: classes of all that a
                                    query can see, each bounded at once
+    two layers of attention        induction, by models without MLPs and norms: sets of strings that share what is asked
+                                   for, each bounded at once
     branch and bound over columns  adders and subtractors of one layer, or of two whose second attends by position, by
                                    their effective weights: a proof over all pairs
     operator by operator           mixed addition and subtraction by one layer: the proof above for each operator
@@ -33,6 +35,7 @@ from interp.proofs import (
     machine_proof,
     prefix_proof,
     search_verdict,
+    stacked_proof,
 )
 from interp.proofs.bounds_on_accuracy import WIDTH
 from interp.proofs.column_adders import METHOD as ONE_LAYER
@@ -65,6 +68,7 @@ MOST_SYMBOLS = 2**12  # of a problem's operands; 21 binary symbols already make 
 register(
     hand_built.METHOD,
     machine_proof.METHOD,
+    stacked_proof.METHOD,
     ONE_LAYER,
     by_operator.METHOD,
     prefix_proof.METHOD,

@@ -4,6 +4,7 @@ from models.tasks.addition import PairAddition, TenDigitAddition, TwoDigitAdditi
 from models.tasks.affine_cases import NotDecided
 from models.tasks.algorithms import ALGORITHMS, CHAINED, CHAINED_FROM_ABOVE, RIPPLE, Algorithm, resolve_algorithm
 from models.tasks.answer_functions import AnswerFunction, RulesByOperator
+from models.tasks.arrangements import Arrangements
 from models.tasks.automata import Automaton
 from models.tasks.base import Role, Task, base_of, domain_of
 from models.tasks.brackets import BalancedBrackets
@@ -45,6 +46,7 @@ __all__ = [
     "AdditionFormat",
     "Algorithm",
     "AnswerFunction",
+    "Arrangements",
     "Automaton",
     "BalancedBrackets",
     "CHAINED",

@@ -27,6 +27,7 @@ from models.calls.argument_kinds import (
 from models.calls.arguments import checked_method
 from models.errors import UserError
 from models.notation import Notation
+from models.tasks.arrangements import Arrangements
 from models.tasks.domain import Domain, NoDomain
 from models.tasks.places import REST
 
@@ -277,6 +278,14 @@ class Task(ABC):
     @abstractmethod
     def chain_length(self, problems: Any) -> Int[Tensor, " n"]:
         """Length of the longest carry chain of each problem; accuracy is always reported by it."""
+
+    def arrangements(self) -> list[Arrangements]:
+        """All problems, each in one set of strings with the same right token and different tokens at free places.
+
+        Raises:
+            UserError: a task whose problems are not known to be such sets.
+        """
+        raise UserError(f"the problems of {self.name} are not known as arrangements of different tokens.")
 
     def encode_rows(self, problems: Int[Tensor, "n operands"]) -> tuple[Tensor, Tensor]:
         """(tokens [pos, n], targets [target, n]) of trusted problems, for training; tasks override it for speed."""

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from models.calls.arguments import typed
 from models.errors import UserError
+from models.tasks.arrangements import FREE, Arrangements
 from models.tasks.token_function import TokenFunction
 
 MOST = 4_096  # tokens
@@ -63,6 +64,19 @@ class Induction(TokenFunction):
         self.domain = replace(self.domain, allowed=self.size, numbering=self._numbered)
         given = {"length": length, "tokens": tokens, "held_out": held_out, "seed": seed}
         self.definition = {"induction": given}
+
+    def arrangements(self) -> list[Arrangements]:
+        """All problems, by the last token, where it stood before and the token that followed it there."""
+        tokens, found = range(len(self.inputs)), []
+        for asked in tokens:
+            for place in range(self.length - 2):
+                for answer in tokens:
+                    if answer != asked:
+                        known = {place: asked, place + 1: answer, self.length - 1: asked}
+                        row = tuple(known.get(i, FREE) for i in range(self.length))
+                        pool = tuple(token for token in tokens if token not in (asked, answer))
+                        found.append(Arrangements(row, pool, answer, place + 1))
+        return found
 
     @property
     def _choices(self) -> list[int]:

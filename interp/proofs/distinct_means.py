@@ -1,0 +1,97 @@
+"""The largest weighted mean over places whose tokens are all different.
+
+What a head writes, along one direction, is ``sum_j w_j(t_j) v_j(t_j) / sum_j w_j(t_j)`` over the places j and their
+tokens t_j. Its largest value is near a level l at which ``F(l) = max sum_j w_j(t_j) (v_j(t_j) - l)`` is zero, and for
+*any* level it is at most ``l + F(l) / min D`` where F(l) > 0, and ``l + F(l) / max D`` elsewhere, D being the sum of
+weights (Dinkelbach, 1967).
+
+That no token stands at two places makes F an assignment problem. By duality it is at most
+
+    sum_b price_b + sum_j max_b (w_j(b) (v_j(b) - l) - price_b)          for any prices of at least zero,
+
+so that levels and prices are guesses, which need no proof; they are made in float32. A price rises where several places
+want one token, by what the second keenest of them would pay (an auction in steps).
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from interp.proofs.enclosed import DOUBLE
+
+LEVELS, STEPS = 3, 4  # guesses of the level, and changes of prices at each
+NEVER = -1e30
+
+Values = Float[Tensor, "row place token"]
+
+
+def prices_of(values: Values, free: Bool[Tensor, "row place"], prices: Tensor, steps: int) -> tuple[Tensor, Tensor]:
+    """(prices after some steps [row, token], the token that each place wants then [row, place]).
+
+    Only ``free`` places compete; the tokens of the others are no others'.
+    """
+    rows, _, tokens = values.shape
+    paid = free[..., None].to(values.dtype)
+    for _ in range(steps):
+        offer = values - paid * prices[:, None]
+        best, wanted = offer.max(-1)
+        second = offer.scatter(-1, wanted[..., None], NEVER).amax(-1)
+        keen = torch.where(free, (best - second).clamp_max(1e10), -1.0)
+        most = values.new_full((rows, tokens), -1.0).scatter_reduce(1, wanted, keen, "amax")
+        others = torch.where(keen == most.gather(1, wanted), -1.0, keen)
+        rise = values.new_full((rows, tokens), -1.0).scatter_reduce(1, wanted, others, "amax")
+        prices = prices + rise.clamp_min(0.0)
+    return prices, (values - paid * prices[:, None]).argmax(-1)
+
+
+def most_assigned(
+    values: Values, free: Bool[Tensor, "row place"], prices: Float[Tensor, "row token"]
+) -> Float[Tensor, " row"]:
+    """An upper bound of the largest sum of values of one token at each place, different at free places."""
+    paid = torch.where(free[..., None], prices[:, None], 0.0)
+    return (values - paid).amax(-1).sum(-1) + prices.sum(-1)
+
+
+def largest_mean(
+    weights: Values, values: Values, allowed: Bool[Tensor, "row place token"], levels: int = LEVELS
+) -> Float[Tensor, " row"]:
+    """Upper bounds, in float64 and with its own rounding, of the largest weighted mean over strings of different tokens.
+
+    ``weights`` are not negative; places with a single allowed token are known, and no other place may have it.
+    """
+    free = allowed.sum(-1) > 1
+    shown = torch.where(allowed, weights, 0.0)
+    least = torch.where(allowed, weights, torch.inf).amin(-1).sum(-1)
+    most = shown.amax(-1).sum(-1)
+    level, prices = _guesses(shown.float(), values.float(), allowed, free, levels)
+    scaled = torch.where(allowed, weights * (values - level[:, None, None]), NEVER)
+    size = (shown * values.abs()).amax(-1).sum(-1) + most * level.abs() + prices.sum(-1)
+    off = (weights.shape[1] + weights.shape[2] + 8) * 8 * DOUBLE * size
+    found = most_assigned(scaled, free, prices) + off
+    bound = level + found / torch.where(found > 0, least * (1 - 1e-12), most * (1 + 1e-12))
+    cap = torch.where(allowed, values, NEVER).amax((-1, -2))  # no mean exceeds its largest value
+    return torch.minimum(bound, cap) + 1e-13 * (level.abs() + cap.abs())
+
+
+def _guesses(
+    weights: Values, values: Values, allowed: Tensor, free: Tensor, levels: int
+) -> tuple[Float[Tensor, " row"], Float[Tensor, "row token"]]:
+    """A level near the largest mean, and prices there."""
+    level = (weights * values).sum((-1, -2)) / weights.sum((-1, -2)).clamp_min(1e-30)
+    prices = weights.new_zeros(len(weights), weights.shape[-1])
+    closed = torch.where(allowed, 0.0, NEVER)
+    for number in range(levels):
+        scaled = weights * (values - level[:, None, None]) + closed
+        prices, wanted = prices_of(scaled, free, prices, STEPS)
+        if number + 1 < levels:
+            total = most_assigned(scaled, free, prices)
+            weight = weights.gather(-1, _column(wanted))[..., 0].sum(-1).clamp_min(1e-30)
+            level, prices = level + total / weight, 0.9 * prices
+    finite = level.isfinite() & prices.isfinite().all(1)
+    return torch.where(finite, level, 0.0).double(), torch.where(finite[:, None], prices, 0.0).double()
+
+
+def _column(wanted: Int[Tensor, "row place"]) -> Int[Tensor, "row place 1"]:
+    return wanted[..., None]
