@@ -55,17 +55,22 @@ def most_assigned(
 
 
 def largest_mean(
-    weights: Values, values: Values, allowed: Bool[Tensor, "row place token"], levels: int = LEVELS
+    weights: Values,
+    values: Values,
+    allowed: Bool[Tensor, "row place token"],
+    levels: int = LEVELS,
+    steps: int = STEPS,
 ) -> Float[Tensor, " row"]:
     """Upper bounds, in float64 and with its own rounding, of the largest weighted mean over strings of different tokens.
 
-    ``weights`` are not negative; places with a single allowed token are known, and no other place may have it.
+    ``weights`` are not negative; places with a single allowed token are known, and no other place may have it. With no
+    ``steps`` prices are zero, and tokens may be the same.
     """
     free = allowed.sum(-1) > 1
     shown = torch.where(allowed, weights, 0.0)
     least = torch.where(allowed, weights, torch.inf).amin(-1).sum(-1)
     most = shown.amax(-1).sum(-1)
-    level, prices = _guesses(shown.float(), values.float(), allowed, free, levels)
+    level, prices = _guesses(shown.float(), values.float(), allowed, free, levels, steps)
     scaled = torch.where(allowed, weights * (values - level[:, None, None]), NEVER)
     size = (shown * values.abs()).amax(-1).sum(-1) + most * level.abs() + prices.sum(-1)
     off = (weights.shape[1] + weights.shape[2] + 8) * 8 * DOUBLE * size
@@ -76,7 +81,7 @@ def largest_mean(
 
 
 def _guesses(
-    weights: Values, values: Values, allowed: Tensor, free: Tensor, levels: int
+    weights: Values, values: Values, allowed: Tensor, free: Tensor, levels: int, steps: int
 ) -> tuple[Float[Tensor, " row"], Float[Tensor, "row token"]]:
     """A level near the largest mean, and prices there."""
     level = (weights * values).sum((-1, -2)) / weights.sum((-1, -2)).clamp_min(1e-30)
@@ -84,7 +89,7 @@ def _guesses(
     closed = torch.where(allowed, 0.0, NEVER)
     for number in range(levels):
         scaled = weights * (values - level[:, None, None]) + closed
-        prices, wanted = prices_of(scaled, free, prices, STEPS)
+        prices, wanted = prices_of(scaled, free, prices, steps)
         if number + 1 < levels:
             total = most_assigned(scaled, free, prices)
             weight = weights.gather(-1, _column(wanted))[..., 0].sum(-1).clamp_min(1e-30)

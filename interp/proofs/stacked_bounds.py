@@ -39,6 +39,10 @@ from models.tasks import Arrangements
 AT_ONCE = 2_000  # rows of a call: some megabytes, which stay in a processor's cache
 SAMPLED = 3_000  # strings from which centres and coordinates are guessed
 LEVELS = 6  # steps of Newton's method to the least mean
+#: Levels, and changes of prices at each, of :func:`interp.proofs.distinct_means.largest_mean`.
+How = tuple[int, int]
+ROUGH, CLOSE = (2, 0), (3, 4)
+NEGLIGIBLE = -6.0  # a difference of scores that is not looked at more closely
 LEAST_VARIANCE = 1e-6  # of a coordinate, as a share of the largest
 
 
@@ -63,8 +67,8 @@ class StackedBounds:
         self.place, self.before, self.token = self.contexts.T
         self.number = torch.full((weights.n, self.vocab + 1, self.vocab), -1)
         self.number[self.place, self.before, self.token] = torch.arange(len(self.contexts))
-        seen = torch.ones(weights.n, self.vocab, dtype=torch.bool)
-        self.seen = self._within(seen.expand(len(self.contexts), -1, -1), self.place, self.before, self.token)
+        seen = torch.ones(len(self.contexts), weights.n, self.vocab, dtype=torch.bool)
+        self.seen = self.within(seen, torch.arange(len(self.contexts)))
         self.centre = weights.stream[self.place, self.token] + self._middle()
         self._coordinates(strings)
         every = torch.arange(len(self.contexts))
@@ -74,22 +78,21 @@ class StackedBounds:
 
     # ---- what the first layer writes
 
-    def _within(self, allowed: Tensor, place: Tensor, before: Tensor, token: Tensor) -> Bool[Tensor, "row place token"]:
-        """``allowed`` with a known token at each row's place and, where there is one, at the place before it."""
-        rows, tokens = torch.arange(len(place)), torch.arange(self.vocab)
-        at = torch.arange(self.weights.n)
-        here = (at == place[:, None])[..., None] & (tokens == token[:, None])[:, None]
-        last = (at == place[:, None] - 1)[..., None] & (tokens == before[:, None])[:, None]
-        known = (at == place[:, None]) | ((at == place[:, None] - 1) & (before >= 0)[:, None])
-        others = (tokens != token[:, None]) & (tokens != before[:, None])
-        # A known token stands nowhere else, but for the last token, which is there twice.
-        rest = allowed & others[:, None]
-        single = allowed.sum(-1, keepdim=True) == 1
-        rest = torch.where(single, allowed, rest)
-        return torch.where(known[..., None], here | last, rest)[rows]
+    def within(
+        self, allowed: Bool[Tensor, "row place token"], contexts: Int[Tensor, " row"]
+    ) -> Bool[Tensor, "row place token"]:
+        """``allowed`` with each row's context: a token at its place, and one before, which stand nowhere else."""
+        place, before, token = (x[contexts, None] for x in (self.place, self.before, self.token))
+        tokens, at = torch.arange(self.vocab), torch.arange(self.weights.n)
+        here, last = at == place, (at == place - 1) & (before >= 0)  # [row, place]
+        others = (tokens != token) & (tokens != before)
+        single = allowed.sum(-1, keepdim=True) == 1  # known; the query's token is there twice
+        rest = torch.where(single, allowed, allowed & others[:, None])
+        rest = torch.where(last[..., None], (tokens == before)[:, None], rest)
+        return torch.where(here[..., None], (tokens == token)[:, None], rest)
 
-    def _most_written(
-        self, place: int, token: Int[Tensor, " row"], along: Float[Tensor, "row d"], allowed: Tensor, levels: int = 3
+    def most_written(
+        self, place: int, token: Int[Tensor, " row"], along: Float[Tensor, "row d"], allowed: Tensor, how: How = CLOSE
     ) -> Float[Tensor, " row"]:
         """The largest ``along . y`` at a place with a token, over all strings that ``allowed`` admits."""
         end, found = place + 1, []
@@ -99,7 +102,7 @@ class StackedBounds:
                 score = torch.where(shown, scores[place, token[part], :end], -torch.inf)
                 weight = (score - score.amax((-1, -2), keepdim=True)).exp()
                 value = (own @ written[:end].flatten(0, 1).T).view(len(part), end, self.vocab)
-                total = total + largest_mean(weight, value, shown, levels)
+                total = total + largest_mean(weight, value, shown, *how)
             found.append(total)
         return torch.cat(found)
 
@@ -117,8 +120,8 @@ class StackedBounds:
                 found = found.index_add(0, rows, weight.flatten(1) @ written[: place + 1].flatten(0, 1))
         return found
 
-    def _most_of_keys(
-        self, along: Float[Tensor, "row d"], rows: Int[Tensor, " row"], allowed: Tensor, levels: int = 3
+    def most_of_keys(
+        self, along: Float[Tensor, "row d"], rows: Int[Tensor, " row"], allowed: Tensor, how: How = CLOSE
     ) -> Float[Tensor, " row"]:
         """The largest ``along . x`` for some contexts."""
         found = along.new_zeros(len(rows))
@@ -127,7 +130,7 @@ class StackedBounds:
             if len(part):
                 token = self.token[rows[part]]
                 own = (self.weights.stream[place, token] * along[part]).sum(1)
-                most = self._most_written(place, token, along[part], allowed[part], levels)
+                most = self.most_written(place, token, along[part], allowed[part], how)
                 found = found.index_copy(0, part, own + most)
         return found
 
@@ -136,10 +139,10 @@ class StackedBounds:
     ) -> tuple[Float[Tensor, "row d"], Float[Tensor, "row i"]]:
         """For some contexts, a point from which ``along`` reaches as far to both sides, and how far."""
         ends = [
-            torch.stack([self._most_of_keys((sign * x).expand(len(rows), -1), rows, allowed) for x in along], 1)
+            torch.stack([self.most_of_keys((sign * x).expand(len(rows), -1), rows, allowed) for x in along], 1)
             for sign in (1, -1)
         ]
-        return _centred(along, ends[0], -ends[1])
+        return centred(along, ends[0], -ends[1])
 
     # ---- guesses
 
@@ -171,155 +174,184 @@ class StackedBounds:
 
     # ---- a set of strings
 
-    def bounded(self, strings: Arrangements) -> Bounded:
-        """A lower bound of the right token's lead over all others, for all strings of a set.
+    def bounded(self, sets: Sequence[Arrangements]) -> list[Bounded]:
+        """A lower bound of the right token's lead over all others, for all strings of each set.
 
-        The set must have a known token at its source, at the place before it, and at the query.
+        The sets have the same pool, source, right token and token at the query, and known tokens at their source and at
+        the place before it.
         """
-        return _OneSet(self, strings).bounded()
+        return _Sets(self, sets).bounded()
 
     def least_values(self, head: int, answer: int, other: int) -> Float[Tensor, " context"]:
         """The least u_k of every context, for the lead of one token over another."""
         if (head, answer, other) not in self._low:
             along = self.weights.moved[head] @ (self.weights.W_U[:, answer] - self.weights.W_U[:, other])
             rows = torch.arange(len(self.contexts))
-            most = self._most_of_keys(-along.expand(len(rows), -1), rows, self.seen, levels=2)
+            most = self.most_of_keys(-along.expand(len(rows), -1), rows, self.seen, ROUGH)
             self._low[head, answer, other] = -most
         return self._low[head, answer, other]
 
 
-class _OneSet:
-    """The bounds of one set of strings."""
+class _Sets:
+    """The bounds of some sets of strings, which are parts of one; a row is a set and a context of a key."""
 
-    def __init__(self, of: StackedBounds, strings: Arrangements):
-        self.of, self.weights, self.strings = of, of.weights, strings
-        tokens = torch.tensor(strings.tokens)
-        pool = torch.zeros(of.vocab, dtype=torch.bool).index_fill(0, torch.tensor(strings.pool, dtype=torch.int64), True)
-        known = torch.arange(of.vocab) == tokens[:, None]
-        self.allowed = torch.where((tokens >= 0)[:, None], known, pool)
-        self.asked, self.source = tokens[of.query], strings.source
-        inside = self.allowed[of.place, of.token] & (of.place != self.source)
-        inside &= (of.before < 0) | self.allowed[(of.place - 1).clamp_min(0), of.before.clamp_min(0)]
-        self.rows = inside.nonzero()[:, 0]
-        self.right = of.number[self.source, tokens[self.source - 1] if self.source else -1, tokens[self.source]]
-        place, before, token = (x[self.rows] for x in (of.place, of.before, of.token))
-        self.shown = of._within(self.allowed.expand(len(self.rows), -1, -1), place, before, token)
+    def __init__(self, of: StackedBounds, sets: Sequence[Arrangements]):
+        self.of, self.weights, first = of, of.weights, sets[0]
+        self.answer, self.pool = first.answer, torch.tensor(first.pool, dtype=torch.int64)
+        tokens = torch.tensor([one.tokens for one in sets])
+        every = torch.arange(of.vocab)
+        in_pool = torch.zeros(of.vocab, dtype=torch.bool).index_fill(0, self.pool, True)
+        self.allowed = torch.where((tokens >= 0)[..., None], every == tokens[..., None], in_pool)
+        self.asked, source = tokens[0, of.query], first.source
+        before = of.before.clamp_min(0)
+        inside = self.allowed[:, of.place, of.token] & (of.place != source)
+        inside &= (of.before < 0) | self.allowed[:, (of.place - 1).clamp_min(0), before]
+        self.set, self.context = inside.nonzero().T
+        self.shown = of.within(self.allowed[self.set], self.context)
+        right = of.number[source, tokens[0, source - 1] if source else -1, tokens[0, source]]
+        self.right = right.expand(len(sets))
+        self.around = of.within(self.allowed, self.right)
         self.stream = self.weights.stream[of.query, self.asked]
+        #: How much less ``-(b M + m) f_r`` could be if a token of the pool were at no place, [set, pool], for each head.
+        self.own_without: list[Tensor] = []
 
-    def _most_at_query(self, along: Float[Tensor, "row d"], allowed: Tensor) -> Float[Tensor, " row"]:
+    # ---- what the first layer writes
+
+    def _most_at_query(
+        self, along: Float[Tensor, "row d"], allowed: Tensor, how: How = CLOSE
+    ) -> Float[Tensor, " row"]:
         """The largest ``along . x_q``."""
-        most = self.of._most_written(self.of.query, self.asked.expand(len(along)), along, allowed)
+        most = self.of.most_written(self.of.query, self.asked.expand(len(along)), along, allowed, how)
         return along @ self.stream + most
 
-    def _ends_at_query(self, along: Float[Tensor, "i d"]) -> tuple[Tensor, Tensor]:
-        """(Largest, least) ``along . x_q``."""
-        both = torch.cat((along, -along))
-        most, least = self._most_at_query(both, self.allowed.expand(len(both), -1, -1)).chunk(2)
+    def _each_at_query(self, along: Float[Tensor, "i d"]) -> Float[Tensor, "set i"]:
+        """The largest ``along . x_q`` of each set."""
+        n, k = len(self.allowed), len(along)
+        return self._most_at_query(along.repeat(n, 1), self.allowed.repeat_interleave(k, 0)).view(n, k)
+
+    def _ends_at_query(self, along: Float[Tensor, "i d"]) -> tuple[Float[Tensor, "set i"], Float[Tensor, "set i"]]:
+        """(Largest, least) ``along . x_q`` of each set."""
+        most, least = self._each_at_query(torch.cat((along, -along))).chunk(2, 1)
         return most, -least
 
-    def differences(self, head: int) -> tuple[Float[Tensor, " row"], Float[Tensor, ""]]:
-        """Upper bounds of d_k: for each context, and for the query's own key."""
+    def _ends_at_source(self, along: Float[Tensor, "i d"]) -> tuple[Float[Tensor, "set i"], Float[Tensor, "set i"]]:
+        """(Largest, least) ``along . x_r`` of each set."""
+        n, both = len(self.allowed), torch.cat((along, -along))
+        rows, allowed = self.right.repeat_interleave(len(both)), self.around.repeat_interleave(len(both), 0)
+        most, least = self.of.most_of_keys(both.repeat(n, 1), rows, allowed).view(n, -1).chunk(2, 1)
+        return most, -least
+
+    # ---- scores
+
+    def differences(self, head: int) -> tuple[Float[Tensor, " row"], Float[Tensor, " set"]]:
+        """Upper bounds of d_k: of each row, and of the query's own key in each set."""
         of, match, asked = self.of, self.weights.match[head], self.weights.asked[head]
         left, size, sight = of.form[head]
-        one, row = self.allowed[None], self.right[None]
-        around = of._within(one, *(x[row] for x in (of.place, of.before, of.token)))
-        both = torch.cat((sight, -sight))
-        ends = of._most_of_keys(both, row.expand(len(both)), around.expand(len(both), -1, -1)).chunk(2)
-        right, right_reach = (x[0] for x in _centred(sight, ends[0][None], -ends[1][None]))
-        most, least = self._ends_at_query(left)
-        middle, reach = (x[0] for x in _centred(left, most[None], least[None]))
+        right, right_reach = centred(sight, *self._ends_at_source(sight))
+        middle, reach = centred(left, *self._ends_at_query(left))
         reach = reach * size
-        centres, key_reach = (x[self.rows] for x in of.keys[head])
-        away = centres - right
-        functional = away @ match.T
-        along = middle @ match + asked
-        first = self._most_at_query(functional, self.shown) + away @ asked
-        keys = of._most_of_keys(along.expand(len(self.rows), -1), self.rows, self.shown) - centres @ along
-        own = of._most_of_keys(-along[None], row, around)[0] + right @ along
-        right_off = right_reach @ reach
+        along = middle @ match + asked  # [set, d]
+        own = of.most_of_keys(-along, self.right, self.around)
+        self.own_without.append(self._without(along) - own[:, None])
+        own = own + (right * along).sum(1)
+        right_off = (right_reach * reach).sum(1)
         rest = of.rest[head] * of.size**2 + of.errors[0]
-        self.own_without.append(self._without(along, around) - (own - right @ along))
+        centre, key_reach = (x[self.context] for x in of.keys[head])
+        away, along_row = centre - right[self.set], along[self.set]
+        functional = away @ match.T
+        same = away @ asked - (centre * along_row).sum(1) + (key_reach * reach[self.set]).sum(1)
+        same = same + (own + right_off)[self.set] + rest
+
+        def linear_parts(part: Tensor, how: How) -> Tensor:
+            shown = self.shown[part]
+            keys = of.most_of_keys(along_row[part], self.context[part], shown, how)
+            return self._most_at_query(functional[part], shown, how) + keys + same[part]
+
+        found = linear_parts(torch.arange(len(self.set)), ROUGH)
+        again = (found > NEGLIGIBLE).nonzero()[:, 0]
+        found = found.index_copy(0, again, torch.minimum(found[again], linear_parts(again, CLOSE)))
         # The query's own key: all that is linear in g is one functional.
         value, directions = of.square[head]
-        linear = match @ (middle - right) + match.T @ middle + asked
-        there = along @ (middle - right) + self._most_at_query(linear[None], one)[0] - linear @ middle
+        linear = (middle - right) @ match.T + middle @ match + asked
+        there = (along * (middle - right)).sum(1) - (linear * middle).sum(1)
+        there = there + self._most_at_query(linear, self.allowed) + own + right_off
         most, least = self._ends_at_query(directions)
-        furthest = torch.maximum(most - directions @ middle, directions @ middle - least)
-        there = there + own + right_off + (value.clamp_min(0.0) * furthest**2).sum() * (1 + 1e-9)
-        return first + keys + own + key_reach @ reach + right_off + rest, there + rest
+        at = middle @ directions.T
+        square = (value.clamp_min(0.0) * torch.maximum(most - at, at - least) ** 2).sum(1) * (1 + 1e-9)
+        return found, there + square + rest
 
-    def _without(self, along: Float[Tensor, " d"], around: Bool[Tensor, "1 place token"]) -> Float[Tensor, " pool"]:
-        """The largest ``-along . f_r`` if a token of the pool were at no place, for each of them."""
-        of, pool = self.of, torch.tensor(self.strings.pool, dtype=torch.int64)
-        left = around & (torch.arange(of.vocab) != pool[:, None])[:, None]
+    def _without(self, along: Float[Tensor, "set d"]) -> Float[Tensor, "set pool"]:
+        """The largest ``-along . x_r`` if a token of the pool were at no place, for each of them."""
+        n, k = len(along), len(self.pool)
+        around = self.around.repeat_interleave(k, 0)
+        left = around & (torch.arange(self.of.vocab) != self.pool.repeat(n)[:, None])[:, None]
         left = torch.where(left.any(-1, keepdim=True), left, around)
-        return of._most_of_keys(-along.expand(len(pool), -1), self.right.expand(len(pool)), left)
+        rows = self.right.repeat_interleave(k)
+        return self.of.most_of_keys(-along.repeat_interleave(k, 0), rows, left).view(n, k)
 
-    def bounded(self) -> Bounded:
-        of, answer = self.of, self.strings.answer
-        others = [token for token in range(self.weights.W_U.shape[1]) if token != answer]
-        along = (self.weights.W_U[:, answer, None] - self.weights.W_U[:, others]).T  # [other, d]
-        allowed = self.allowed.expand(len(others), -1, -1)
-        lead = along @ self.weights.constant - self._most_at_query(-along, allowed)
-        lead = lead + self.weights.b_U[answer] - self.weights.b_U[others]
-        self.own_without: list[Tensor] = []
-        without = lead.new_zeros(len(others), len(self.strings.pool))
+    # ---- leads
+
+    def bounded(self) -> list[Bounded]:
+        of, U = self.of, self.weights.W_U
+        others = [token for token in range(U.shape[1]) if token != self.answer]
+        along = (U[:, self.answer, None] - U[:, others]).T  # [other, d]
+        lead = along @ self.weights.constant - self._each_at_query(-along)  # [set, other]
+        lead = lead + self.weights.b_U[self.answer] - self.weights.b_U[others]
+        without = lead.new_zeros(*lead.shape, len(self.pool))
         for head in range(self.weights.heads):
             differences, there = self.differences(head)
-            values = torch.stack([of.least_values(head, answer, other) for other in others])
-            at_query = along @ self.weights.moved[head].T
-            least = -self._most_at_query(-at_query, allowed)
-            level, gain = self._least_mean(values, differences, least, there)
+            values = torch.stack([of.least_values(head, self.answer, other) for other in others])
+            at_query = -self._each_at_query(-along @ self.weights.moved[head].T)
+            level, gain = self._least_mean(values, differences, at_query, there)
             lead = lead + level
-            without = without + self._gained(gain, self.own_without[-1].exp())
-        worst = int(lead.argmin())
-        pool = self.strings.pool
-        return Bounded(float(lead[worst]) - of.errors[1], pool[int(without[worst].argmin())] if pool else None)
-
-    def _gained(self, gains: Float[Tensor, "other place token"], factor: Float[Tensor, " pool"]) -> Tensor:
-        """What keys could still take if a token were at no place, for each token of the pool."""
-        best = gains.topk(2, -1).values
-        pool = torch.tensor(self.strings.pool, dtype=torch.int64)
-        left = torch.where(gains[..., pool] == best[..., :1], best[..., 1:], best[..., :1])
-        return left.sum(1) * factor
+            without = without + self._gained(gain) * self.own_without[-1].exp()[:, None]
+        worst = lead.argmin(1)
+        tells = without[torch.arange(len(lead)), worst]
+        splits = self.pool[tells.argmin(1)].tolist() if len(self.pool) else [None] * len(lead)
+        bounds = (lead.amin(1) - of.errors[1]).tolist()
+        return [Bounded(bound, split) for bound, split in zip(bounds, splits, strict=True)]
 
     def _least_mean(
         self,
         values: Float[Tensor, "other context"],
         differences: Float[Tensor, " row"],
-        at_query: Float[Tensor, " other"],
-        there: Float[Tensor, ""],
-    ) -> tuple[Float[Tensor, " other"], Float[Tensor, "other place token"]]:
+        at_query: Float[Tensor, "set other"],
+        there: Float[Tensor, " set"],
+    ) -> tuple[Float[Tensor, "set other"], Float[Tensor, "set other place column"]]:
         """(Lower bounds of the weighted means of values, what each key may take from them by its token before.)"""
-        of = self.of
-        weight, own = differences.clamp_max(700.0).exp(), there.clamp_max(700.0).exp()
-        right, value = values[:, self.right], values[:, self.rows]
-        column = torch.where(of.before[self.rows] < 0, of.vocab, of.before[self.rows])
-        cell = (of.place[self.rows] * (of.vocab + 1) + column).expand(len(values), -1)
-        free = torch.ones(len(values), self.weights.n, dtype=torch.bool)
-        free[:, 0] = False  # nothing is before the first place
+        of, n, sets = self.of, self.weights.n, len(there)
+        weight, own = differences.clamp_max(700.0).exp(), there.clamp_max(700.0).exp()[:, None]
+        right, value = values[:, self.right[0]].expand(sets, -1), values[:, self.context].T  # [row, other]
+        place, before = of.place[self.context], of.before[self.context]
+        column = torch.where(before < 0, of.vocab, before)
+        cell = ((self.set * n + place) * (of.vocab + 1) + column)[:, None].expand_as(value)
+        free = (torch.arange(n) > 0).expand(sets * len(values), -1)  # nothing is before the first place
         level, best = right, torch.full_like(right, -torch.inf)
-        gains = values.new_zeros(len(values), self.weights.n * (of.vocab + 1))
-        prices = values.new_zeros(len(values), of.vocab + 1)
+        empty = values.new_zeros(sets * n * (of.vocab + 1), len(values))
+        table, prices = empty, values.new_zeros(len(free), of.vocab + 1)
         for _ in range(LEVELS):
-            gain = weight * (level[:, None] - value)
-            gains = gains.new_zeros(gains.shape).scatter_reduce(1, cell, gain, "amax")
-            table = gains.view(len(values), self.weights.n, -1)
-            prices, wanted = prices_of(table, free, 0.5 * prices, 8)
+            gain = weight[:, None] * (level[self.set] - value)
+            gains = empty.scatter_reduce(0, cell, gain, "amax")
+            table = gains.view(sets, n, of.vocab + 1, -1).permute(0, 3, 1, 2)
+            flat = table.flatten(0, 1)
+            prices, wanted = prices_of(flat, free, 0.5 * prices, 8)
             query = own * (level - at_query).clamp_min(0.0)
-            left = right - level - most_assigned(table, free, prices) * (1 + 1e-12) - query
+            taken = most_assigned(flat, free, prices).view_as(level) * (1 + 1e-12)
+            left = right - level - taken - query
             best = torch.maximum(best, torch.where(left <= 0, level + left, level))
-            slope = 1 + own * (level > at_query) + self._weight_of(table, wanted, gain, cell, weight)
+            # Newton's step, by the weights of the contexts that are chosen at each place
+            chosen = flat.gather(-1, wanted[..., None])[..., 0].view(sets, -1, n).mT[self.set, place]  # [row, other]
+            mine = (wanted.view(sets, -1, n).mT[self.set, place] == column[:, None]) & (gain >= chosen) & (gain > 0)
+            slope = torch.where(mine, weight[:, None], 0.0)
+            slope = (1 + own * (level > at_query)).index_add(0, self.set, slope)
             level = level + left / slope
-        return best - 1e-12 * (right.abs() + best.abs()), gains.view(len(values), self.weights.n, -1)
+        return best - 1e-12 * (right.abs() + best.abs()), table
 
-    def _weight_of(self, table: Tensor, wanted: Tensor, gain: Tensor, cell: Tensor, weight: Tensor) -> Tensor:
-        """The sum of the weights of the contexts that are chosen at each place."""
-        chosen = table.gather(-1, wanted[..., None])[..., 0]  # [other, place]
-        place = self.of.place[self.rows]
-        column = torch.where(self.of.before[self.rows] < 0, self.of.vocab, self.of.before[self.rows])
-        mine = (wanted[:, place] == column) & (gain >= chosen[:, place]) & (gain > 0)
-        return torch.where(mine, weight, 0.0).sum(1)
+    def _gained(self, gains: Float[Tensor, "set other place column"]) -> Float[Tensor, "set other pool"]:
+        """What keys could still take if a token were at no place, for each token of the pool."""
+        best = gains.topk(2, -1).values
+        left = torch.where(gains[..., self.pool] == best[..., :1], best[..., 1:], best[..., :1])
+        return left.sum(2)
 
 
 def _contexts(query: int, vocab: int, tokens: Sequence[int]) -> Int[Tensor, "context 3"]:
@@ -329,7 +361,7 @@ def _contexts(query: int, vocab: int, tokens: Sequence[int]) -> Int[Tensor, "con
     return torch.tensor(rows)
 
 
-def _centred(along: Float[Tensor, "i d"], most: Tensor, least: Tensor) -> tuple[Tensor, Tensor]:
+def centred(along: Float[Tensor, "i d"], most: Tensor, least: Tensor) -> tuple[Tensor, Tensor]:
     """(Points at which each functional is in the middle of its range [row, d], how far they reach from there [row, i]).
 
     There are as many functionals as dimensions. What rounding moves the points by is in the second.

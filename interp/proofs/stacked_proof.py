@@ -163,30 +163,30 @@ class _Proof:
             for one in watched(self.classes, "looking at each class", "class"):
                 strings = one.strings.sample(min(MET, one.strings.count()), self.generator)
                 self._look(one, strings)
-            heap = [(0, number, one, one.strings) for number, one in enumerate(self.classes)]
-            for depth, _, one, strings in watched(_popped(heap), "bounding sets of strings", "set"):
-                for part in self._bounded(one, strings):
-                    heapq.heappush(heap, (depth + 1, next(numbers), one, part))
+            heap = [(0, number, one, [one.strings]) for number, one in enumerate(self.classes)]
+            for depth, _, one, sets in watched(_popped(heap), "bounding sets of strings", "set"):
+                for parts in self._bounded(one, sets):
+                    heapq.heappush(heap, (depth + 1, next(numbers), one, parts))
         except ENDED as error:
             return why_ended(error)
         return None
 
-    def _bounded(self, one: _Class, strings: Arrangements) -> list[Arrangements]:
-        """Prove a set, or run it; else the parts of it that are left."""
-        one.nodes += 1
-        found = self.bounds.bounded(strings)
-        if found.bound > 0:
-            bound, wrong = found.bound, 0
-        elif strings.count() > FEW and found.split is not None:
-            parts = strings.by_place_of(found.split)
-            one.open += len(parts) - 1
-            return parts
-        else:
-            bound, wrong = self._run(one, strings)
-        one.bound = min(one.bound, bound)
-        one.open -= not wrong
-        one.unproved += wrong - strings.count()
-        return []
+    def _bounded(self, one: _Class, sets: list[Arrangements]) -> Iterator[list[Arrangements]]:
+        """Prove some sets, or run them; the parts of those that are left, together for each."""
+        one.nodes += len(sets)
+        for strings, found in zip(sets, self.bounds.bounded(sets), strict=True):
+            if found.bound > 0:
+                bound, wrong = found.bound, 0
+            elif strings.count() > FEW and found.split is not None:
+                parts = strings.by_place_of(found.split)
+                one.open += len(parts) - 1
+                yield parts
+                continue
+            else:
+                bound, wrong = self._run(one, strings)
+            one.bound = min(one.bound, bound)
+            one.open -= not wrong
+            one.unproved += wrong - strings.count()
 
     def _run(self, one: _Class, strings: Arrangements) -> tuple[float, int]:
         """(The least proved lead, how many are not proved) of all strings of a set."""
