@@ -21,7 +21,7 @@ from torch import Tensor
 
 from interp.proofs.enclosed import DOUBLE
 
-LEVELS, STEPS = 3, 4  # guesses of the level, and changes of prices at each
+LEVELS, STEPS = 4, 1  # guesses of the level, and changes of prices at each
 NEVER = -1e30
 
 Values = Float[Tensor, "row place token"]
@@ -32,17 +32,21 @@ def prices_of(values: Values, free: Bool[Tensor, "row place"], prices: Tensor, s
 
     Only ``free`` places compete; the tokens of the others are no others'.
     """
-    rows, _, tokens = values.shape
+    rows, places, tokens = values.shape
+    apart = 1 + 1e-5 * torch.arange(places)  # of places that are as keen, one is first
+    known = values > NEVER / 2
+    span = torch.where(known, values, -torch.inf).amax((1, 2)) - torch.where(known, values, torch.inf).amin((1, 2))
     paid = free[..., None].to(values.dtype)
     for _ in range(steps):
         offer = values - paid * prices[:, None]
         best, wanted = offer.max(-1)
         second = offer.scatter(-1, wanted[..., None], NEVER).amax(-1)
-        keen = torch.where(free, (best - second).clamp_max(1e10), -1.0)
+        keen = torch.where(free, torch.minimum(best - second, span[:, None]) * apart, -1.0)
         most = values.new_full((rows, tokens), -1.0).scatter_reduce(1, wanted, keen, "amax")
         others = torch.where(keen == most.gather(1, wanted), -1.0, keen)
         rise = values.new_full((rows, tokens), -1.0).scatter_reduce(1, wanted, others, "amax")
-        prices = prices + rise.clamp_min(0.0)
+        nobody = torch.where(free[..., None], offer - best[..., None], NEVER).amax(1)
+        prices = (prices + torch.where(most < 0, nobody, rise.clamp_min(0.0))).clamp_min(0.0)
     return prices, (values - paid * prices[:, None]).argmax(-1)
 
 
@@ -87,16 +91,33 @@ def _guesses(
     level = (weights * values).sum((-1, -2)) / weights.sum((-1, -2)).clamp_min(1e-30)
     prices = weights.new_zeros(len(weights), weights.shape[-1])
     closed = torch.where(allowed, 0.0, NEVER)
+    places = free.sum(1)
+    competing = (free[..., None] & allowed).any(1)  # [row, token]
     for number in range(levels):
         scaled = weights * (values - level[:, None, None]) + closed
+        if steps:
+            other = _first_prices(scaled, free, places, competing)
+            better = most_assigned(scaled, free, other) < most_assigned(scaled, free, prices)
+            prices = torch.where(better[:, None], other, prices)
         prices, wanted = prices_of(scaled, free, prices, steps)
         if number + 1 < levels:
             total = most_assigned(scaled, free, prices)
-            weight = weights.gather(-1, _column(wanted))[..., 0].sum(-1).clamp_min(1e-30)
-            level, prices = level + total / weight, 0.9 * prices
+            weight = weights.gather(-1, wanted[..., None])[..., 0].sum(-1).clamp_min(1e-30)
+            level = level + total / weight
     finite = level.isfinite() & prices.isfinite().all(1)
     return torch.where(finite, level, 0.0).double(), torch.where(finite[:, None], prices, 0.0).double()
 
 
-def _column(wanted: Int[Tensor, "row place"]) -> Int[Tensor, "row place 1"]:
-    return wanted[..., None]
+def _first_prices(
+    values: Values, free: Bool[Tensor, "row place"], places: Int[Tensor, " row"], competing: Bool[Tensor, "row token"]
+) -> Float[Tensor, "row token"]:
+    """The prices that were right if all free places valued tokens alike: by how much a token is better than the best
+    one that is left over."""
+    mean = torch.where(free[..., None], values, 0.0).sum(1) / places.clamp_min(1)[:, None]
+    mean = torch.where(competing, mean, -torch.inf)
+    ordered = mean.sort(1, descending=True).values
+    left_over = ordered.gather(1, places.clamp_max(mean.shape[1] - 1)[:, None])
+    least = torch.where(competing, mean, torch.inf).amin(1, keepdim=True)
+    return (mean - torch.maximum(left_over, least)).clamp_min(0.0)
+
+

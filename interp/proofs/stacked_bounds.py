@@ -41,7 +41,7 @@ SAMPLED = 3_000  # strings from which centres and coordinates are guessed
 LEVELS = 6  # steps of Newton's method to the least mean
 #: Levels, and changes of prices at each, of :func:`interp.proofs.distinct_means.largest_mean`.
 How = tuple[int, int]
-ROUGH, CLOSE = (2, 0), (3, 4)
+ROUGH, CLOSE = (2, 0), (4, 1)
 NEGLIGIBLE = -6.0  # a difference of scores that is not looked at more closely
 LEAST_VARIANCE = 1e-6  # of a coordinate, as a share of the largest
 
@@ -114,7 +114,7 @@ class StackedBounds:
             shown = self.seen[rows][:, : place + 1].double()
             shown = shown / shown.sum(-1, keepdim=True)
             for scores, written in zip(self.weights.scores, self.weights.written, strict=True):
-                own = scores[place, self.token[rows], : place + 1]
+                own = torch.where(shown > 0, scores[place, self.token[rows], : place + 1], -torch.inf)
                 weight = (own - own.amax((-1, -2), keepdim=True)).exp() * shown
                 weight = weight / weight.sum((-1, -2), keepdim=True)
                 found = found.index_add(0, rows, weight.flatten(1) @ written[: place + 1].flatten(0, 1))

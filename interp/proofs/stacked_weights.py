@@ -36,6 +36,12 @@ class StackedWeights:
         self.n, self.rounding, self.heads = n, rounding, model.config.n_heads
         self.scale = 1 / model.config.score_scale
         found = {name: value.detach().double() for name, value in weights.items()}
+        for layer in range(2):  # biases may be absent
+            for name in "QKVO":
+                W = found[f"blocks.{layer}.attn.W_{name}"]
+                zeros = torch.zeros(W[0, 0].shape if name == "O" else W[:, 0].shape, dtype=torch.float64)
+                found.setdefault(f"blocks.{layer}.attn.b_{name}", zeros)
+        found.setdefault("unembed.b_U", torch.zeros_like(found["unembed.W_U"][0]))
         self._of = lambda layer, name: found[f"blocks.{layer}.attn.{name}"]
         self.embed, self.places = found["embed.W_E"], found["pos_embed.W_pos"][:n]
         self.W_U, self.b_U = found["unembed.W_U"], found["unembed.b_U"]

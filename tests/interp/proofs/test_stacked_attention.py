@@ -1,0 +1,259 @@
+"""Two layers of attention on arrangements of different tokens: bounds of whole sets, against every string of them."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+import interp
+import models
+from interp.proofs import stacked_proof
+from interp.proofs.distinct_means import largest_mean
+from interp.proofs.enclosures import FLOAT32, REAL, Rounding
+from interp.proofs.stacked_bounds import StackedBounds
+from interp.proofs.stacked_proof import certify_arrangements, reason_of
+from interp.proofs.stacked_weights import StackedWeights
+from interp.proofs.watch import time_limit
+from models.tasks import Arrangements, induction
+from models.transformer.config import TransformerConfig
+from models.weight_maps import DenseWeights
+
+LENGTH, TOKENS = 5, 5  # 360 strings in 60 sets
+
+
+def random_model(seed: int, deviation: float, task: Any = None, **fields: Any) -> models.ArithmeticTransformer:
+    task = task or induction(LENGTH, TOKENS)
+    plain: dict[str, Any] = {"n_layers": 2, "d_model": 8, "n_heads": 1, "d_head": 8, "d_mlp": 0}
+    plain |= {"normalization_type": None, "n_ctx": task.input_length}
+    config = TransformerConfig(d_vocab=task.d_vocab, **{**plain, **fields})
+    weights, generator = DenseWeights(config), torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in weights.own().values():
+            parameter.copy_(deviation * torch.randn(parameter.shape, generator=generator))
+    return models.ArithmeticTransformer(weights, task, name="random").eval()
+
+
+def bounds_of(model: models.ArithmeticTransformer, rounding: Rounding) -> StackedBounds:
+    task = model.task
+    weights = StackedWeights(model, model.effective_weights(), task.input_length, rounding)
+    (query,) = task.query_positions
+    drawn = task.encode(task.sample(300, torch.Generator().manual_seed(1)))
+    return StackedBounds(weights, query, drawn, weights.float_errors(query))
+
+
+def float_leads(model: models.ArithmeticTransformer, strings: Tensor, answer: int) -> Tensor:
+    """The least lead of the right token over another, as the model itself computes it."""
+    with torch.no_grad():
+        logits = model(strings)[:, model.task.query_positions[0]].double()
+    others = torch.arange(logits.shape[1]) != answer
+    return (logits[:, answer, None] - logits[:, others]).amin(1)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 4), st.integers(0, 2), st.floats(0.1, 3.0), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_no_mean_over_different_tokens_exceeds_its_bound(seed, places, extra, spread, close):
+    tokens, generator = places + extra, torch.Generator().manual_seed(seed)
+    weights = (spread * torch.randn(places, tokens, generator=generator, dtype=torch.float64)).exp()
+    values = torch.randn(places, tokens, generator=generator, dtype=torch.float64)
+    allowed = torch.ones(places, tokens, dtype=torch.bool)
+    rows = torch.tensor(list(permutations(range(tokens), places)))
+    chosen = weights[torch.arange(places), rows]
+    means = (chosen * values[torch.arange(places), rows]).sum(1) / chosen.sum(1)
+    bound = float(largest_mean(weights[None], values[None], allowed[None], *((3, 4) if close else (2, 0))))
+    assert bound >= float(means.max())
+    assert bound <= float(values.max()) + 1e-9
+    if places == 1:
+        assert bound == pytest.approx(float(means.max()), abs=1e-6)
+
+
+def test_that_tokens_differ_makes_the_bound_of_a_mean_smaller():
+    """The best token stands at one place only: the mean of 3, 2 and 1, and not of 3, 3 and 3."""
+    values = torch.tensor([[3.0, 2.0, 1.0, 0.0]]).double().expand(3, -1)
+    allowed = torch.ones(1, 3, 4, dtype=torch.bool)
+    assert float(largest_mean(torch.ones(1, 3, 4).double(), values[None], allowed)) == pytest.approx(2.0, abs=1e-5)
+
+
+@given(st.integers(3, 6), st.integers(0, 4), st.data())
+@settings(max_examples=20, deadline=None)
+def test_the_sets_of_a_task_are_its_problems_each_once(tokens, cut, data):
+    task = induction(data.draw(st.integers(3, min(5, tokens + 1))), tokens)
+    sets = task.arrangements()
+    strings = torch.cat([one.strings() for one in sets])
+    assert len(strings) == sum(one.count() for one in sets) == task.size
+    assert len({*map(tuple, strings.tolist())}) == task.size
+    for one in sets:
+        assert (task.targets(one.strings()) == one.answer).all()
+        assert (one.strings()[:, one.source] == one.answer).all()
+    some = sets[cut % len(sets)]
+    if some.pool:
+        parts = some.by_place_of(some.pool[0])
+        again = torch.cat([part.strings() for part in parts])
+        assert sorted(again.tolist()) == sorted(some.strings().tolist())
+
+
+def test_tasks_whose_problems_are_no_arrangements_say_so():
+    with pytest.raises(models.UserError):
+        models.tasks.function("01", 6, "parity").arrangements()
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+@pytest.mark.parametrize("deviation", [0.2, 0.5, 1.0, 2.0])
+def test_no_lead_of_a_random_model_is_below_the_bound_of_its_set(heads, deviation):
+    """Over the reals and with rounding, for whole sets and for their parts."""
+    model = random_model(int(100 * deviation) + heads, deviation, n_heads=heads, d_head=8 // heads)
+    for rounding in (REAL, FLOAT32):
+        bounds = bounds_of(model, rounding)
+        for one in model.task.arrangements()[::13]:
+            for sets in ([one], one.by_place_of(one.pool[0])):
+                for strings, found in zip(sets, bounds.bounded(sets), strict=True):
+                    rows = strings.strings()
+                    exact = float(bounds.weights.leads(rows, bounds.query, strings.answer)[0].min())
+                    assert found.bound <= exact
+                    assert rounding is REAL or found.bound <= float(float_leads(model, rows, strings.answer).min())
+
+
+def planted(noise: float = 0.0, seed: int = 0) -> models.ArithmeticTransformer:
+    """A model that does induction by construction: an exact previous-token head, and a head that matches its copy.
+
+    The stream has the token, the place, the token before, and the answer; scores are large enough to be sharp.
+    """
+    n, v = LENGTH, TOKENS
+    model = random_model(0, 0.0, d_model=2 * v + n + v, d_head=max(n, v))
+    at = {name: slice(start, start + size) for name, start, size in
+          (("token", 0, v), ("place", v, n), ("before", v + n, v), ("answer", 2 * v + n, v))}  # fmt: skip
+    named, generator = model.weight_map.own(), torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        named["embed.W_E"][:, at["token"]] = torch.eye(v)
+        named["pos_embed.W_pos"][:, at["place"]] = torch.eye(n)
+        named["blocks.0.attn.W_Q"][0, at["place"], :n] = 40 * torch.eye(n)
+        named["blocks.0.attn.W_K"][0, at["place"], :n] = torch.eye(n).roll(1, 1)
+        named["blocks.0.attn.W_V"][0, at["token"], :v] = torch.eye(v)
+        named["blocks.0.attn.W_O"][0, :v, at["before"]] = torch.eye(v)
+        named["blocks.1.attn.W_Q"][0, at["token"], :v] = 30 * torch.eye(v)
+        named["blocks.1.attn.W_K"][0, at["before"], :v] = torch.eye(v)
+        named["blocks.1.attn.W_K"][0, v, :v] = -2  # before the first place is no token, and its head sees its own
+        named["blocks.1.attn.W_V"][0, at["token"], :v] = torch.eye(v)
+        named["blocks.1.attn.W_O"][0, :v, at["answer"]] = torch.eye(v)
+        named["unembed.W_U"][at["answer"]] = 10 * torch.eye(v)
+        for value in named.values():
+            value.add_(noise * torch.randn(value.shape, generator=generator))
+    return model
+
+
+def truth_of(model: models.ArithmeticTransformer) -> tuple[int, float]:
+    """(How many strings are answered wrongly, the least lead.)"""
+    leads = torch.cat([float_leads(model, one.strings(), one.answer) for one in model.task.arrangements()])
+    return int((leads <= 0).sum()), float(leads.min())
+
+
+def test_a_model_that_does_induction_by_construction_is_certified():
+    model = planted()
+    wrong, least = truth_of(model)
+    verdict = certify_arrangements(model)
+    assert wrong == 0
+    assert verdict.status == "certified"
+    assert verdict.evidence.size == model.task.size == 360
+    assert 0 < verdict.evidence.smallest_margin <= least
+
+
+@pytest.mark.parametrize(("noise", "seed"), [(0.1, 0), pytest.param(0.3, 1, marks=pytest.mark.slow), (0.6, 2)])
+def test_verdicts_and_shares_are_those_of_running_every_string(noise, seed, monkeypatch):
+    """Sets are never run in full here, so that bounds alone decide; a class with a wrong answer is not proved."""
+    monkeypatch.setattr(stacked_proof, "FEW", 1)
+    model = planted(noise, seed)
+    wrong, _ = truth_of(model)
+    verdict = certify_arrangements(model)
+    evidence = verdict.evidence
+    assert verdict.status == ("refuted" if wrong else "certified")
+    assert evidence.unproved >= wrong
+    by_class = [
+        bool((float_leads(model, one.strings(), one.answer) <= 0).any()) for one in model.task.arrangements()
+    ]
+    open_ = (evidence.classes["open"] > 0).to_numpy()
+    assert (open_ >= np.array(by_class)).all()
+    bounds = evidence.classes["bound"].to_numpy()
+    least = [float(float_leads(model, one.strings(), one.answer).min()) for one in model.task.arrangements()]
+    assert (bounds[~open_] <= np.array(least)[~open_]).all()
+
+
+@pytest.mark.parametrize("size", [1.0, 4.0, 16.0])
+def test_what_float32_moves_is_within_what_is_allowed_for(size):
+    """Scores and leads of float32, against float64, also where scores are so large that float32 loses digits."""
+    model = random_model(3, 0.4, d_model=16, d_head=16)
+    with torch.no_grad():
+        for name, value in model.weight_map.own().items():
+            if "W_Q" in name or "W_V" in name:
+                value.mul_(size)
+    bounds = bounds_of(model, FLOAT32)
+    rows = model.task.encode(model.task.sample(2_000, torch.Generator().manual_seed(2)))
+    with torch.no_grad():
+        logits, cache = model.run_with_cache(rows)
+        scores = cache["blocks.1.attn.hook_attn_scores"][:, 0, -1].double()
+        x = bounds.weights.first_layer(rows)
+        asked = x[:, -1] @ bounds.weights.match[0] + bounds.weights.asked[0]
+        exact = torch.einsum("nf,nkf->nk", asked, x)
+        moved = ((scores - scores[:, :1]) - (exact - exact[:, :1])).abs()
+        leads, spread = bounds.weights.leads(rows, bounds.query, 0)
+        off = ((logits[:, -1, :1] - logits[:, -1]).double() - leads)[:, 1:].abs()
+    difference, lead = bounds.errors
+    assert float(moved.max()) <= difference
+    assert (off <= difference / 2 * spread[:, 1:] + lead).all()
+    assert 0 < float(moved.max())  # the comparison can fail
+    assert bounds_of(model, REAL).errors[0] < difference
+
+
+def test_a_difference_that_is_allowed_too_little_is_noticed():
+    """With weights of the first layer that are not the model's, bounds no longer hold: the exams above can fail."""
+    model, other = random_model(5, 1.0), random_model(6, 1.0)
+    bounds = bounds_of(other, REAL)
+    broken = 0
+    for one in model.task.arrangements():
+        found = bounds.bounded([one])[0]
+        broken += found.bound > float(float_leads(model, one.strings(), one.answer).min())
+    assert broken > 5
+
+
+def test_models_that_the_bounds_do_not_know_are_refused_by_name():
+    assert reason_of(random_model(0, 0.1)) is None
+    for fields in ({"d_mlp": 8}, {"normalization_type": "LN"}, {"n_layers": 1}, {"positional_embedding_type": "rotary"}):
+        assert reason_of(random_model(0, 0.1, **fields)) is not None
+    broken = random_model(0, 0.1)
+    with torch.no_grad():
+        next(iter(broken.weight_map.own().values())).view(-1)[0] = float("nan")
+    with pytest.raises(models.UserError):
+        certify_arrangements(broken)
+
+
+def test_a_verdict_survives_its_file_and_is_checked_by_proving_it_again(tmp_path):
+    model = planted()
+    verdict = interp.certify(model, arithmetic="float32")
+    verdict.save(tmp_path / "verdict.json")
+    again = interp.proofs.load_certificate(tmp_path / "verdict.json")
+    assert again.to_dict() == verdict.to_dict()
+    assert interp.proofs.check_certificate(again, model).status == "certified"
+    with pytest.raises(models.UserError):
+        interp.proofs.check_certificate(again, planted(0.01, 1))
+
+
+def test_the_time_is_kept_and_the_share_is_told():
+    model = models.load("induction-6")
+    with time_limit(1e-9):
+        verdict = certify_arrangements(model)
+    assert verdict.status == "undecided"
+    assert verdict.evidence.unproved == verdict.evidence.size == 2_096_640
+
+
+def test_sets_are_what_their_tokens_say():
+    one = Arrangements((-1, 2, 3, -1, 2), (0, 1, 4), 3, 2)
+    assert one.count() == 6
+    assert one.strings().tolist()[0] == [0, 2, 3, 1, 2]
+    assert one.by_place_of(4)[0].tokens == (4, 2, 3, -1, 2)
+    drawn = one.sample(50, torch.Generator().manual_seed(0)).tolist()
+    assert {*map(tuple, drawn)} <= {*map(tuple, one.strings().tolist())}
