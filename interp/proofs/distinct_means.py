@@ -80,8 +80,8 @@ def largest_mean(
     off = (weights.shape[1] + weights.shape[2] + 8) * 8 * DOUBLE * size
     found = most_assigned(scaled, free, prices) + off
     bound = level + found / torch.where(found > 0, least * (1 - 1e-12), most * (1 + 1e-12))
-    cap = torch.where(allowed, values, NEVER).amax((-1, -2))  # no mean exceeds its largest value
-    return torch.minimum(bound, cap) + 1e-13 * (level.abs() + cap.abs())
+    cap = torch.where(allowed, values, NEVER).amax((-1, -2))  # no mean exceeds its largest value, also where weights underflow
+    return torch.fmin(bound, cap) + 1e-13 * (level.abs() + cap.abs())
 
 
 def _guesses(

@@ -33,6 +33,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.proofs.distinct_means import largest_mean, most_assigned, prices_of
+from interp.proofs.enclosed import DOUBLE
 from interp.proofs.stacked_weights import StackedWeights
 from models.tasks import Arrangements
 
@@ -43,6 +44,7 @@ LEVELS = 6  # steps of Newton's method to the least mean
 How = tuple[int, int]
 ROUGH, CLOSE = (2, 0), (4, 1)
 NEGLIGIBLE = -6.0  # a difference of scores that is not looked at more closely
+LARGEST_SCORE = 500.0
 LEAST_VARIANCE = 1e-6  # of a coordinate, as a share of the largest
 
 
@@ -308,7 +310,7 @@ class _Sets:
         worst = lead.argmin(1)
         tells = without[torch.arange(len(lead)), worst]
         splits = self.pool[tells.argmin(1)].tolist() if len(self.pool) else [None] * len(lead)
-        bounds = (lead.amin(1) - of.errors[1]).tolist()
+        bounds = torch.where(lead.isnan(), -torch.inf, lead).amin(1).sub(of.errors[1]).tolist()
         return [Bounded(bound, split) for bound, split in zip(bounds, splits, strict=True)]
 
     def _least_mean(
@@ -320,7 +322,8 @@ class _Sets:
     ) -> tuple[Float[Tensor, "set other"], Float[Tensor, "set other place column"]]:
         """(Lower bounds of the weighted means of values, what each key may take from them by its token before.)"""
         of, n, sets = self.of, self.weights.n, len(there)
-        weight, own = differences.clamp_max(700.0).exp(), there.clamp_max(700.0).exp()[:, None]
+        # A weight of e^500 lets a level be above a value by less than float64 can tell; so would any larger one.
+        weight, own = differences.clamp_max(LARGEST_SCORE).exp(), there.clamp_max(LARGEST_SCORE).exp()[:, None]
         right, value = values[:, self.right[0]].expand(sets, -1), values[:, self.context].T  # [row, other]
         place, before = of.place[self.context], of.before[self.context]
         column = torch.where(before < 0, of.vocab, before)
@@ -336,9 +339,9 @@ class _Sets:
             flat = table.flatten(0, 1)
             prices, wanted = prices_of(flat, free, 0.5 * prices, 8)
             query = own * (level - at_query).clamp_min(0.0)
-            taken = most_assigned(flat, free, prices).view_as(level) * (1 + 1e-12)
-            left = right - level - taken - query
-            best = torch.maximum(best, torch.where(left <= 0, level + left, level))
+            off = (n + of.vocab) * 64 * DOUBLE * (flat.amax(-1).sum(-1) + prices.sum(-1))
+            left = right - level - (most_assigned(flat, free, prices) + off).view_as(level) - query * (1 + 1e-12)
+            best = torch.fmax(best, torch.where(left > 0, level, level + left))  # NaN counts as nothing
             # Newton's step, by the weights of the contexts that are chosen at each place
             chosen = flat.gather(-1, wanted[..., None])[..., 0].view(sets, -1, n).mT[self.set, place]  # [row, other]
             mine = (wanted.view(sets, -1, n).mT[self.set, place] == column[:, None]) & (gain >= chosen) & (gain > 0)
