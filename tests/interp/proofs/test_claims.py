@@ -21,6 +21,8 @@ from models.tasks import formatted, function
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.config import TransformerConfig
 from models.weight_maps.dense import DenseWeights
+from tests.interp.proofs.columns_by_hand import by_hand
+from tests.sampling import sampled
 
 FORMAT, IDS = "{a:10r}+{b:10r}={s:11r}<EOS>", {**{str(d): d for d in range(10)}, "+": 0, "=": 0, "<EOS>": 0}
 
@@ -55,17 +57,30 @@ def test_an_answer_that_differs_on_few_pairs_has_no_proof(planted):
             ask(adder_of(task))
 
 
-@pytest.mark.parametrize("planted", ["(a == b)", "(a + b == 7)"])
-def test_an_adder_is_not_certified_for_a_sum_that_differs_on_few_pairs(planted):
+def three_digits(answer) -> ArithmeticTransformer:
+    """An adder of three digits, set by hand, and an answer of one's own."""
+    adder = by_hand(3, subtracts=False)
+    return ArithmeticTransformer(adder.weight_map, formatted(adder.task.format, answer), name="three digits").eval()
+
+
+@pytest.mark.parametrize(
+    ("made", "planted"),
+    [
+        (three_digits, "(a + b == 7)"),
+        pytest.param(lambda answer: adder_of(sums(answer)), "(a == b)", marks=pytest.mark.slow),
+        pytest.param(lambda answer: adder_of(sums(answer)), "(a + b == 7)", marks=pytest.mark.slow),
+    ],
+)
+def test_an_adder_is_not_certified_for_a_sum_that_differs_on_few_pairs(made, planted):
     try:
-        status = certify(adder_of(sums(f"a + b + {planted}")), arithmetic="interval", minutes=0.1).status
+        status = certify(made(f"a + b + {planted}"), arithmetic="interval", minutes=0.1).status
     except UserError:  # the machine alone takes longer, or the answer needs a larger memory
         status = "refused"
     assert status in ("refuted", "undecided", "refused")
 
 
 def test_what_was_only_tried_is_conditional_and_every_claim_says_so(tmp_path):
-    model = adder_of(sums(lambda a, b: a + b))
+    model = three_digits(lambda a, b: a + b)
     verdict = certify(model, arithmetic="interval")
     assert (verdict.status, verdict.exit_status) == ("conditional", 5)
     assert verdict.rule.tried >= 1000 and verdict.provenance.rung == "sampled"
@@ -189,16 +204,22 @@ def random_weights(task, **switches) -> ArithmeticTransformer:
     return ArithmeticTransformer(DenseWeights(config), task).eval()
 
 
-@pytest.mark.parametrize(
-    ("task", "switches"),
-    [
-        ("{a:3r}+{b:3r}={s:4r}", {"act_fn": "gelu_new"}),
-        ("{a:3r}+{b:3r}={s:4r}", {"d_mlp": 0}),
-        ("{a:3r}+{b:3r}={s:4r}", {"parallel_attn_mlp": True}),
-        ("{a:3}+{b:3}={s:4}", {"d_model": 16, "d_head": 16}),
-        ("{a:4r}+{b:2r}={s:5r}", {"d_model": 16, "d_head": 16}),
-    ],
-)
+BEYOND_COLUMNS = [
+    ("{a:3r}+{b:3r}={s:4r}", {"act_fn": "gelu_new"}),
+    ("{a:3r}+{b:3r}={s:4r}", {"d_mlp": 0}),
+    ("{a:3r}+{b:3r}={s:4r}", {"parallel_attn_mlp": True}),
+    ("{a:3}+{b:3}={s:4}", {"d_model": 16, "d_head": 16}),
+    ("{a:4r}+{b:2r}={s:5r}", {"d_model": 16, "d_head": 16}),
+]
+
+
+@pytest.mark.parametrize(("task", "switches"), BEYOND_COLUMNS)
+def test_what_one_method_does_not_know_is_left_to_the_proof_by_a_machine(task, switches):
+    model = random_weights(formatted(task, "a + b"), **switches)
+    assert method_for(model, model.task).name == "finite machine"
+
+
+@pytest.mark.parametrize(("task", "switches"), sampled(BEYOND_COLUMNS, BEYOND_COLUMNS[2]))
 def test_what_one_method_does_not_know_the_proof_by_a_machine_judges(task, switches):
     found = certify(random_weights(formatted(task, "a + b"), **switches), minutes=0.5)
     assert (found.method, found.status) == ("finite machine", "refuted")
@@ -256,7 +277,7 @@ def other(value):
 
 @pytest.mark.parametrize("prove", [certify_exhaustively, certify])
 def test_every_field_of_a_file_is_checked_or_derived_again(prove):
-    model = bits(3)
+    model = bits(2)
     whole = prove(model).to_dict()
     for path in leaves(whole):
         altered = json.loads(json.dumps(whole))

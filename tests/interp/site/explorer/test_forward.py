@@ -503,7 +503,7 @@ def untrained(task: Task) -> models.ArithmeticTransformer:
 @pytest.mark.parametrize("name", OWN)
 def test_a_task_that_is_text_is_encoded_in_the_page_as_it_is_here(javascript: Asked, name: str):
     task = OWN[name]
-    problems = task.sample(200, torch.Generator().manual_seed(3))
+    problems = task.sample(60, torch.Generator().manual_seed(3))
     texts = [task.problem_text(row) for row in problems.tolist()]
     said = task_data(task) | own_task(task, texts, lambda text: (text, None))
     assert not said["rows"]
