@@ -324,7 +324,7 @@ def test_a_backdoor_in_the_forward_pass_is_not_certified(right_model: tuple[Arit
     assert verdict_is_true(model, truth) != "certified"
 
 
-@pytest.mark.parametrize("outside", [False, True])
+@pytest.mark.parametrize("outside", sampled([False, True], True))
 @pytest.mark.parametrize("eps", [0.0, 1e-30, 2.0**-40])
 def test_squares_that_underflow_are_not_certified(outside: bool, eps: float) -> None:
     """The last stream of one string is so small that its square is zero in float32, and the model answers nonsense."""

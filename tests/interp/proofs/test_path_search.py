@@ -51,7 +51,7 @@ def until(n: int, function: Callable[..., Any], ends: type[BaseException]) -> Ca
 )
 def test_a_search_that_is_ended_anywhere_proves_only_what_it_bounded(ends, every, right, monkeypatch) -> None:
     """Ended in the middle of the n-th batch, for all these n, in these ways in turn: nothing is lost that was open, and
-    what was proved stays so. Once all is proved, an end takes nothing away but the larger bounds that were still looked for."""
+    what was proved stays so. Once all is proved, an end takes nothing away but larger bounds that were looked for."""
     monkeypatch.setattr(machine_proof, "first_wrong", lambda *_: None)  # which would find nothing, at length
     bound, calls = path_search.margin_bounds, []
     monkeypatch.setattr(path_search, "margin_bounds", lambda *all: (calls.append(1), bound(*all))[1])

@@ -18,6 +18,7 @@ from models.training.data import TrainingStream
 from models.training.objective import GeneralObjective
 from models.training.objectives import objective_for
 from tests.models.training.stacked import stack
+from tests.sampling import every_third
 
 NAMES = [name for name in models.names(sweeps=True) if name.startswith("subtractor-")]
 
@@ -27,7 +28,7 @@ def test_the_name_says_the_number_of_free_parameters(name: str):
     assert models.registry.parameter_count(name) == int(name.removeprefix("subtractor-"))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", every_third(NAMES))
 def test_the_fast_objective_is_the_general_one(name: str):
     model, layout, theta = stack(name)
     fast = objective_for(model)

@@ -111,7 +111,8 @@ class FullDisk:
 
 @pytest.mark.parametrize("every", sampled([1, 3], 3))
 def test_a_run_resumes_wherever_the_disk_was_full(every: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Each write of a run, or each third, fails in turn; nothing that was written is lost, and the bits at the end are the same."""
+    """Each write of a run, or each third, fails in turn; nothing that was written is lost, and the last bits are the
+    same."""
     short = {"seeds": 1, "recipe": RECIPE.replace(steps=2, eval_every=1, warmup_steps=1)}
     with monkeypatch.context() as patch:
         disk = FullDisk(patch)

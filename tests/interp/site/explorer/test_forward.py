@@ -110,7 +110,7 @@ def many(name: str, n: int) -> list[str]:
 @pytest.mark.parametrize(
     ("name", "n"),
     [
-        *((name, n) for name, n in zip(HELD, (20, 20, 6, 4), strict=True)),
+        *((name, n) for name, n in zip(HELD, (6, 6, 3, 4), strict=True)),
         *(pytest.param(name, 1000, marks=pytest.mark.slow) for name in HELD),
     ],
 )
