@@ -22,7 +22,6 @@ from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.config import TransformerConfig
 from models.weight_maps.dense import DenseWeights
 from tests.interp.proofs.columns_by_hand import by_hand
-from tests.sampling import sampled
 
 FORMAT, IDS = "{a:10r}+{b:10r}={s:11r}<EOS>", {**{str(d): d for d in range(10)}, "+": 0, "=": 0, "<EOS>": 0}
 
@@ -57,16 +56,16 @@ def test_an_answer_that_differs_on_few_pairs_has_no_proof(planted):
             ask(adder_of(task))
 
 
-def three_digits(answer) -> ArithmeticTransformer:
-    """An adder of three digits, set by hand, and an answer of one's own."""
-    adder = by_hand(3, subtracts=False)
-    return ArithmeticTransformer(adder.weight_map, formatted(adder.task.format, answer), name="three digits").eval()
+def short_adder(digits: int, answer) -> ArithmeticTransformer:
+    """An adder of few digits, set by hand, and an answer of one's own."""
+    adder = by_hand(digits, subtracts=False)
+    return ArithmeticTransformer(adder.weight_map, formatted(adder.task.format, answer), name="a short adder").eval()
 
 
 @pytest.mark.parametrize(
     ("made", "planted"),
     [
-        (three_digits, "(a + b == 7)"),
+        (lambda answer: short_adder(3, answer), "(a + b == 7)"),
         pytest.param(lambda answer: adder_of(sums(answer)), "(a == b)", marks=pytest.mark.slow),
         pytest.param(lambda answer: adder_of(sums(answer)), "(a + b == 7)", marks=pytest.mark.slow),
     ],
@@ -80,8 +79,8 @@ def test_an_adder_is_not_certified_for_a_sum_that_differs_on_few_pairs(made, pla
 
 
 def test_what_was_only_tried_is_conditional_and_every_claim_says_so(tmp_path):
-    model = three_digits(lambda a, b: a + b)
-    verdict = certify(model, arithmetic="interval")
+    model = short_adder(2, lambda a, b: a + b)
+    verdict = certify_one_layer(model, "interval")
     assert (verdict.status, verdict.exit_status) == ("conditional", 5)
     assert verdict.rule.tried >= 1000 and verdict.provenance.rung == "sampled"
     assert verdict.provenance.n == verdict.rule.tried
@@ -219,7 +218,8 @@ def test_what_one_method_does_not_know_is_left_to_the_proof_by_a_machine(task, s
     assert method_for(model, model.task).name == "finite machine"
 
 
-@pytest.mark.parametrize(("task", "switches"), sampled(BEYOND_COLUMNS, BEYOND_COLUMNS[2]))
+@pytest.mark.slow
+@pytest.mark.parametrize(("task", "switches"), BEYOND_COLUMNS)
 def test_what_one_method_does_not_know_the_proof_by_a_machine_judges(task, switches):
     found = certify(random_weights(formatted(task, "a + b"), **switches), minutes=0.5)
     assert (found.method, found.status) == ("finite machine", "refuted")
@@ -275,7 +275,7 @@ def other(value):
     return kinds.get(type(value), lambda: 7)()
 
 
-@pytest.mark.parametrize("prove", [certify_exhaustively, certify])
+@pytest.mark.parametrize("prove", [pytest.param(certify_exhaustively, marks=pytest.mark.slow), certify])
 def test_every_field_of_a_file_is_checked_or_derived_again(prove):
     model = bits(2)
     whole = prove(model).to_dict()

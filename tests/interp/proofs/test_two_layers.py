@@ -127,7 +127,7 @@ def few_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("normed", "arithmetic"),
-    sampled([(True, "float32"), (False, "float32"), (True, "interval")], (True, "float32")),
+    sampled([(True, "float32"), (False, "float32"), (True, "interval")], (True, "interval")),
 )
 def test_a_right_model_is_certified_and_its_bound_is_below_every_margin(
     normed: bool, arithmetic: ArithmeticName, few_pieces: None
