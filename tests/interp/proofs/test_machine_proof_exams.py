@@ -131,8 +131,8 @@ def test_no_lead_of_many_random_models_is_below_its_bound() -> None:
 def exam(
     seed: int, noises: tuple[float, ...] = (0.0, 0.1, 0.3), beyond: tuple[float, ...] = (1e-3, -1e-3, -1e-6)
 ) -> tuple[int, int]:
-    """(classes proved, classes wrong somewhere) of a trained model and of noisy copies, none of them falsely proved, nor
-    of copies in which a class is as little right or wrong as this."""
+    """(classes proved, classes wrong somewhere) of a trained model and of noisy copies. None of them is falsely proved,
+    nor is a copy in which one class is as little right or wrong as ``beyond``."""
     rng, arithmetic = np.random.default_rng(seed), ARITHMETICS[seed % 2]
     task = made(seed)
     truth, model = Truth(task), trained(task, seed, **random_fields(rng))

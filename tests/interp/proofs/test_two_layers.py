@@ -125,17 +125,15 @@ def few_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- verdicts
 
 
-@pytest.mark.parametrize(
-    ("normed", "arithmetic"),
-    sampled([(True, "float32"), (False, "float32"), (True, "interval")], (True, "interval")),
-)
+@pytest.mark.parametrize("digits", sampled([1, 2], 1))
+@pytest.mark.parametrize(("normed", "arithmetic"), [(False, "float32"), (True, "interval")])
 def test_a_right_model_is_certified_and_its_bound_is_below_every_margin(
-    normed: bool, arithmetic: ArithmeticName, few_pieces: None
+    normed: bool, arithmetic: ArithmeticName, digits: int, few_pieces: None
 ):
-    model = by_hand(2, normed)
+    model = by_hand(digits, normed)
     found = certify_one_layer(model, arithmetic)
     assert found.status == "certified" and (found.shares()["certified"] == 1).all()
-    least = float(leads(model, all_pairs(2, False)).min())
+    least = float(leads(model, all_pairs(digits, False)).min())
     assert 0.2 < found.lower_bound < least + 1e-4 and least <= found.smallest_margin + 1e-4
     check_certificate(found, model)
     claimed = found.classes.copy(deep=True)
