@@ -136,7 +136,7 @@ def ending_after(batches: int):
 
 
 def test_a_wrong_problem_in_hand_is_a_refutation_when_the_time_ends(tmp_path, monkeypatch):
-    model = bits(12)
+    model = bits(11)
     whole = certify_exhaustively(model)
     monkeypatch.setattr(exhaustive, "watched", ending_after(2))
     found = certify_exhaustively(model)

@@ -46,7 +46,7 @@ def until(n: int, function: Callable[..., Any], ends: type[BaseException]) -> Ca
 @pytest.mark.parametrize(
     ("ends", "every"),
     sampled(
-        [([KeyboardInterrupt, TimeUp], 3), ([KeyboardInterrupt], 1), ([TimeUp], 1)], ([KeyboardInterrupt, TimeUp], 3)
+        [([KeyboardInterrupt, TimeUp], 5), ([KeyboardInterrupt], 1), ([TimeUp], 1)], ([KeyboardInterrupt, TimeUp], 5)
     ),
 )
 def test_a_search_that_is_ended_anywhere_proves_only_what_it_bounded(ends, every, right, monkeypatch) -> None:
