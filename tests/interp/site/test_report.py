@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from markupsafe import Markup
 
+import models
 from benchmarks.provability.ordinary_models import MODELS
 from interp.site.chapters import CHAPTERS
 from interp.site.report import write_report
