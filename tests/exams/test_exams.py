@@ -38,7 +38,7 @@ OTHERS = [
     for kind in exam.kinds()
     if kind != "presence"
 ]
-PROBES = sampled(EXAMS, *(set(EXAMS) - set(DEAR)))
+PROBES = sampled(EXAMS, *(set(EXAMS) - {*DEAR, *WITH_CONTROLS}))
 
 
 @cache
