@@ -22,7 +22,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.proofs.attacks.counted_runs import Gradients, Runner
-from interp.proofs.attacks.problem_digits import Digits, OtherDigits, ProblemSpace
+from interp.proofs.attacks.problem_digits import Digits, DigitSpace, OtherDigits
 from models.errors import UserError
 from models.tasks import Machine, Task, domain_of, machine_of
 
@@ -78,7 +78,7 @@ class Programme:
 
     def proposals(
         self,
-        space: ProblemSpace,
+        space: DigitSpace,
         digits: Digits,
         targets: Int[Tensor, " n"],
         effects: Float[Tensor, "n pos token"],
