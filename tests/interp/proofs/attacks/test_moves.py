@@ -69,8 +69,8 @@ def test_digits_and_problems_are_the_same_thing(space: DigitSpace):
 
 
 def test_leading_zeros_stay_out_where_the_task_has_none():
-    assert SPACES["multi-operand-addition"].size == 9000**3 and SPACES["multiplication"].size == 90 * 900
-    assert SPACES["ten-digit-addition"].size == 10**20 and SPACES["parity"].size == 2**7
+    assert SPACES["multi-operand-addition"].domain.size == 9000**3 and SPACES["multiplication"].domain.size == 90 * 900
+    assert SPACES["ten-digit-addition"].domain.size == 10**20 and SPACES["parity"].domain.size == 2**7
     space = SPACES["multiplication"]
     assert not space.contains(torch.tensor([[[5, 0, 0], [1, 2, 3]]]))[0]  # 05 is no number of two digits
     assert not space.contains(torch.tensor([[[5, 1, 1], [1, 2, 3]]]))[0]  # and 115 has three
