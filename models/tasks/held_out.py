@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Int
@@ -12,9 +12,9 @@ from torch import Tensor
 
 from models.calls.argument_kinds import is_number, shown
 from models.errors import UserError, known_name
-from models.tasks import ten_digit_problems, ten_test_sets
 from models.tasks.counter_rng import uniform
 from models.tasks.domain import Domain
+from models.tasks.fixed_test_sets import FIXED_TESTS, FixedTest
 from models.tasks.ten_digits import DIGITS
 
 LISTED = 2**22  # up to this many combinations of digits, all problems are listed and split
@@ -28,22 +28,8 @@ _ODD = 0x9E3779B97F4A7C15 - (1 << 64)  # as torch's int64 holds it
 Draws = Callable[[int], Tensor]
 
 
-class FixedTest(NamedTuple):
-    """Test problems that somebody else fixed, and a function (n, seed) to validation problems outside them."""
-
-    problems: Callable[[], Tensor]
-    validation: Callable[[int, int], Tensor]
-
-
-#: The test sets of ten-digit addition that ``held_out`` may name.
-FIXED_TESTS = {
-    "AdderBoard": FixedTest(ten_digit_problems.ten_digit_test_set, ten_digit_problems.validation_problems),
-    "the ten test sets": FixedTest(ten_test_sets.all_test_problems, ten_test_sets.validation_problems),
-}
-
-
 class HeldOut:
-    """A seeded split of a task's domain, or a test set of :data:`FIXED_TESTS`.
+    """A seeded split of a task's domain, or a test set of :data:`models.tasks.fixed_test_sets.FIXED_TESTS`.
 
     A domain of up to :data:`LISTED` combinations is permuted; its first problems are held out. Of a larger one,
     problems are drawn and held out; training then avoids exactly these.
@@ -94,7 +80,7 @@ class HeldOut:
     def problems(self) -> Int[Tensor, "n field"]:
         """The problems held out."""
         if self.fixed is not None:
-            return self.fixed.problems()
+            return self.fixed.problems
         if self.listed:
             return self._split[0]
         return self.task.sample(self.n, torch.Generator().manual_seed(self.seed))
