@@ -8,7 +8,7 @@ Section 1.4 of the 456-parameter adder's paper scores on ten sets of 10,000 unif
 from one generator per set: ``torch.Generator().manual_seed(seed)`` draws 30,000 first operands, then 30,000 second
 ones; of these pairs (without repeats) the first 5,000 are left to validation and the next 10,000 are the set.
 
-Uniform pairs hardly test long carries, see :mod:`interp.probes.stress`: AdderBoard's drawn ones have none longer than 4.
+Uniform pairs hardly test long carries, see :mod:`interp.probes.stress`: no drawn one of AdderBoard has more than 4.
 """
 
 from __future__ import annotations

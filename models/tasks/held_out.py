@@ -1,7 +1,8 @@
-"""Which problems of a task are held out for the test, and how the others are drawn for training and validation."""
+"""Tasks that draw problems from their domain: what is held out for the test, and what training and validation draw."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from models.calls.argument_kinds import is_number, shown
 from models.errors import UserError, known_name
+from models.tasks.base import Task
 from models.tasks.counter_rng import uniform
 from models.tasks.domain import Domain
 from models.tasks.fixed_test_sets import FIXED_TESTS, FixedTest
@@ -34,16 +36,13 @@ class HeldOut:
     A domain of up to :data:`LISTED` combinations is permuted; its first problems are held out. Of a larger one,
     problems are drawn and held out; training then avoids exactly these.
 
-    The task has, besides its domain, ``uniform_by(draw)`` and ``hard_by(draw)``, which make problems of draws 0, 1,
-    ..., and ``allowed(problems)``; ``hard_by`` and ``sample_carry_rich`` are None where no problem is hard.
-
     With ``class_of``, a function from problems to 0 or 1, training and validation problems have both classes equally
     often; the test problems are as they come.
     """
 
     def __init__(
         self,
-        task: Any,
+        task: DrawnTask,
         held_out: float | int | str | None,
         seed: int,
         class_of: Callable[[Tensor], Tensor] | None = None,
@@ -198,3 +197,73 @@ class HeldOut:
         natural, rest = pool[: n - n // 2], pool[n - n // 2 :]
         hardest_first = self.task.chain_length(rest).argsort(descending=True, stable=True)
         return torch.cat((natural, rest[hardest_first[: n // 2]]))
+
+
+class DrawnTask(Task):
+    """A task that draws its problems from its domain, and holds some of them out."""
+
+    held_out: HeldOut
+    #: A rule that narrows the domain; None if all combinations of digits are problems.
+    where: Any
+
+    @abstractmethod
+    def allowed(self, problems: Int[Tensor, "n field"]) -> Bool[Tensor, " n"]:
+        """Which combinations of digits are problems: all, or those for which ``where`` holds."""
+
+    @abstractmethod
+    def _uniform(self, n: int, generator: torch.Generator) -> Int[Tensor, "n field"]:
+        """Uniform combinations of digits, whether ``where`` allows them or not."""
+
+    @abstractmethod
+    def uniform_by(self, draw: Draws) -> Int[Tensor, "n field"]:
+        """Combinations of digits made of the draws 0, 1, ..., one per field, whether ``where`` allows them or not."""
+
+    @property
+    def hard_by(self) -> Callable[[Draws], Tensor] | None:
+        """As :meth:`uniform_by`, for problems in which carries or borrows travel far; None without such problems."""
+        return None
+
+    @property
+    def sample_carry_rich(self) -> Callable[[int, torch.Generator], Tensor] | None:
+        """A function (n, generator) that draws problems with long carries or borrows; None without such problems."""
+        if (made := self.hard_by) is None:
+            return None
+
+        def draw(n: int, generator: torch.Generator) -> Tensor:
+            return made(lambda i: torch.rand(n, generator=generator, dtype=torch.float64))
+
+        return lambda n, generator: self._rejected(draw, n, generator)
+
+    def sample(self, n: int, generator: torch.Generator) -> Int[Tensor, "n field"]:
+        """Problems uniform in the domain; with ``where``, from a list of all if they are few, else by rejection."""
+        if self.where is not None and self.domain.combinations <= LISTED:
+            kept = self.domain.kept
+            at = torch.randint(len(kept), (n,), generator=generator, device=generator.device)
+            return self.domain.problems(self.domain.numbered(kept[at.cpu()])).to(at.device)
+        return self._rejected(self._uniform, n, generator)
+
+    def _rejected(
+        self, draw: Callable[[int, torch.Generator], Tensor], n: int, generator: torch.Generator
+    ) -> Int[Tensor, "n field"]:
+        """``n`` drawn problems that are allowed. Raises UserError if fewer than about one in 10,000 is."""
+        kept, found, tried = [], 0, 0
+        while found < n:
+            drawn = draw(n, generator)
+            drawn = drawn[self.allowed(drawn)]
+            kept.append(drawn)
+            found, tried = found + len(drawn), tried + n
+            if tried > 10_000 * (found + 1):
+                said = f"where holds for {found} of {tried:,} problems"
+                raise UserError(f"The domain of {self.name} is empty, or nearly: {said}.")
+        return torch.cat(kept)[:n] if kept else draw(0, generator)
+
+    def test_set(self) -> tuple[str, Int[Tensor, "n field"]]:
+        return self.held_out.name, self.held_out.problems
+
+    def validation_problems(self, n: int, seed: int) -> Int[Tensor, "n field"]:
+        return self.held_out.validation(n, seed)
+
+    def training_problems(
+        self, keys: Int[Tensor, " row"], hard: float = 0.0, share: float = 1.0
+    ) -> Int[Tensor, "row field"]:
+        return self.held_out.training(keys, hard, share)
