@@ -16,7 +16,7 @@ from models.errors import UserError, known_name
 from models.tasks.base import Task
 from models.tasks.counter_rng import uniform
 from models.tasks.domain import Domain
-from models.tasks.fixed_test_sets import FIXED_TESTS, FixedTest
+from models.tasks.fixed_test_sets import FIXED_TESTS, FixedTest, is_listed
 from models.tasks.ten_digits import DIGITS
 
 LISTED = 2**22  # up to this many combinations of digits, all problems are listed and split
@@ -102,8 +102,7 @@ class HeldOut:
 
     def holds(self, problems: Int[Tensor, "n field"]) -> Bool[Tensor, " n"]:
         """Which problems are held out."""
-        hashes, own = self._hashes.to(problems.device), self._hash(problems)
-        return hashes[torch.searchsorted(hashes, own).clamp(max=len(hashes) - 1)] == own
+        return is_listed(self._hash(problems), self._hashes.to(problems.device))
 
     def training(self, keys: Int[Tensor, " row"], hard: float, share: float = 1.0) -> Int[Tensor, "row field"]:
         """One problem per key that is not held out, uniform; a share ``hard`` has long carries, if the task has any.
