@@ -1,7 +1,7 @@
 from .acceptance import judge_of as judge_of
+from .cluster import Cluster as Cluster
 from .cluster import connected as connected
-from .jobs import Cluster as Cluster
-from .jobs import each as each
+from .cluster import each as each
 from .loop import TrainResult as TrainResult
 from .loop import train as train
 from .many_seeds import Run as Run

@@ -1,25 +1,84 @@
-"""Where jobs are run at once: in processes of this machine, or as tasks of Ray on all machines of a cluster.
+"""Run many jobs at once: in processes of this machine, on all machines of a cluster, or one after the other.
 
-On Slurm, Ray's own launcher starts the cluster: ``srun ray symmetric-run --address HEAD:6379 -- interp train ...``.
+    with connected("local") as cluster:            # None in place of an address: one after the other
+        each(function, n, arguments, received, cluster)
+
+calls ``function(post, *arguments(i))`` for every i < n, and passes everything that it posts or returns to
+``received(i, item)`` in this process. A job whose worker dies begins again on another one, with ``arguments(i)`` as
+they are then, so that a job that posts what it has done continues from there. Machines share no folder; only this
+process writes files.
+
+``local`` takes processes (:mod:`models.training.processes`); any other address is that of a cluster of Ray
+(:mod:`models.training.ray_cluster`), which the extra ``cluster`` brings.
 """
 
 from __future__ import annotations
 
 import contextlib
-import logging
-import os
-import socket
-from collections.abc import Callable, Iterator
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from enum import Enum, auto
 from typing import Any
 
 import torch
 
 from models.errors import UserError
-from models.training.jobs import Cluster, Said, Workers
-from models.training.processes import Processes
+from models.training.interrupt import InterruptFlag
 
-_REACHED = 5.0  # seconds in which an address must answer; Ray itself would try for minutes and then end the process
-OLDEST = (2, 52)  # the first version of Ray whose processes ask each other for a token
+MOST_DEATHS = 5  # this many workers of a job may die in a row without posting anything
+PATIENCE = 60.0  # seconds that jobs have to save when they are stopped
+_POLL = 0.5  # seconds between two looks at what was posted
+
+Received = Callable[[int, Any], None]
+
+
+class Said(Enum):
+    """What comes from a job: something that it posts, its result, that it was stopped, the error that it raised, or how
+    its worker died."""
+
+    POSTED, DONE, STOPPED, FAILED, DIED = (auto() for _ in range(5))
+
+
+class Workers(ABC):
+    """The workers of some jobs, each of which is a call of one function."""
+
+    @property
+    def room(self) -> bool:
+        """Whether another job may begin."""
+        return True
+
+    @abstractmethod
+    def begin(self, job: int, arguments: tuple) -> None:
+        """Begin a job, also one whose worker died."""
+
+    @abstractmethod
+    def news(self, seconds: float) -> Iterable[tuple[int, Said, Any]]:
+        """(job, what it said, item), as soon as a job has ended, or after so many seconds."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Ask all jobs to post what they have done, and to end."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End all jobs at once."""
+
+
+class Cluster(ABC):
+    """Where jobs are run at once, as :func:`connected` makes it; ``device`` is ``cpu`` or ``cuda``."""
+
+    device: str
+
+    def __init__(self, device: str):
+        self.threads = torch.get_num_threads()
+        if device not in ("auto", "cpu", "cuda"):
+            raise UserError(f"On a cluster, --device is auto, cpu or cuda, not {device!r}.")
+
+    @abstractmethod
+    def workers(self, function: Callable[..., Any], n: int) -> Workers:
+        """The workers of ``n`` calls of a function."""
 
 
 @contextlib.contextmanager
@@ -37,120 +96,80 @@ def connected(address: str | None, device: str = "auto") -> Iterator[Cluster | N
     """
     if address is None:
         yield None
-        return
-    if address == "local":
+    elif address == "local":
+        from models.training.processes import Processes
+
         yield Processes(device)
-        return
-    try:
-        import ray  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        raise UserError(
-            "--cluster needs Ray for several machines, which the extra `cluster` brings: pip install "
-            "'carrylens[cluster]'; --cluster local does without."
-        ) from None
-    if tuple(int(part) for part in ray.__version__.split(".")[:2]) < OLDEST:
-        wanted = ".".join(map(str, OLDEST))
-        raise UserError(f"--cluster needs Ray {wanted} or later, for its tokens; this is {ray.__version__}.")
-    with contextlib.ExitStack() as stack:
-        if not ray.is_initialized():
-            _connect(ray, address)
-            stack.callback(ray.shutdown)
-        yield RayCluster(ray, device)
+    else:
+        from models.training.ray_cluster import connection
+
+        with connection(address, device) as cluster:
+            yield cluster
 
 
-def _connect(ray: Any, address: str) -> None:
-    host, _, port = address.rpartition(":")
-    if address != "auto":
-        try:
-            if "/" in address:
-                raise ValueError
-            socket.create_connection((host, int(port)), _REACHED).close()
-        except (OSError, ValueError, OverflowError):
-            raise UserError(
-                f"No Ray cluster answers at {address!r}; --cluster takes auto, local or HOST:PORT."
-            ) from None
-    # Environment variables that decide results: where texts are, and whether there are kernels.
-    variables = {name: value for name, value in os.environ.items() if name.startswith("CARRYLENS_")}
-    options: dict[str, Any] = {"runtime_env": {"env_vars": variables}} if variables else {}
-    try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
-    except Exception as error:  # no cluster, other versions, or a failed start: Ray has no class for these
-        reason = " ".join(str(error).split())
-        raise UserError(f"The Ray cluster {address!r} could not be reached ({reason})") from None
+def each(
+    function: Callable[..., Any],
+    n: int,
+    arguments: Callable[[int], tuple],
+    received: Received,
+    cluster: Cluster | None = None,
+    minutes: float | None = None,
+) -> bool:
+    """Call ``function(post, *arguments(i))`` for every i < n: on the cluster in any order, or here one by one.
 
+    Args:
+        received: called with (i, item) for everything that a job posts, and for what it returns.
+        minutes: stop the jobs after this time, as with Ctrl-C; they may still post for a minute. Without a cluster, no
+            job begins after this time.
 
-class RayCluster(Cluster):
-    """A connection to Ray."""
+    Returns:
+        whether all jobs finished.
 
-    def __init__(self, ray: Any, device: str):
-        super().__init__(device)
-        self.ray = ray
-        if device == "cuda" and not self._most("GPU"):
-            raise UserError("No machine of the cluster has a CUDA device; use --device cpu or auto.")
-        if self._most("CPU") < self.threads:
-            raise UserError(f"No machine of the cluster has {self.threads} cores; use fewer --threads.")
-        self.device = "cuda" if device != "cpu" and self._most("GPU") else "cpu"
-
-    def _most(self, kind: str) -> float:
-        """The largest amount of a resource that any one machine has."""
-        return max((node["Resources"].get(kind, 0.0) for node in self.ray.nodes() if node["Alive"]), default=0.0)
-
-    def workers(self, function: Callable[..., Any], n: int) -> Workers:
-        return _Tasks(self, function, n)
-
-
-class _Tasks(Workers):
-    """One task for each job; Ray begins as many as it has room for."""
-
-    def __init__(self, cluster: RayCluster, function: Callable[..., Any], n: int):
-        from ray.util.queue import Queue  # pyright: ignore[reportMissingImports]
-
-        self.ray, self.threads, self.attempts = cluster.ray, cluster.threads, [0] * n
-        # The queue outlives the machine that it is on, but its contents do not; the next checkpoint makes up for them.
-        self.posts = Queue(actor_options={"num_cpus": 0, "max_restarts": -1, "max_task_retries": -1})
-        resources = {"num_cpus": self.threads, "num_gpus": int(cluster.device == "cuda")}
-        name = getattr(function, "__name__", "job")
-        self.task = self.ray.remote(_job).options(max_retries=0, name=name, **resources)
-        self.function = self.ray.put(function)
-        self.running: dict[Any, int] = {}
-
-    def begin(self, job: int, arguments: tuple) -> None:
-        sender = job, self.attempts[job]
-        self.running[self.task.remote(self.function, self.posts, sender, self.threads, arguments)] = job
-
-    def news(self, seconds: float) -> Iterator[tuple[int, Said, Any]]:
-        done, _ = self.ray.wait(list(self.running), timeout=seconds)
-        for (job, attempt), item in self.posts.get_nowait_batch(self.posts.qsize()):
-            if attempt == self.attempts[job]:  # and not from a worker that is taken for dead
-                yield job, Said.POSTED, item
-        for ref in done:
-            job, (said, item) = self.running.pop(ref), self._end_of(ref)
-            self.attempts[job] += said is Said.DIED
-            yield job, said, item
-
-    def _end_of(self, ref: Any) -> tuple[Said, Any]:
-        exceptions = self.ray.exceptions
-        try:
-            return Said.DONE, self.ray.get(ref)
-        except exceptions.TaskCancelledError:
-            return Said.STOPPED, None
-        except exceptions.RayTaskError as error:
-            stopped = isinstance(error.cause, KeyboardInterrupt)
-            return (Said.STOPPED, None) if stopped else (Said.FAILED, error.cause)
-        except exceptions.RayError as error:  # its worker died, or the machine that it was on
-            return Said.DIED, str(error).splitlines()[0]
-
-    def stop(self) -> None:
-        for ref in self.running:
-            self.ray.cancel(ref, recursive=False)
-
-    def close(self) -> None:
-        for ref in self.running:
-            self.ray.cancel(ref, force=True, recursive=False)
-        self.posts.shutdown(force=True)
-
-
-def _job(function: Callable[..., Any], posts: Any, sender: tuple[int, int], threads: int, arguments: tuple) -> Any:
-    """The function that a worker runs. When ``post`` returns, the post has arrived."""
-    torch.set_num_threads(threads)
-    return function(lambda item: posts.put((sender, item)), *arguments)
+    Raises:
+        KeyboardInterrupt: after Ctrl-C, when the jobs have stopped.
+        UserError: raised by a job (after the others have stopped), or a job whose workers die again and again.
+    """
+    started = time.monotonic()
+    late = lambda: minutes is not None and time.monotonic() - started > 60 * minutes  # noqa: E731
+    if cluster is None:
+        for i in range(n):
+            if late():
+                return False
+            received(i, function(lambda item, i=i: received(i, item), *arguments(i)))
+        return True
+    waiting, running, left, deaths = deque(range(n)), set[int](), set(range(n)), [0] * n
+    stopped, failure = 0.0, None
+    with InterruptFlag() as interrupt, contextlib.closing(cluster.workers(function, n)) as workers:
+        while running or (waiting and not stopped):
+            while waiting and workers.room and not stopped:
+                job = waiting.popleft()
+                workers.begin(job, arguments(job))
+                running.add(job)
+            for job, said, item in workers.news(_POLL):
+                if said is not Said.POSTED:
+                    running.discard(job)
+                if said in (Said.POSTED, Said.DONE):
+                    deaths[job] = 0
+                    received(job, item)
+                if said is Said.DONE:
+                    left.discard(job)
+                elif said is Said.FAILED:
+                    failure = failure or item
+                elif said is Said.DIED:
+                    deaths[job] += 1
+                    waiting.appendleft(job)
+                    if deaths[job] >= MOST_DEATHS:
+                        failure = failure or UserError(
+                            f"{deaths[job]} workers of one job died, one after the other, and none of them said "
+                            f"anything ({item})"
+                        )
+            if not stopped and (interrupt.seen or failure or late()):
+                stopped = time.monotonic()
+                workers.stop()
+            if stopped and time.monotonic() - stopped > PATIENCE:
+                break
+    if failure is not None:
+        raise failure
+    if interrupt.seen:
+        raise KeyboardInterrupt
+    return not left

@@ -35,7 +35,7 @@ from models.errors import UserError
 from models.files import checkpoint as storage
 from models.registry import build
 from models.training.acceptance import AcceptanceTest
-from models.training.jobs import Cluster, each
+from models.training.cluster import Cluster, each
 from models.training.loop import TrainResult, check_minutes, config_of, train
 from models.training.named_recipes import checked_recipe
 from models.training.objectives import even_group_size, make_objective

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 from models.errors import UserError
-from models.training.jobs import Cluster, Said, Workers
+from models.training.cluster import Cluster, Said, Workers
 
 
 def cores() -> int:

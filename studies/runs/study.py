@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from interp.core.loading import load
 from interp.core.sections import Page, Section
 from models.errors import UserError, known_name
-from models.training.jobs import Cluster
+from models.training.cluster import Cluster
 from studies.runs.stored_tables import show_tables
 
 KEPT = Path(__file__).with_name("kept.toml")

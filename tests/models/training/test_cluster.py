@@ -26,8 +26,7 @@ from interp.cli.commands import main, parse
 from interp.proofs.trials import Trials, trial
 from models.errors import UserError
 from models.training import get_recipe, many_seeds, processes
-from models.training.cluster import connected
-from models.training.jobs import MOST_DEATHS, Cluster, each
+from models.training.cluster import MOST_DEATHS, Cluster, connected, each
 from models.training.many_seeds import Run, train_on
 from models.training.run_folder import RunFolder
 from studies.runs import sweeps
