@@ -98,8 +98,7 @@ def train(
         minutes: Stop and save after this many minutes; the same command resumes.
         data: A local copy of the text, for models of text.
         data_parallel: Split every batch over the processes that `accelerate launch -m interp.cli train ...` started.
-        cluster: Train parts of the seeds at once: local for processes of this machine, or auto or HOST:PORT for tasks
-            of Ray, on as many machines as there are.
+        cluster: Train parts of the seeds as tasks of Ray, on as many machines as there are: auto, local or HOST:PORT.
         parts_of: Seeds in a part, with --cluster; as many as are stepped together unless given.
         certify: Judge each seed that answers all validation problems on all 10^20 pairs, first in floats and then in
             this arithmetic (float32 if none is named); a seed ends when it is certified, and that checkpoint is kept.

@@ -7,7 +7,7 @@ five trials, were then rounded to bfloat16, float16, three or four significant d
 on all extreme pairs of all classes and on 10^5 random pairs (half uniform, half rich in carries); a refuted one must
 get its counterexample wrong. Where the domain is small, the prefix tree judges and all problems are run: at least as
 many must be right, and wrong, as were proved so. Finished trials are kept in the file, and the same command continues
-after them. With ``--cluster`` trials are run at once, and are written in the order in which they finish.
+after them. With ``--cluster`` trials are tasks of Ray, and are written in the order in which they finish.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class Trials:
     models: tuple[str, ...] = MODELS
     """The certified models (names or files) that others are made from, in turn."""
     cluster: str | None = None
-    """Run them at once: local for processes of this machine, or auto or HOST:PORT for tasks of Ray."""
+    """Run them as tasks of Ray: auto, local or HOST:PORT."""
 
     def run(self) -> None:
         assert self.arithmetic in get_args(ArithmeticName)

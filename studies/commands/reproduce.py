@@ -55,8 +55,8 @@ def reproduce(
         data: A local copy of the text, for AddLM.
         extend: For Position Coupling's figures: keep the grids of this stored result (JSON), and make those that it
             lacks.
-        cluster: Train MicroAdder's sweeps and evaluate Position Coupling's grids at once: local for processes of this
-            machine, or auto or HOST:PORT for tasks of Ray.
+        cluster: Train MicroAdder's sweeps and evaluate Position Coupling's grids as tasks of Ray: auto, local or
+            HOST:PORT.
         again: Make it again although its numbers are stored.
     """
     chosen = {"seeds": seeds, "problems": problems, "minutes": minutes, "extend": extend, "data": data}

@@ -1,9 +1,8 @@
-"""Two workers on this machine, processes or tasks of Ray, of which some are killed."""
+"""Ray itself: two workers on this machine, of which some are killed."""
 
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import re
 import signal
@@ -25,8 +24,8 @@ import models
 from interp.cli.commands import main, parse
 from interp.proofs.trials import Trials, trial
 from models.errors import UserError
-from models.training import get_recipe, many_seeds, processes
-from models.training.cluster import MOST_DEATHS, Cluster, connected, each
+from models.training import get_recipe, many_seeds
+from models.training.cluster import LOCAL, MOST_DEATHS, Cluster, connected, each
 from models.training.many_seeds import Run, train_on
 from models.training.run_folder import RunFolder
 from studies.runs import sweeps
@@ -39,20 +38,12 @@ RECIPE = get_recipe("microadder").replace(
 )
 
 
-@pytest.fixture(scope="module", params=["processes", "ray"])
-def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
     """Two workers. Workers import this module by name, as they do the project's own."""
-    if request.param == "processes":
-        with on_threads(1), pytest.MonkeyPatch.context() as patched:
-            patched.setattr(processes, "cores", lambda: 2)
-            with connected("local") as found:
-                assert found is not None
-                yield found
-        return
     ray = pytest.importorskip("ray")
     path = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
-    # without usage reports, and with more than half a minute for a busy machine
-    os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_agent_register_timeout_ms": "300000"}
+    os.environ |= LOCAL
     environment = {"env_vars": {"PYTHONPATH": ":".join(filter(None, path))}}
     ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, runtime_env=environment)
     try:
@@ -88,8 +79,8 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
 
 
 def workers(name: str) -> list[int]:
-    """Processes below this one that run jobs, of Ray those of a task of this name."""
-    found = [child.pid for child in multiprocessing.active_children() if child.pid is not None]
+    """Processes below this one that run a task of this name."""
+    found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if (process / "cmdline").read_bytes().startswith(f"ray::{name}".encode()):
@@ -100,10 +91,6 @@ def workers(name: str) -> list[int]:
         except OSError:  # it has ended
             continue
     return found
-
-
-def address_of(cluster: Cluster) -> str:
-    return "local" if isinstance(cluster, processes.Processes) else "auto"
 
 
 def wait_for(what: Callable[[], Any]) -> Any:
@@ -138,7 +125,7 @@ def test_a_killed_worker_s_part_goes_on_from_its_checkpoint_and_the_bits_are_the
     (result,) = train_on(cluster, [run], parts_of=2, compile=False, checkpoint_seconds=0.0, progress=False)
     killer.join()
     assert killed and result.complete and bits(out) == expected
-    assert sorted(begun) == [0, 0, 0, 1]  # three parts from nothing, and one from what its first worker had sent
+    assert begun == [0, 0, 0, 1]  # three parts from nothing, and one from what its first worker had sent
 
 
 def dies(post: Callable[[Any], None], i: int, attempt: int, times: int) -> tuple[int, int]:
@@ -192,11 +179,11 @@ def test_an_error_of_one_job_stops_the_others_and_is_raised_as_it_is(cluster: Cl
 
 @pytest.mark.slow
 def test_what_the_cluster_does_not_have_is_refused(cluster: Cluster):
-    for device in ("cuda:1", "cuda", "tpu"):
+    for address, device in (("auto", "cuda:1"), ("auto", "cuda"), ("auto", "tpu")):
         if device != "cuda" or not torch.cuda.is_available():
-            with pytest.raises(UserError), connected(address_of(cluster), device):
+            with pytest.raises(UserError), connected(address, device):
                 pass
-    with on_threads(3), pytest.raises(UserError), connected(address_of(cluster)):  # and each machine has two cores
+    with on_threads(3), pytest.raises(UserError), connected("auto"):  # and each machine has two cores
         pass
 
 
@@ -219,7 +206,7 @@ def test_sweeps_grids_and_trials_find_on_a_cluster_what_they_find_here(cluster: 
     out = tmp_path / "trials.jsonl"
     Trials(n=1, out=out, pairs=100).run()
     first = out.read_text()
-    Trials(n=3, out=out, pairs=100, cluster=address_of(cluster)).run()  # the connection that there is
+    Trials(n=3, out=out, pairs=100, cluster="auto").run()  # the connection that there is
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     assert out.read_text().startswith(first) and sorted(line["index"] for line in lines) == [0, 1, 2]
     for line in lines:
@@ -250,6 +237,7 @@ def wait_for_steps(process: subprocess.Popen[str], beyond: int) -> None:
 
 @pytest.mark.slow
 def test_ctrl_c_saves_every_part_and_a_killed_driver_loses_nothing_that_was_saved(tmp_path: Path):
+    pytest.importorskip("ray")
     out = tmp_path / "run"
 
     def steps() -> dict[str, int]:
@@ -303,3 +291,21 @@ def test_without_ray_one_sentence_names_the_extra(tmp_path: Path, monkeypatch: p
         main_command = parse(["train", "microadder-57", "--out", str(tmp_path / "run"), "--cluster", "auto"])
         main_command.run()
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_a_cluster_of_this_machine_is_this_process_own(tmp_path: Path) -> None:
+    """It listens on 127.0.0.1 alone, its folder is closed, and a process without its token runs nothing."""
+    code = """
+import os, stat, sys
+from models.training.cluster import connected
+with connected("local") as cluster:
+    import ray
+    folder = ray._private.worker._global_node.get_temp_dir_path()
+    address = ray.get_runtime_context().gcs_address
+    mode = oct(stat.S_IMODE(os.stat(os.path.dirname(folder)).st_mode))
+    print(address.rpartition(":")[0], mode, len(os.environ["RAY_AUTH_TOKEN"]))
+assert "RAY_AUTH_TOKEN" not in os.environ and not os.path.exists(os.path.dirname(folder))
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LONG, check=True)
+    assert found.stdout.split()[-3:] == ["127.0.0.1", "0o700", "64"]

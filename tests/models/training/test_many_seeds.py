@@ -1,4 +1,4 @@
-"""Parts of a run, and what is kept of them. What needs workers is in test_cluster.py."""
+"""Parts of a run, and what is kept of them. What needs Ray is in test_cluster.py."""
 
 from __future__ import annotations
 
