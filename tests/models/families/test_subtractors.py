@@ -71,7 +71,6 @@ def test_the_second_operand_s_places_are_off_by_three_numbers_and_nothing_else_d
         {"columns": "table", "plus": "zero", "equals": "learned", "level": False},
         {"tie_qk": False},
         {"qk": "circle"},
-        {"out_writes": "against values"},
     ],
 )
 def test_opposed_heads_refuse_what_they_cannot_share(changes: dict[str, Any]):
