@@ -6,7 +6,7 @@ import time
 
 import models
 from models.evaluation import predict
-from models.tasks.ten_digit_problems import ten_digit_test_set
+from models.tasks.fixed_test_sets import ADDER_BOARD
 
 ONE_BY_ONE = 100  # problems decoded one by one; the time is scaled up
 
@@ -18,7 +18,7 @@ def cpu_seconds(call) -> float:
 
 
 def main() -> dict[str, float]:
-    model, problems = models.build("microadder-57"), ten_digit_test_set()
+    model, problems = models.build("microadder-57"), ADDER_BOARD.problems
     predict(model, problems[:512])
     few = problems[:ONE_BY_ONE]
     rows = {

@@ -51,7 +51,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     gc.freeze()
-    gc.set_threshold(50_000, 20, 20)  # a twelfth of the time went into collecting what was not garbage
+    gc.set_threshold(100_000, 20, 20)  # a twelfth of the time went into collecting what was not garbage
     gc.enable()
 
 

@@ -20,7 +20,7 @@ from tests.test_docs import rows
 
 DOCS = Path(__file__).parents[1] / "docs"
 RECIPES = sorted((DOCS / "recipes").glob("*.md"))
-SLOW = ("certificate", "compare", "load", "program", "prove", "train")  # seconds to minutes
+SLOW = ("certificate", "compare", "load", "program", "prove", "train", "train_until_certified")  # seconds to minutes
 SCREEN = 55
 
 

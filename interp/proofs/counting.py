@@ -49,10 +49,9 @@ class Symbols:
 
 @cache
 def symbols(rule: ColumnRule = SUMS) -> Symbols:
-    base = range(rule.base)
-    carry_in, x, y = (v.reshape(-1) for v in np.meshgrid(range(2), base, base, indexing="ij"))
-    total = rule.total(x, y)
-    return Symbols(carry_in, x, y, rule.digit(total, carry_in), rule.out(total, carry_in), rule.out(total, 0) == 1)
+    pair, carry_in, carry_out, written = (v.reshape(-1, 2).T.reshape(-1) for v in rule.columns)
+    x, y = pair // rule.base, pair % rule.base
+    return Symbols(carry_in, x, y, written, carry_out, rule.makes(rule.total(x, y)))
 
 
 @dataclass(frozen=True, eq=False)

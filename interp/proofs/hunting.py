@@ -45,7 +45,7 @@ def hunt(adder: OneLayerAdder, attention: RatioAttention) -> tuple[Classes, Floa
     return replace(classes, witnesses=witnesses), margins
 
 
-def _hunt(adder: OneLayerAdder, query: Query) -> tuple[Leaves, Int[np.ndarray, "n 2 10"], Float[np.ndarray, " n"]]:
+def _hunt(adder: OneLayerAdder, query: Query) -> tuple[Leaves, Int[np.ndarray, "n 2 digits"], Float[np.ndarray, " n"]]:
     """One leaf per class, the digits of one of its problems, and its margin."""
     leaves = query.roots()
     low, high = query.box(leaves)

@@ -289,22 +289,13 @@ def _known(one: PathClass) -> Int[Tensor, " step"]:
 
 def letters_of(machine: Machine) -> list[tuple[int, int]]:
     """All (position, token) that the inputs of a machine's problems have."""
-    found = [(slot, token) for slot, token in machine.fixed.items() if slot < machine.input_length]
-    for step in machine.steps:
-        for column, slot in enumerate(step.slots):
-            if slot < machine.input_length:
-                found += [(slot, int(token)) for token in np.unique(step.tokens[:, column])]
-    return sorted(found)
+    return [(slot, token) for slot in range(machine.input_length) for token in machine.tokens_at(slot)]
 
 
 def _answers(machine: Machine) -> set[int]:
     """All right tokens."""
-    found = {token for slot, token in machine.fixed.items() if slot >= machine.input_length}
-    for step in machine.steps:
-        for column, slot in enumerate(step.slots):
-            if slot >= machine.input_length:
-                found |= set(np.unique(step.tokens[:, column]).tolist())
-    return found
+    first = machine.input_length
+    return {token for slot in range(first, first + machine.n_targets) for token in machine.tokens_at(slot)}
 
 
 def _judge(model: HookedModel, task: Task, asked: CertifyOptions) -> Verdict:

@@ -6,7 +6,7 @@ without any state are taken apart into their positions.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,14 +29,14 @@ def query_paths(machine: Machine, query: int, target: int, keys: Collection[int]
     slot = machine.input_length + target
     seen = _Seen.of(machine, {*(range(query + 1) if keys is None else keys), slot})
     found = []
-    for token in _tokens_at(seen.machine, query):
-        kept = seen.machine.pruned(_filtered(seen.machine, {query: token}))
+    for token in seen.machine.tokens_at(query):
+        kept = seen.machine.pruned(seen.machine.having({query: token}))
         paths = _project(seen, kept, query, token, target)
         if max((step.states[0] for step in paths.steps), default=1) <= MOST_STATES:
             found.append(paths)
             continue
-        for answer in _tokens_at(seen.machine, slot, kept):
-            some = seen.machine.pruned(_filtered(seen.machine, {query: token, slot: answer}))
+        for answer in seen.machine.tokens_at(slot, kept):
+            some = seen.machine.pruned(seen.machine.having({query: token, slot: answer}))
             found.append(_project(seen, some, query, token, target, labelled=False))
     return found
 
@@ -80,31 +80,12 @@ class _Seen:
         return cls(whole, replace(whole, steps=steps, states=(*states, 1), fixed=fixed), source)
 
 
-def _tokens_at(machine: Machine, slot: int, kept: Sequence[np.ndarray] | None = None) -> list[int]:
-    """The tokens that a slot can have."""
-    if slot in machine.fixed:
-        return [machine.fixed[slot]]
-    k, column = _where(machine, slot)
-    tokens = machine.steps[k].tokens[:, column]
-    return np.unique(tokens if kept is None else tokens[kept[k]]).tolist()
-
-
-def _filtered(machine: Machine, wanted: dict[int, int]) -> list[Bool[np.ndarray, " option"]]:
-    """The options that have these tokens at these slots."""
-    found = [np.ones(len(step.before), bool) for step in machine.steps]
-    for slot, token in wanted.items():
-        if slot not in machine.fixed:
-            k, column = _where(machine, slot)
-            found[k] &= machine.steps[k].tokens[:, column] == token
-    return found
-
-
 def _project(
     seen: _Seen, kept: list[np.ndarray], query: int, token: int, target: int, labelled: bool = True
 ) -> QueryPaths:
     machine = seen.machine
     slot = machine.input_length + target
-    at = None if slot in machine.fixed else _where(machine, slot)
+    at = machine.places.get(slot)
     fixed = [(p, t) for p, t in machine.fixed.items() if p < machine.input_length]
     labels, label_of = _labels(machine, kept, slot, at, labelled)
     after = np.zeros(machine.states[-1], np.int64)  # the class of each state: all ends are alike
@@ -211,8 +192,3 @@ def _apart(step: VisibleStep, labelled: bool) -> list[VisibleStep]:
         zeros = np.zeros(len(value), np.int64)
         found.append(VisibleStep((step.positions[i],), value[:, None], zeros, zeros, zeros, (1, 1), (k, own)))
     return found
-
-
-def _where(machine: Machine, slot: int) -> tuple[int, int]:
-    """The step that says a slot, and the slot's column there."""
-    return next((k, step.slots.index(slot)) for k, step in enumerate(machine.steps) if slot in step.slots)

@@ -20,7 +20,7 @@ from interp.core.views import Line, Picture, Points, Series
 from interp.proofs import exhaustive
 from interp.proofs.attacks.counted_runs import EMBED
 from interp.proofs.attacks.gradient_attack import RUNS, SEARCHES, Attack, attack
-from interp.proofs.attacks.problem_digits import problem_space
+from interp.proofs.attacks.problem_digits import digit_space
 from interp.proofs.small_domain import require_all_targets
 from interp.proofs.verdict import CertifyOptions, Evidence, Method, Verdict, about, is_count, is_number, stored_shape
 from interp.proofs.verdict_checks import require_model
@@ -180,7 +180,7 @@ def _obstacle(model: HookedModel, task: Task) -> str | None:
     """Why a model and a task cannot be searched."""
     try:
         require_hook(model, EMBED)
-        problem_space(task)
+        digit_space(task)
     except UserError as error:
         return str(error).rstrip(".")
     return None

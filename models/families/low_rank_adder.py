@@ -29,7 +29,7 @@ from torch.nn import functional as F
 
 from models.registry import ModelSpec, register
 from models.tasks.addition import PaddedAddition
-from models.tasks.ten_test_sets import VALIDATION_SIZE
+from models.tasks.fixed_test_sets import VALIDATION_SIZE
 from models.training.addition_problems import VariedLengthProblems
 from models.training.recipes import Recipe, add_recipe
 from models.transformer.config import TransformerConfig

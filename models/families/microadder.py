@@ -147,8 +147,6 @@ class MicroAdderWeights(WeightMap):
             own["W_v"] = torch.stack((-torch.ones_like(own["out_B"]), torch.ones_like(own["out_B"])))
             own["W_v"] = own["W_v"] * 0.5**0.5 if o.freeze_arc_start else own["W_v"]
             own["out_B"] = own["out_B"] * own["W_v"]
-        if o.out_writes == "against values":
-            own["out_B"] = -own["W_v"]
         head = _of_the_stream(own["W_head"], o.head_reads, d)  # [t, d]
         w_q, w_k = self._queries_and_keys()
         weights: Weights = {

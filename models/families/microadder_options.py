@@ -68,8 +68,7 @@ class MicroAdderOptions:
     # Values use the head's matrix, a matrix of their own, or one learned direction in the token dimensions.
     values: Literal["head", "own", "direction"] = "head"
     out_rank: int | None = 1  # None: a full matrix
-    # "against values": the negative of the values' direction, without parameters.
-    out_writes: Literal["all", "tokens", "against values"] = "all"
+    out_writes: Literal["all", "tokens"] = "all"
     # "slope" is the last dimension; "tangent" is that of a mirrored arc, with b = -a
     mlp_reads: Literal["all", "tokens", "tokens and slope", "tangent"] = "all"
     mlp_bias: bool = False
@@ -100,12 +99,9 @@ class MicroAdderOptions:
             (self.values, self.columns, self.position_dim) == ("direction", "spiral", 3)
             and self.tie_qk
             and self.qk in ("full", "axes")
-            and self.out_writes != "against values"
             and not self.mirror
         ):
             raise UserError("Opposed heads need values of one direction, columns on a spiral and tied queries of them.")
-        if self.out_writes == "against values" and self.values != "direction":
-            raise UserError("Output against the values needs values of one direction.")
         if self.tie_fc2 and self.d_mlp != self.token_dim:
             raise UserError(f"The head's matrix has {self.token_dim} rows, so d_mlp cannot be {self.d_mlp}.")
         if self.mirror and not (
@@ -188,10 +184,8 @@ class MicroAdderOptions:
         else:
             if self.values != "direction":
                 found["out_A"] = (width,) if self.out_rank == 1 else (width, self.out_rank)
-            if self.opposed:
-                found["out_B"] = (h, written)
-            elif self.out_writes != "against values":
-                found["out_B"] = (written,) if self.out_rank == 1 else (self.out_rank, written)
+            rows = h if self.opposed else self.out_rank
+            found["out_B"] = (written,) if rows == 1 else (rows, written)
         read = {"all": d, "tokens": t, "tokens and slope": t + 1}
         found["W_fc1"] = (self.d_mlp, read[self.mlp_reads])
         if self.mlp_bias:

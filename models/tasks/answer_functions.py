@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -132,22 +132,3 @@ def _parameters(function: Any, names: Sequence[str]) -> list[str]:
             f"The answer takes {len(parameters)} numbers, and the format has the fields {', '.join(names)}."
         )
     return list(names)[: len(parameters)]
-
-
-def rejected(
-    draw: Callable[[int, torch.Generator], Tensor],
-    allowed: Callable[[Tensor], Tensor],
-    n: int,
-    generator: torch.Generator,
-    name: str,
-) -> Int[Tensor, "n field"]:
-    """``n`` drawn problems that are allowed. Raises UserError if fewer than about one in 10,000 is."""
-    kept, found, tried = [], 0, 0
-    while found < n:
-        drawn = draw(n, generator)
-        drawn = drawn[allowed(drawn)]
-        kept.append(drawn)
-        found, tried = found + len(drawn), tried + n
-        if tried > 10_000 * (found + 1):
-            raise UserError(f"The domain of {name} is empty, or nearly: where holds for {found} of {tried:,} problems.")
-    return torch.cat(kept)[:n] if kept else draw(0, generator)

@@ -5,14 +5,12 @@ Uniform problems hardly test long carries: among ten thousand, none travels past
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from models.errors import UserError
-from models.tasks.ten_digits import DIGITS, LIMIT, chain_length
+from models.tasks.ten_digits import DIGITS, chain_length
 
 
 def uniform_below(high: Int[Tensor, " n"], generator: torch.Generator) -> Int[Tensor, " n"]:
@@ -67,24 +65,3 @@ def carry_heavy(n: int, generator: torch.Generator) -> Int[Tensor, "n 2"]:
     all other digits are uniform."""
     start = uniform_below(torch.full((n,), DIGITS), generator)
     return plant_carry(start, uniform_below(DIGITS - start, generator), generator)
-
-
-def half_carry_heavy(n: int, seed: int, taken: Callable[[Tensor], Tensor]) -> Int[Tensor, "n 2"]:
-    """``n`` problems of which none is ``taken``: half uniform, then half :func:`carry_heavy`, for validation.
-
-    Raises:
-        UserError: n is not positive.
-    """
-    if n < 1:
-        raise UserError(f"The number of validation problems must be positive, not {n}.")
-    generator, heavy = torch.Generator().manual_seed(seed), n // 2
-
-    def first(n: int, draw: Callable[[int], Tensor]) -> Tensor:
-        kept = torch.empty(0, 2, dtype=torch.int64)
-        while len(kept) < n:
-            drawn = draw(n - len(kept))
-            kept = torch.cat((kept, drawn[~taken(drawn)]))
-        return kept
-
-    uniform = first(n - heavy, lambda m: torch.randint(LIMIT, (m, 2), generator=generator))
-    return torch.cat((uniform, first(heavy, lambda m: carry_heavy(m, generator))))

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from typing import Any
-
-import numpy as np
-from jaxtyping import Int
 
 from models.errors import UserError
 from models.tasks.affine_cases import NotDecided
@@ -17,16 +13,15 @@ from models.tasks.column_layouts import ColumnLayout
 from models.tasks.domain import NoDomain
 from models.tasks.equal_answers import first_difference
 from models.tasks.expressions import Expression
+from models.tasks.schoolbook import OneColumn
 
 
 @dataclass(frozen=True)
-class ColumnRule:
-    """Two numbers are added, or the second is subtracted from the first.
+class ColumnRule(OneColumn):
+    """Two numbers are added, or the second is subtracted from the first, column by column.
 
-    With sign = 1 or -1, a column with the digits x and y has the *total* ``x + sign y``. Into it comes a carry of 0 or
-    1 (a borrow, where one subtracts), none into the units. It writes ``(total + sign carry) mod base``, and sends a
-    carry on where ``total + sign carry`` is not a digit. Out of the last column of a difference comes no borrow, unless
-    it is signed: that is what ``a >= b`` says, and it leaves (n^2 + n) / 2 of the n^2 pairs of numbers below n.
+    Out of the last column of a difference comes no borrow, unless it is signed: that is what ``a >= b`` says, and it
+    leaves (n^2 + n) / 2 of the n^2 pairs of numbers below n.
 
     Attributes:
         digits: how many each number has. written: how many the answer has; one more than ``digits`` shows the carry out
@@ -43,15 +38,6 @@ class ColumnRule:
     base: int = 10
     signed: bool = False
     tried: int | None = None
-
-    @property
-    def sign(self) -> int:
-        return -1 if self.subtracts else 1
-
-    @property
-    def carry(self) -> str:
-        """The word for what a column sends on: "carry" or "borrow"."""
-        return "borrow" if self.subtracts else "carry"
 
     @property
     def operator(self) -> str:
@@ -75,31 +61,6 @@ class ColumnRule:
     def all_end(self) -> bool:
         """Whether any carry may come out of the last column, so that the columns above another one are free."""
         return len(self.ends) == 2
-
-    def total(self, x: Any, y: Any) -> Any:
-        """``x + sign y``, of arrays of digits or of numbers."""
-        return x + self.sign * y
-
-    def out(self, total: Any, carry: Any) -> Any:
-        """The carry out of a column."""
-        return self.sign * ((total + self.sign * carry) // self.base)
-
-    def digit(self, total: Any, carry: Any) -> Any:
-        """The digit that a column writes."""
-        return (total + self.sign * carry) % self.base
-
-    @cached_property
-    def totals(self) -> range:
-        """All totals of a column."""
-        most = self.base - 1
-        return range(-most, most + 1) if self.subtracts else range(2 * most + 1)
-
-    @cached_property
-    def columns(self) -> tuple[Int[np.ndarray, " n"], ...]:
-        """All columns, 2 base^2 of them: ``base x + y``, carry in, carry out and the digit written."""
-        pair, carry = (v.reshape(-1) for v in np.meshgrid(range(self.base**2), range(2), indexing="ij"))
-        total = self.total(pair // self.base, pair % self.base)
-        return pair, carry, self.out(total, carry), self.digit(total, carry)
 
     def carry_into(self, a: Any, b: Any, column: Any) -> Any:
         """The carry into a column of pairs of numbers."""

@@ -11,15 +11,15 @@ import torch
 
 from models.errors import UserError
 from models.tasks.answer_functions import AnswerFunction, SeveralAnswers, answers_of
-from models.tasks.base import Task
 from models.tasks.formats import WITHIN, NumberField, literal_tokens, whole_numbers_of, with_pieces
+from models.tasks.held_out import DrawnTask
 
 EXACT = 2**53  # digits are split in float64, which is exact below
 LARGEST = 2**62  # of the digits of all numbers of an answer together
 SIGNS = "+-"
 
 
-class FormatDefinition(Task):
+class FormatDefinition(DrawnTask):
     """The part of :class:`models.tasks.formatted_task.FormattedTask` that reads its definition."""
 
     format: str

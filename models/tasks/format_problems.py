@@ -30,10 +30,8 @@ class FormatProblems(FormatTokens):
         return range(self.base**field.width) if field in self.numbers_fields else range(len(self.operators))
 
     def allowed(self, problems: Int[Tensor, "n field"]) -> Bool[Tensor, " n"]:
-        """For which problems ``where`` holds."""
-        if self.where is None:
-            return torch.ones(len(problems), dtype=torch.bool, device=problems.device)
-        return self.where.of_columns(problems).bool()
+        every = torch.ones(len(problems), dtype=torch.bool, device=problems.device)
+        return every if self.where is None else self.where.of_columns(problems).bool()
 
     @cached_property
     def _reader(self) -> ProblemText:

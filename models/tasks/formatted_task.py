@@ -14,7 +14,7 @@ from models.calls.argument_kinds import shown
 from models.calls.arguments import typed
 from models.errors import UserError, known_name
 from models.tasks.affine_cases import NotDecided
-from models.tasks.answer_functions import AnswerFunction, RulesByOperator, rejected
+from models.tasks.answer_functions import AnswerFunction, RulesByOperator
 from models.tasks.column_families import FAMILIES, hard_digits, require_operands
 from models.tasks.column_machines import machine_where
 from models.tasks.domain import Domain
@@ -185,25 +185,16 @@ class FormattedTask(FormatProblems):
                 continue
         return found
 
-    def sample(self, n: int, generator: torch.Generator) -> Int[Tensor, "n field"]:
-        """Problems uniform in the domain; with ``where``, from a list of all if they are few, else by rejection."""
-        if self.where is not None and self.domain.combinations <= LISTED:
-            kept = self.domain.kept
-            at = torch.randint(len(kept), (n,), generator=generator, device=generator.device)
-            return self.domain.problems(self.domain.numbered(kept[at.cpu()])).to(at.device)
-        return rejected(self._uniform, self.allowed, n, generator, self.name)
-
     def _uniform(self, n: int, generator: torch.Generator) -> Int[Tensor, "n field"]:
         draw = lambda most: torch.randint(most, (n,), generator=generator, device=generator.device)  # noqa: E731
         return torch.stack([draw(len(self._values(field))) for field in self.fields], 1)
 
     def uniform_by(self, draw: Draws) -> Int[Tensor, "n field"]:
-        """Problems made of the draws 0, 1, ..., one per field, whether ``where`` allows them or not."""
         return torch.stack([(draw(i) * len(self._values(field))).long() for i, field in enumerate(self.fields)], 1)
 
     @property
     def hard_by(self) -> Callable[[Draws], Tensor] | None:
-        """As :meth:`uniform_by`, for problems in which carries or borrows travel far; None without a family of them."""
+        """As the base says; None without a family of hard problems."""
         if len(self.numbers_fields) != 2 or not any(FAMILIES[family].hard for family in self.families):
             return None
         width = max(field.width for field in self.numbers_fields)
@@ -225,28 +216,6 @@ class FormattedTask(FormatProblems):
             return found
 
         return made
-
-    @property
-    def sample_carry_rich(self) -> Callable[[int, torch.Generator], Tensor] | None:
-        """A function (n, generator) that draws problems with long carries or borrows; None without a family."""
-        if (made := self.hard_by) is None:
-            return None
-
-        def draw(n: int, generator: torch.Generator) -> Tensor:
-            return made(lambda i: torch.rand(n, generator=generator, dtype=torch.float64))
-
-        return lambda n, generator: rejected(draw, self.allowed, n, generator, self.name)
-
-    def test_set(self) -> tuple[str, Int[Tensor, "n field"]]:
-        return self.held_out.name, self.held_out.problems
-
-    def validation_problems(self, n: int, seed: int) -> Int[Tensor, "n field"]:
-        return self.held_out.validation(n, seed)
-
-    def training_problems(
-        self, keys: Int[Tensor, " row"], hard: float = 0.0, share: float = 1.0
-    ) -> Int[Tensor, "row field"]:
-        return self.held_out.training(keys, hard, share)
 
     # ---- what it all means
 

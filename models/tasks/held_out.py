@@ -1,10 +1,11 @@
-"""Which problems of a task are held out for the test, and how the others are drawn for training and validation."""
+"""Tasks that draw problems from their domain: what is held out for the test, and what training and validation draw."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Int
@@ -12,9 +13,10 @@ from torch import Tensor
 
 from models.calls.argument_kinds import is_number, shown
 from models.errors import UserError, known_name
-from models.tasks import ten_digit_problems, ten_test_sets
+from models.tasks.base import Task
 from models.tasks.counter_rng import uniform
 from models.tasks.domain import Domain
+from models.tasks.fixed_test_sets import FIXED_TESTS, FixedTest, is_listed
 from models.tasks.ten_digits import DIGITS
 
 LISTED = 2**22  # up to this many combinations of digits, all problems are listed and split
@@ -28,28 +30,11 @@ _ODD = 0x9E3779B97F4A7C15 - (1 << 64)  # as torch's int64 holds it
 Draws = Callable[[int], Tensor]
 
 
-class FixedTest(NamedTuple):
-    """Test problems that somebody else fixed, and a function (n, seed) to validation problems outside them."""
-
-    problems: Callable[[], Tensor]
-    validation: Callable[[int, int], Tensor]
-
-
-#: The test sets of ten-digit addition that ``held_out`` may name.
-FIXED_TESTS = {
-    "AdderBoard": FixedTest(ten_digit_problems.ten_digit_test_set, ten_digit_problems.validation_problems),
-    "the ten test sets": FixedTest(ten_test_sets.all_test_problems, ten_test_sets.validation_problems),
-}
-
-
 class HeldOut:
-    """A seeded split of a task's domain, or a test set of :data:`FIXED_TESTS`.
+    """A seeded split of a task's domain, or a test set of :data:`models.tasks.fixed_test_sets.FIXED_TESTS`.
 
     A domain of up to :data:`LISTED` combinations is permuted; its first problems are held out. Of a larger one,
     problems are drawn and held out; training then avoids exactly these.
-
-    The task has, besides its domain, ``uniform_by(draw)`` and ``hard_by(draw)``, which make problems of draws 0, 1,
-    ..., and ``allowed(problems)``; ``hard_by`` and ``sample_carry_rich`` are None where no problem is hard.
 
     With ``class_of``, a function from problems to 0 or 1, training and validation problems have both classes equally
     often; the test problems are as they come.
@@ -57,7 +42,7 @@ class HeldOut:
 
     def __init__(
         self,
-        task: Any,
+        task: DrawnTask,
         held_out: float | int | str | None,
         seed: int,
         class_of: Callable[[Tensor], Tensor] | None = None,
@@ -94,7 +79,7 @@ class HeldOut:
     def problems(self) -> Int[Tensor, "n field"]:
         """The problems held out."""
         if self.fixed is not None:
-            return self.fixed.problems()
+            return self.fixed.problems
         if self.listed:
             return self._split[0]
         return self.task.sample(self.n, torch.Generator().manual_seed(self.seed))
@@ -117,8 +102,7 @@ class HeldOut:
 
     def holds(self, problems: Int[Tensor, "n field"]) -> Bool[Tensor, " n"]:
         """Which problems are held out."""
-        hashes, own = self._hashes.to(problems.device), self._hash(problems)
-        return hashes[torch.searchsorted(hashes, own).clamp(max=len(hashes) - 1)] == own
+        return is_listed(self._hash(problems), self._hashes.to(problems.device))
 
     def training(self, keys: Int[Tensor, " row"], hard: float, share: float = 1.0) -> Int[Tensor, "row field"]:
         """One problem per key that is not held out, uniform; a share ``hard`` has long carries, if the task has any.
@@ -212,3 +196,73 @@ class HeldOut:
         natural, rest = pool[: n - n // 2], pool[n - n // 2 :]
         hardest_first = self.task.chain_length(rest).argsort(descending=True, stable=True)
         return torch.cat((natural, rest[hardest_first[: n // 2]]))
+
+
+class DrawnTask(Task):
+    """A task that draws its problems from its domain, and holds some of them out."""
+
+    held_out: HeldOut
+    #: A rule that narrows the domain; None if all combinations of digits are problems.
+    where: Any
+
+    @abstractmethod
+    def allowed(self, problems: Int[Tensor, "n field"]) -> Bool[Tensor, " n"]:
+        """Which combinations of digits are problems: all, or those for which ``where`` holds."""
+
+    @abstractmethod
+    def _uniform(self, n: int, generator: torch.Generator) -> Int[Tensor, "n field"]:
+        """Uniform combinations of digits, whether ``where`` allows them or not."""
+
+    @abstractmethod
+    def uniform_by(self, draw: Draws) -> Int[Tensor, "n field"]:
+        """Combinations of digits made of the draws 0, 1, ..., one per field, whether ``where`` allows them or not."""
+
+    @property
+    def hard_by(self) -> Callable[[Draws], Tensor] | None:
+        """As :meth:`uniform_by`, for problems in which carries or borrows travel far; None without such problems."""
+        return None
+
+    @property
+    def sample_carry_rich(self) -> Callable[[int, torch.Generator], Tensor] | None:
+        """A function (n, generator) that draws problems with long carries or borrows; None without such problems."""
+        if (made := self.hard_by) is None:
+            return None
+
+        def draw(n: int, generator: torch.Generator) -> Tensor:
+            return made(lambda i: torch.rand(n, generator=generator, dtype=torch.float64))
+
+        return lambda n, generator: self._rejected(draw, n, generator)
+
+    def sample(self, n: int, generator: torch.Generator) -> Int[Tensor, "n field"]:
+        """Problems uniform in the domain; with ``where``, from a list of all if they are few, else by rejection."""
+        if self.where is not None and self.domain.combinations <= LISTED:
+            kept = self.domain.kept
+            at = torch.randint(len(kept), (n,), generator=generator, device=generator.device)
+            return self.domain.problems(self.domain.numbered(kept[at.cpu()])).to(at.device)
+        return self._rejected(self._uniform, n, generator)
+
+    def _rejected(
+        self, draw: Callable[[int, torch.Generator], Tensor], n: int, generator: torch.Generator
+    ) -> Int[Tensor, "n field"]:
+        """``n`` drawn problems that are allowed. Raises UserError if fewer than about one in 10,000 is."""
+        kept, found, tried = [], 0, 0
+        while found < n:
+            drawn = draw(n, generator)
+            drawn = drawn[self.allowed(drawn)]
+            kept.append(drawn)
+            found, tried = found + len(drawn), tried + n
+            if tried > 10_000 * (found + 1):
+                said = f"where holds for {found} of {tried:,} problems"
+                raise UserError(f"The domain of {self.name} is empty, or nearly: {said}.")
+        return torch.cat(kept)[:n] if kept else draw(0, generator)
+
+    def test_set(self) -> tuple[str, Int[Tensor, "n field"]]:
+        return self.held_out.name, self.held_out.problems
+
+    def validation_problems(self, n: int, seed: int) -> Int[Tensor, "n field"]:
+        return self.held_out.validation(n, seed)
+
+    def training_problems(
+        self, keys: Int[Tensor, " row"], hard: float = 0.0, share: float = 1.0
+    ) -> Int[Tensor, "row field"]:
+        return self.held_out.training(keys, hard, share)

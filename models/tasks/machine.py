@@ -13,7 +13,7 @@ states from which the same can follow are one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -161,6 +161,28 @@ class Machine:
             chosen.append(option)
             open_ = np.arange(self.states[k + 1]) == step.after[option][:, None]
         return np.stack(chosen, 1)
+
+    @cached_property
+    def places(self) -> dict[int, tuple[int, int]]:
+        """Of every slot that is not in ``fixed``: which step says it, and in which column of that step's tokens."""
+        return {slot: (k, column) for k, step in enumerate(self.steps) for column, slot in enumerate(step.slots)}
+
+    def tokens_at(self, slot: int, kept: Kept | None = None) -> list[int]:
+        """The tokens that the options of a slot's step have there, all or those that are kept, in order."""
+        if slot in self.fixed:
+            return [self.fixed[slot]]
+        k, column = self.places[slot]
+        tokens = self.steps[k].tokens[:, column]
+        return np.unique(tokens if kept is None else tokens[kept[k]]).tolist()
+
+    def having(self, wanted: Mapping[int, int]) -> list[Bool[np.ndarray, " option"]]:
+        """The options that put the ``wanted`` tokens at these slots, as far as their step says such a slot."""
+        found = [np.ones(len(step.before), bool) for step in self.steps]
+        for slot, token in wanted.items():
+            if slot not in self.fixed:
+                k, column = self.places[slot]
+                found[k] &= self.steps[k].tokens[:, column] == token
+        return found
 
     def problems(self, options: Int[np.ndarray, "n step"]) -> Int[Tensor, "n *operands"]:
         """The problems of paths, each given by its option in every step."""

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -32,36 +31,11 @@ from models.tasks.pair_constraint import PairConstraint
 from models.tasks.pair_space import CellBlock, require_count
 from models.tasks.pair_variables import checked_pairs, draw_pairs, variable_pairs
 from models.tasks.paired_problems import ProblemPairs
+from models.tasks.schoolbook import Column
 
 
-@dataclass(frozen=True)
-class _Signal:
-    """What goes from column to column: its word, and the variable of a column's two digits with the value of it that
-    passes the signal on."""
-
-    word: str
-    of_digits: str
-    base: int
-
-    @property
-    def passing(self) -> int:
-        return self.base - 1 if self.word == "carry" else 0
-
-    def total(self, a: Tensor, b: Tensor) -> Tensor:
-        """``base`` or more where a column makes the signal, and ``base - 1`` where it passes one on."""
-        return a + b if self.word == "carry" else b + self.base - 1 - a
-
-    @property
-    def into(self) -> str:
-        return f"{self.word}_in"
-
-    @property
-    def out(self) -> str:
-        return f"{self.word}_out"
-
-
-def _of_columns(task: Task, column: int, lowest: int, highest: int | None = None) -> tuple[Domain, int, _Signal]:
-    """(domain, target of the column, signal) of a task that adds or subtracts two numbers in one step.
+def _of_columns(task: Task, column: int, lowest: int, highest: int | None = None) -> tuple[Domain, int, Column]:
+    """(domain, target of the column, what a column does) of a task that adds or subtracts two numbers in one step.
 
     Raises:
         UserError: another task, or a column that has no such pair.
@@ -69,8 +43,8 @@ def _of_columns(task: Task, column: int, lowest: int, highest: int | None = None
     domain = domain_of(task)
     written = [(role.column, i) for i, role in enumerate(task.target_roles) if role.kind == "answer"]
     answers = {column: i for column, i in written if column is not None}
-    signal = _signal_of(task, domain.base)
-    if domain.n_operands != 2 or domain.width(0) != domain.width(1) or not answers or signal is None:
+    rule = _rule_of(task, domain.base)
+    if domain.n_operands != 2 or domain.width(0) != domain.width(1) or not answers or rule is None:
         raise UserError(
             f"These pairs are for tasks that add or subtract two numbers in one step and know their carries or "
             f"borrows, and {task.name} is none; variable_pairs takes any variable of any task."
@@ -80,15 +54,15 @@ def _of_columns(task: Task, column: int, lowest: int, highest: int | None = None
         raise UserError(f"The task {task.name} has too few columns for such pairs.")
     if isinstance(column, bool) or not isinstance(column, int) or not lowest <= column <= top:
         raise UserError(f"Such pairs exist for columns {lowest} to {top} of {task.name}, not for {column!r}.")
-    return domain, answers[column], signal
+    return domain, answers[column], rule
 
 
-def _signal_of(task: Task, base: int) -> _Signal | None:
+def _rule_of(task: Task, base: int) -> Column | None:
     values = task.variables(task.sample(1, torch.Generator().manual_seed(0)))
-    for word, of_digits in (("carry", "digit_sum"), ("borrow", "digit_difference")):
-        needed = {"a", "b", f"{word}_in", "s", of_digits, "chain"}
+    for rule in (Column(base), Column(base, subtracts=True)):
+        needed = {"a", "b", rule.name_in, "s", rule.total_name, "chain"}
         if needed <= values.keys() and all(values[name].ndim == 2 for name in needed):
-            return _Signal(word, of_digits, base)
+            return rule
     return None
 
 
@@ -126,7 +100,7 @@ def carry_pairs(
         UserError: a task that does not add two numbers, a column without such pairs, an own token that the kind cannot
             have, or fewer pairs than ``n``.
     """
-    domain, target, signal = _of_columns(task, column, 2 if made is False else 1)
+    domain, target, rule = _of_columns(task, column, 2 if made is False else 1)
     require_count(n)
     PairConstraint(own_token=own_token)  # which refuses other rules
     reads_below = _reads(task, target, column - 1)
@@ -137,7 +111,7 @@ def carry_pairs(
         if reads_below and made and not flipped and own_token == "different":
             raise UserError("The controls of made carries have equal sums, and so equal digits written.")
         apart = reads_below and made and own_token == "different"
-        return _carry_kind(task, domain, signal, target, column, n, seed, made, flipped, own_token, apart, stops)
+        return _carry_kind(task, domain, rule, target, column, n, seed, made, flipped, own_token, apart, stops)
     kinds = [way for way in (True, False) if _possible(way, column, flipped, own_token if reads_below else None)]
     if not kinds:
         raise UserError(f"There is no such pair: controls have the same digit written in column {column - 1}.")
@@ -152,8 +126,8 @@ def carry_pairs(
     ]
     order = torch.randperm(sum(map(len, each)), generator=torch.Generator().manual_seed(seed))
     clean, corrupted = (torch.cat([getattr(pairs, side) for pairs in each])[order] for side in ("clean", "corrupted"))
-    promise = _carry_promise(column, signal, None, flipped, own_token, None, stops)
-    what = _carry_what(column, signal.word, None, flipped)
+    promise = _carry_promise(column, rule, None, flipped, own_token, None, stops)
+    what = _carry_what(column, rule.carry, None, flipped)
     exhaustive = all(pairs.exhaustive for pairs in each)
     return checked_pairs(task, clean, corrupted, target, what, seed, promise, exhaustive)
 
@@ -181,7 +155,7 @@ def _carry_what(column: int, word: str, made: bool | None, flipped: bool) -> str
 
 def _carry_promise(
     column: int,
-    signal: _Signal,
+    rule: Column,
     made: bool | None,
     flipped: bool,
     own_token: str | None,
@@ -195,30 +169,30 @@ def _carry_promise(
     if written is not None:
         (keep if written == "equal" else differ).append(f"s[{below}]")
     if flipped:
-        differ += [f"{signal.into}[{column}]"]
+        differ += [f"{rule.name_in}[{column}]"]
     else:
-        keep += [f"{signal.into}[{column}:]", f"s[{column}:]"]
+        keep += [f"{rule.name_in}[{column}:]", f"s[{column}:]"]
     if made is True:
-        keep += [f"{name}[:{below}]" for name in "ab"] + [f"{signal.into}[:{column}]"]
-        keep += [] if flipped else [signal.of_digits, signal.into, "s"]
+        keep += [f"{name}[:{below}]" for name in "ab"] + [f"{rule.name_in}[:{column}]"]
+        keep += [] if flipped else [rule.total_name, rule.name_in, "s"]
     if made is False:
         keep += [f"a[{below}]", f"b[{below}]"]
-        keep += [] if flipped else [f"{signal.into}[{below}]"]
-        values[f"{signal.of_digits}[{below}]"] = (signal.passing, signal.passing)
+        keep += [] if flipped else [f"{rule.name_in}[{below}]"]
+        values[f"{rule.total_name}[{below}]"] = (rule.passing, rule.passing)
     if stops and flipped:
-        keep += [f"{signal.out}[{column}:]"]
+        keep += [f"{rule.name_out}[{column}:]"]
     return PairConstraint(tuple(differ), tuple(keep), values, own_token, "different" if flipped else "equal")
 
 
-def _equal_digits(domain: Domain, signal: _Signal, column: int, of_total: Callable[[Tensor], Tensor]) -> CellBlock:
+def _equal_digits(domain: Domain, rule: Column, column: int, of_total: Callable[[Tensor], Tensor]) -> CellBlock:
     """A column with equal digits in both problems, whose total passes a test."""
-    return CellBlock.column(domain, column, lambda a, b, c, d: of_total(signal.total(a, b)) & (a == c) & (b == d))
+    return CellBlock.column(domain, column, lambda a, b, c, d: of_total(rule.total(a, b)) & (a == c) & (b == d))
 
 
 def _carry_kind(
     task: Task,
     domain: Domain,
-    signal: _Signal,
+    rule: Column,
     target: int,
     column: int,
     n: int | None,
@@ -233,7 +207,7 @@ def _carry_kind(
     below, base = column - 1, domain.base
 
     def allowed(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
-        one, other = signal.total(a, b), signal.total(c, d)
+        one, other = rule.total(a, b), rule.total(c, d)
         if not flipped:
             return (one == other) & (a != c)
         if not apart:
@@ -245,12 +219,12 @@ def _carry_kind(
     else:
         lower = [domain.cell(i, k) for k in range(below) for i in (0, 1)]
         blocks = [CellBlock.cell(domain, cell) for cell in lower]
-        blocks.append(_equal_digits(domain, signal, below, lambda total: total == base - 1))
+        blocks.append(_equal_digits(domain, rule, below, lambda total: total == rule.passing))
     if stops and column < domain.width():
-        blocks.append(_equal_digits(domain, signal, column, lambda total: total != base - 1))
+        blocks.append(_equal_digits(domain, rule, column, lambda total: total != rule.passing))
     written = "different" if apart or (flipped and not made) else "equal"
-    promise = _carry_promise(column, signal, made, flipped, own_token, written, stops)
-    what = _carry_what(column, signal.word, made, flipped)
+    promise = _carry_promise(column, rule, made, flipped, own_token, written, stops)
+    what = _carry_what(column, rule.carry, made, flipped)
     if own_token is not None and not _reads(task, target, below):
         what += f", with the query's own token {own_token}"
     return draw_pairs(task, domain, [blocks], promise, target, n, seed, what)
@@ -266,10 +240,10 @@ def digit_pairs(task: Task, column: Index, n: int | None, seed: int = 0, operand
         UserError: as for :func:`carry_pairs`; or another operand.
     """
     width = domain_of(task).width()
-    domain, target, signal = _of_columns(task, column, 0, width - 1)
+    domain, target, rule = _of_columns(task, column, 0, width - 1)
     if operand not in (None, 0, 1) or isinstance(operand, bool):
         raise UserError(f"The operand is 0, 1 or None (either), not {operand!r}.")
-    keep = [signal.into, signal.out, f"s[:{column}]", f"s[{column + 1}:]"]
+    keep = [rule.name_in, rule.name_out, f"s[:{column}]", f"s[{column + 1}:]"]
     for i, name in enumerate("ab"):
         keep += [f"{name}[:{column}]", f"{name}[{column + 1}:]"] + ([name] if operand == 1 - i else [])
     operands = (0, 1) if operand is None else (operand,)
@@ -277,7 +251,7 @@ def digit_pairs(task: Task, column: Index, n: int | None, seed: int = 0, operand
     which = "an operand's digit" if operand is None else f"operand {operand}'s digit"
     promise = PairConstraint((f"s[{column}]",), tuple(keep), {}, None, "different")
     return draw_pairs(
-        task, domain, products, promise, target, n, seed, f"{which} in column {column}, with every {signal.word} kept"
+        task, domain, products, promise, target, n, seed, f"{which} in column {column}, with every {rule.carry} kept"
     )
 
 
@@ -297,7 +271,7 @@ def chain_pairs(
     Raises:
         UserError: as for :func:`carry_pairs`; or lengths that are equal or reach below the units.
     """
-    domain, target, signal = _of_columns(task, column, 1)
+    domain, target, rule = _of_columns(task, column, 1)
     if (
         not isinstance(lengths, Sequence)
         or len(lengths) != 2
@@ -310,21 +284,21 @@ def chain_pairs(
     swap, base = lengths[0] > lengths[1], domain.base
 
     def start(a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
-        one, other = signal.total(a, b), signal.total(c, d)
+        one, other = rule.total(a, b), rule.total(c, d)
         one, other = (other, one) if swap else (one, other)  # in the shorter and the longer chain
-        return other - one == base if not short else (one >= base) & (other == base - 1)
+        return rule.sign * (other - one) == base if not short else rule.makes(one) & (other == rule.passing)
 
     passing = [k for k in range(column - long + 1, column) if k != changed]
     blocks = [CellBlock.column(domain, changed, start)]
-    blocks += [_equal_digits(domain, signal, k, lambda total: total == base - 1) for k in passing]
+    blocks += [_equal_digits(domain, rule, k, lambda total: total == rule.passing) for k in passing]
     if short:
-        blocks.append(_equal_digits(domain, signal, column - long, lambda total: total >= base))
+        blocks.append(_equal_digits(domain, rule, column - long, rule.makes))
     keep = [f"{name}[{part}]" for name in "ab" for part in (f":{changed}", f"{changed + 1}:")]
-    keep += [signal.into, signal.out, f"s[{column}:]"] if short else [f"{signal.into}[:{changed + 1}]"]
-    differ = () if short else (f"{signal.into}[{column}]",)
+    keep += [rule.name_in, rule.name_out, f"s[{column}:]"] if short else [f"{rule.name_in}[:{changed + 1}]"]
+    differ = () if short else (f"{rule.name_in}[{column}]",)
     values = {f"chain[{column}]": (lengths[0], lengths[1])}
     promise = PairConstraint(differ, tuple(keep), values, None, "equal" if short else "different")
-    what = f"the length of the {signal.word} chain into column {column}, {lengths[0]} or {lengths[1]}"
+    what = f"the length of the {rule.carry} chain into column {column}, {lengths[0]} or {lengths[1]}"
     return draw_pairs(task, domain, [blocks], promise, target, n, seed, what)
 
 

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
+from torch.nn.functional import pad
+
+from models.tasks.schoolbook import Column
 
 #: What a task writes: rows of operands with their digits and, for rows of different shapes, the counts of each row.
 Digits = Int[Tensor, "row operand column"]
@@ -111,13 +114,8 @@ def propagate_carries(sums: Int[Tensor, "*n column"], columns: int) -> Int[Tenso
 
 def with_carries(sums: Int[Tensor, "*n column"], columns: int) -> tuple[Tensor, Tensor]:
     """(:func:`propagate_carries`, the carry into each column)."""
-    carry, digits, carries = torch.zeros_like(sums[..., 0]), [], []
-    for column in range(columns):
-        carries.append(carry)
-        total = carry + sums[..., column] if column < sums.shape[-1] else carry
-        digits.append(total % 10)
-        carry = total // 10
-    return torch.stack(digits, -1), torch.stack(carries, -1)
+    digits, carries = Column().along(pad(sums, (0, columns - sums.shape[-1])))
+    return digits, carries[..., :-1]
 
 
 _CHUNK = 4000  # Python refuses to turn integers of more than 4,300 digits into text and back in one go

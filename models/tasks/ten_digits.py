@@ -69,16 +69,7 @@ def digit_rows(numbers: Num[Tensor, " n"], width: int, base: int = 10) -> Float[
     return quotient[:-1] - base * quotient[1:]
 
 
-def to_digits(numbers: Int[Tensor, " n"], width: int = DIGITS, base: int = 10) -> Int[Tensor, "n width"]:
-    """Digits of numbers in [0, 2^53), least significant first."""
-    return digit_rows(numbers, width, base).long().T
-
-
-def columns(pairs: Int[Tensor, "n 2"]) -> dict[str, Int[Tensor, "n column"]]:
-    """Every intermediate value of adding pairs below :data:`LIMIT`, in eleven columns."""
-    return schoolbook(to_digits(pairs[:, 0], DIGITS + 1), to_digits(pairs[:, 1], DIGITS + 1))
-
-
 def chain_length(pairs: Int[Tensor, "n 2"]) -> Int[Tensor, " n"]:
     """Columns that the longest-travelling carry passes: 0 none, 1 generated and consumed, 1 + k past k nines."""
-    return columns(pairs)["chain"].max(1).values
+    a, b = (digit_rows(numbers, DIGITS + 1).long().T for numbers in pairs.T)
+    return schoolbook(a, b)["chain"].max(1).values

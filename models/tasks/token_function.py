@@ -8,21 +8,20 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from models.calls.argument_kinds import shown
 from models.calls.arguments import checked_method, typed
 from models.errors import UserError
-from models.tasks.answer_functions import rejected
 from models.tasks.automata import YES_OR_NO, Automaton, named_automaton
-from models.tasks.base import Role, Task, are_integers, problem_list
+from models.tasks.base import Role, are_integers, problem_list
 from models.tasks.domain import Domain
-from models.tasks.held_out import LISTED, HeldOut
+from models.tasks.held_out import DrawnTask, HeldOut
 from models.tasks.places import OUTPUT, OWN
 
 
-class TokenFunction(Task):
+class TokenFunction(DrawnTask):
     """``length`` tokens in, and the answer that the function gives them predicted from the last one on: one token, or
     several, of which each is read before the next is predicted.
 
@@ -138,39 +137,15 @@ class TokenFunction(Task):
         """A problem as the text of its tokens."""
         return self.separator.join(self.inputs[number] for number in numbers)
 
-    def allowed(self, problems: Int[Tensor, "n length"]) -> Tensor:
-        """Which strings are problems: all, or those for which ``where`` holds."""
-        if self.where is None:
-            return torch.ones(len(problems), dtype=torch.bool, device=problems.device)
-        return self._called(self.where, problems, "The rule of the problems").bool()
+    def allowed(self, problems: Int[Tensor, "n length"]) -> Bool[Tensor, " n"]:
+        every = torch.ones(len(problems), dtype=torch.bool, device=problems.device)
+        return every if self.where is None else self._called(self.where, problems, "The rule of the problems").bool()
 
     def uniform_by(self, draw: Callable[[int], Tensor]) -> Int[Tensor, "n length"]:
-        """Strings made of the draws 0, 1, ..., one per token."""
         return torch.stack([(draw(i) * len(self.inputs)).long() for i in range(self.length)], 1)
-
-    hard_by = None
-    sample_carry_rich = None
-
-    def sample(self, n: int, generator: torch.Generator) -> Int[Tensor, "n length"]:
-        if self.where is not None and self.domain.combinations <= LISTED:
-            kept = self.domain.kept
-            at = torch.randint(len(kept), (n,), generator=generator, device=generator.device)
-            return self.domain.problems(self.domain.numbered(kept[at.cpu()])).to(at.device)
-        return rejected(self._uniform, self.allowed, n, generator, self.name)
 
     def _uniform(self, n: int, generator: torch.Generator) -> Int[Tensor, "n length"]:
         return torch.randint(len(self.inputs), (n, self.length), generator=generator, device=generator.device)
-
-    def test_set(self) -> tuple[str, Int[Tensor, "n length"]]:
-        return self.held_out.name, self.held_out.problems
-
-    def validation_problems(self, n: int, seed: int) -> Int[Tensor, "n length"]:
-        return self.held_out.validation(n, seed)
-
-    def training_problems(
-        self, keys: Int[Tensor, " row"], hard: float = 0.0, share: float = 1.0
-    ) -> Int[Tensor, "row length"]:
-        return self.held_out.training(keys, hard, share)
 
     def encode(self, problems: Any) -> Int[Tensor, "n pos"]:
         found = self.as_problems(problems)

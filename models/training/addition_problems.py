@@ -20,8 +20,8 @@ from models.errors import UserError
 from models.tasks.addition import MICROADDER, PADDED, PADDED_TOKENS, PairAddition
 from models.tasks.base import Task
 from models.tasks.counter_rng import row_keys, uniform
+from models.tasks.fixed_test_sets import fingerprint, held_out_fingerprints, is_listed
 from models.tasks.ten_digits import LIMIT, digit_rows
-from models.tasks.ten_test_sets import fingerprint, held_out_fingerprints, is_listed
 from models.training.data import Batch, SeedNumbers
 from models.training.native import library, pointers
 

@@ -27,7 +27,7 @@ from models.evaluation import score
 from models.families.low_rank_adder import OPTIONS, LowRankAdderWeights
 from models.numerals import shown
 from models.rates import Rate
-from models.tasks.ten_test_sets import ten_test_sets
+from models.tasks.fixed_test_sets import ten_test_sets
 from models.training.loop import train
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from studies.claims.read import stated

@@ -106,6 +106,7 @@ def test_counterexamples_leave_the_right_circuits_of_a_run_of_all_problems(monke
     assert certified(own) == every and every["complete"] and every["n_minimal"] == 1
 
 
+@pytest.mark.slow
 def test_of_too_many_circuits_one_is_found_that_is_wrong_without_any_of_its_edges(monkeypatch: pytest.MonkeyPatch):
     own = planted_subject("relay", 5)
     found = certified(own)

@@ -50,6 +50,7 @@ def test_a_stack_gives_the_logits_of_its_seeds():
         torch.testing.assert_close(found[row], own)
 
 
+@pytest.mark.slow
 def test_what_is_right_is_kept_with_its_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     for name, value in {"POOL": 512, "VALIDATION": 64, "LAST": 64, "RATES": (1e-2,), "EVERY": 100}.items():
         monkeypatch.setattr(train_stacked, name, value)

@@ -30,13 +30,15 @@ DEAR = (
     "decompile", "certified_circuits", "accuracy_bounds", "attack", "certify", "compare_models", "compare",
     "edge_attribution", "parameter_ablation", "chained_claims", "carry_unit_ranges", "causal_scrubbing", "explore",
 )  # fmt: skip
+#: Lenses and comparisons that take a second, and whose own tests have controls.
+WITH_CONTROLS = ("jacobian_lens", "tuned_lens", "sameness")
 OTHERS = [
-    pytest.param(probe, kind, marks=[pytest.mark.slow] * (kind != "absence" or probe in DEAR))
+    pytest.param(probe, kind, marks=[pytest.mark.slow] * (kind != "absence" or probe in (*DEAR, *WITH_CONTROLS)))
     for probe, exam in EXAMS.items()
     for kind in exam.kinds()
     if kind != "presence"
 ]
-PROBES = sampled(EXAMS, *(set(EXAMS) - set(DEAR)))
+PROBES = sampled(EXAMS, *(set(EXAMS) - {*DEAR, *WITH_CONTROLS}))
 
 
 @cache

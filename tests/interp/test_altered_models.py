@@ -436,7 +436,7 @@ _HOOKING = ("HookedRootModule.py", "hook_points.py")
 
 
 #: Interrupts of one question, of those that `make test` asks and of the others.
-_INTERRUPTS, _MORE = 2, 6
+_INTERRUPTS, _MORE = 1, 6
 
 
 @pytest.mark.usefixtures("little_to_collect")

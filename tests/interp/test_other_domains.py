@@ -142,7 +142,7 @@ def test_a_result_or_one_sentence(adders: Any, name: str, question: str):
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[pytest.mark.slow] * (name == "base 12")) for name in TASKS],  # 20,736 problems
+    [pytest.param(name, marks=[pytest.mark.slow] * (name in ("base 12", "residues modulo 113"))) for name in TASKS],
 )
 def test_all_problems_of_the_task_are_run_and_no_fewer(adders: Any, name: str):
     model = adders(name)[0]

@@ -17,7 +17,7 @@ from models.errors import UserError
 from models.evaluation import predict
 from models.rates import Rate
 from models.tasks import TenDigitAddition
-from models.tasks.ten_digit_problems import ten_digit_test_set, validation_problems
+from models.tasks.fixed_test_sets import ADDER_BOARD
 from tests.toy_task import ToyAddition
 
 TASK = TenDigitAddition()
@@ -56,7 +56,7 @@ def flawed() -> ColumnAdder:
 
 @pytest.fixture(scope="module")
 def problems() -> Tensor:
-    return validation_problems(2000, seed=0)
+    return ADDER_BOARD.validation(2000, seed=0)
 
 
 # ---- counts
@@ -279,10 +279,10 @@ def test_scoring_leaves_the_model_as_it_was_and_needs_no_gradients() -> None:
 
 def test_hooks_stay_active(checkpoint: Callable[[str], Path]) -> None:
     model = models.load(checkpoint("microadder_57p.pt"))
-    before = models.score(model, ten_digit_test_set()[:1000])
+    before = models.score(model, ADDER_BOARD.problems[:1000])
     zero = lambda activation, hook: torch.zeros_like(activation)  # noqa: E731
     with model.hooks(fwd_hooks=[("blocks.0.mlp.hook_post", zero)]):
-        ablated = models.score(model, ten_digit_test_set()[:1000])
+        ablated = models.score(model, ADDER_BOARD.problems[:1000])
     assert before.correct == 1000
     assert ablated.correct < 10
 

@@ -1,5 +1,6 @@
-"""``import models`` and ``import interp`` cost little more than what they stand on."""
+"""``import models`` and ``import interp`` cost little more than what they stand on; nor does a score."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -8,19 +9,22 @@ HEAVY = ("models.training.loop", "models.training.trainer", "models.training.obj
 
 STATISTICS = ("scipy.stats", "scipy.optimize", "scipy.sparse", "plotly")
 
+LENS = ("transformers", "datasets", "transformer_lens.patching")
+
 SCRIPT = f"""
-import sys, transformer_lens
-before = set(sys.modules)
+import json, sys
 import models
-print([name for name in {HEAVY} if name in sys.modules and name not in before])
+loaded = [[name for name in {HEAVY} if name in sys.modules]]
 import interp
-print([name for name in {STATISTICS} if name in sys.modules and name not in before])
+loaded.append([name for name in {STATISTICS} if name in sys.modules])
+assert models.score(models.load("microadder-57"), ["57+48"]).correct == 1
+loaded.append([name for name in {LENS} if name in sys.modules])
+print(json.dumps(loaded))
 """
 
 
-def test_importing_loads_no_training_loop_no_statistics_and_no_compiler():
-    """Beyond what transformer_lens itself imports: its 3.9 loads the compiler."""
+def test_importing_and_scoring_load_no_training_loop_no_statistics_no_compiler_and_little_of_transformer_lens():
     run = subprocess.run(
         [sys.executable, "-c", SCRIPT], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True
     )
-    assert run.stdout.strip().split("\n") == ["[]", "[]"]
+    assert json.loads(run.stdout) == [[], [], []]

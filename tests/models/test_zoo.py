@@ -19,7 +19,7 @@ from models.errors import UserError
 from models.files import checkpoint
 from models.zoo.card import render_card
 from tests.published import write_published
-from tests.sampling import stored_models
+from tests.sampling import sampled, stored_models
 
 NAME = "microadder-67"
 
@@ -336,7 +336,7 @@ def test_seeds_that_began_near_one_model_have_no_interval() -> None:
 # ---- names
 
 
-@pytest.mark.parametrize("stem", ["mine", "microadder-57", NAME])
+@pytest.mark.parametrize("stem", sampled(["mine", "microadder-57", NAME], "mine", NAME))
 def test_a_loaded_file_has_its_own_name_everywhere(tmp_path: Path, stem: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever its weights are of: another's checkpoint, an entry, a weight file; also one called as a model is."""
     monkeypatch.chdir(tmp_path)

@@ -23,8 +23,8 @@ from interp.core.problems import slices
 from interp.proofs.attacks.counted_runs import GRADIENT_RUNS, Margins, Runner, estimates
 from interp.proofs.attacks.problem_digits import (
     Digits,
+    DigitSpace,
     OtherDigits,
-    ProblemSpace,
     changed_digits,
     crossed,
     moved_digits,
@@ -58,7 +58,7 @@ class Wrong:
 class Tally:
     """The record of a search, updated with every batch of problems that it runs."""
 
-    space: ProblemSpace
+    space: DigitSpace
     n_targets: int
     tried: int = 0
     n_wrong: int = 0
@@ -130,7 +130,7 @@ class Archive:
         self.niches: dict[tuple[int, ...], list[Entry]] = {}
         self.taken: set[tuple[int, bytes]] = set()
 
-    def add(self, space: ProblemSpace, digits: Digits, margins: Margins) -> None:
+    def add(self, space: DigitSpace, digits: Digits, margins: Margins) -> None:
         keys = space.keys(digits)
         values = margins.values.numpy()
         for target in range(values.shape[1]):
@@ -162,7 +162,7 @@ class Archive:
         return chosen
 
 
-def random_search(runner: Runner, space: ProblemSpace, runs: int, seed: int, report: Report, stop: Stop) -> Tally:
+def random_search(runner: Runner, space: DigitSpace, runs: int, seed: int, report: Report, stop: Stop) -> Tally:
     """Distinct problems drawn as the gradient search draws its start, one run each."""
     rng, seen = np.random.default_rng(seed), set()
     tally = Tally(space, len(runner.queries))
@@ -175,7 +175,7 @@ def random_search(runner: Runner, space: ProblemSpace, runs: int, seed: int, rep
     return tally
 
 
-def gradient_search(runner: Runner, space: ProblemSpace, runs: int, seed: int, report: Report, stop: Stop) -> Tally:
+def gradient_search(runner: Runner, space: DigitSpace, runs: int, seed: int, report: Report, stop: Stop) -> Tally:
     """Search along gradients, as the module's docstring says, with at most ``runs`` runs. Equal seeds find the same."""
     rng, seen = np.random.default_rng(seed), set()
     tally, archive = Tally(space, len(runner.queries)), Archive()
@@ -203,7 +203,7 @@ def gradient_search(runner: Runner, space: ProblemSpace, runs: int, seed: int, r
 
 def propose(
     runner: Runner,
-    space: ProblemSpace,
+    space: DigitSpace,
     parents: list[Entry],
     jumps: Programme | None,
     seen: set[bytes],
@@ -242,7 +242,7 @@ def propose(
 
 
 def neighbours(
-    space: ProblemSpace,
+    space: DigitSpace,
     digits: Digits,
     row: int,
     sums: Int[Tensor, "operand column"] | None,

@@ -27,7 +27,7 @@ from interp.core.results import Provenance, Result
 from interp.core.views import Curves, Line, Picture, Points, Series
 from interp.proofs.attacks.attack_search import Report, Tally, Wrong, gradient_search, random_search
 from interp.proofs.attacks.counted_runs import EMBED, Runner
-from interp.proofs.attacks.problem_digits import ProblemSpace, problem_space
+from interp.proofs.attacks.problem_digits import DigitSpace, digit_space
 from models.calls import Count, Seconds
 from models.errors import UserError
 from models.evaluation import Failure, score
@@ -185,7 +185,7 @@ def attack(
         raise UserError(f"The time must be positive, not {seconds} s.")
     if seed < 0:
         raise UserError(f"The seed must be 0 or more, not {seed}.")
-    space = problem_space(task)
+    space = digit_space(task)
     found: dict[str, Tally] = {}
     spent = runs
     for name, search in zip(SEARCHES, (gradient_search, random_search), strict=True):
@@ -227,7 +227,7 @@ def task_text(task: Task) -> str:
     return ", ".join(filter(None, (task.name, getattr(task, "shape_text", ""))))
 
 
-def replay(model: HookedModel, space: ProblemSpace, kept: list[Wrong]) -> tuple[WrongAnswer, ...]:
+def replay(model: HookedModel, space: DigitSpace, kept: list[Wrong]) -> tuple[WrongAnswer, ...]:
     """The kept problems that the model also answers wrong when it reads its own tokens."""
     if not kept:
         return ()

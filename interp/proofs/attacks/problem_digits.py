@@ -27,7 +27,7 @@ OtherDigits = Int[Tensor, "k operand column"]  # of another number of problems
 
 
 @dataclass(frozen=True, eq=False)
-class ProblemSpace:
+class DigitSpace:
     """The problems of ``task``: ``allowed`` says which digits may stand in which place."""
 
     task: Task
@@ -56,11 +56,6 @@ class ProblemSpace:
     def base(self) -> int:
         return self.domain.base
 
-    @property
-    def size(self) -> int:
-        """How many problems there are."""
-        return self.domain.size
-
     def digits(self, problems: Int[Tensor, "n *operands"]) -> Digits:
         """The digits of problems given as the task writes them."""
         if self.domain.n_columns is not None:
@@ -77,10 +72,8 @@ class ProblemSpace:
 
     def contains(self, digits: Digits) -> Bool[Tensor, " n"]:
         """Whether every digit is allowed where it stands, and the domain has the problem."""
-        inside = (digits >= 0) & (digits < self.base)
-        found = self.allowed.expand(len(digits), -1, -1, -1).gather(3, digits.clamp(0, self.base - 1)[..., None])
-        good = (inside & found[..., 0]).flatten(1).all(1)
-        return good if self.domain.where is None else good & self.domain.where(self.problems(digits))
+        inside = ((digits >= 0) & (digits < self.base)).flatten(1).all(1)
+        return inside & self.domain.holds(self.problems(digits))
 
     def keys(self, digits: Digits) -> list[bytes]:
         """One key per problem, which tells it from all others."""
@@ -136,7 +129,7 @@ class ProblemSpace:
         return torch.cat(kept) if kept else torch.zeros(0, self.n_operands, self.n_columns, dtype=torch.int64)
 
 
-def unseen(space: ProblemSpace, digits: Digits, seen: set[bytes]) -> OtherDigits:
+def unseen(space: DigitSpace, digits: Digits, seen: set[bytes]) -> OtherDigits:
     """The problems that were not seen yet, each once, in their order."""
     taken: set[bytes] = set()
     rows = []
@@ -147,13 +140,13 @@ def unseen(space: ProblemSpace, digits: Digits, seen: set[bytes]) -> OtherDigits
     return digits[rows]
 
 
-def problem_space(task: Task) -> ProblemSpace:
+def digit_space(task: Task) -> DigitSpace:
     """The space of a task's problems.
 
     Raises:
         UserError: a task that does not say which problems it has, or whose sequences have no fixed places.
     """
-    space = ProblemSpace(task, domain_of(task))
+    space = DigitSpace(task, domain_of(task))
     task.targets(task.sample(1, torch.Generator().manual_seed(0)))  # raises for formats without fixed places
     return space
 
@@ -161,7 +154,7 @@ def problem_space(task: Task) -> ProblemSpace:
 # ---- moves
 
 
-def changed_digits(space: ProblemSpace, digits: Int[Tensor, "operand column"]) -> Digits:
+def changed_digits(space: DigitSpace, digits: Int[Tensor, "operand column"]) -> Digits:
     """Every problem that differs in one digit."""
     operand, column, digit = space.allowed.nonzero().T
     other = digits[operand, column] != digit
@@ -171,7 +164,7 @@ def changed_digits(space: ProblemSpace, digits: Int[Tensor, "operand column"]) -
     return found if space.domain.where is None else found[space.contains(found)]
 
 
-def moved_digits(space: ProblemSpace, digits: Int[Tensor, "operand column"]) -> Digits:
+def moved_digits(space: DigitSpace, digits: Int[Tensor, "operand column"]) -> Digits:
     """Every problem in which two operands split one column's sum differently; carries and answer stay the same."""
     found, digits = [], space.as_sum(digits)
     for first in range(space.n_operands):
@@ -190,11 +183,11 @@ def moved_digits(space: ProblemSpace, digits: Int[Tensor, "operand column"]) -> 
 
 
 def runs_of_nines(
-    space: ProblemSpace, digits: Int[Tensor, "operand column"], sums: Int[Tensor, "operand column"]
+    space: DigitSpace, digits: Int[Tensor, "operand column"], sums: Int[Tensor, "operand column"]
 ) -> Digits:
     """Every problem in which one operand's digits make a run of columns add up to nine, so that a carry passes.
 
-    ``sums``: the sum that each digit takes part in, see :meth:`ProblemSpace.digit_sums`.
+    ``sums``: the sum that each digit takes part in, see :meth:`DigitSpace.digit_sums`.
     """
     columns, own = torch.arange(space.n_columns), space.as_sum(digits)
     low, high = torch.triu_indices(space.n_columns, space.n_columns)
@@ -210,7 +203,7 @@ def runs_of_nines(
     return made[(made != digits).flatten(1).any(1)]
 
 
-def crossed(space: ProblemSpace, digits: Int[Tensor, "operand column"], other: Int[Tensor, "operand column"]) -> Digits:
+def crossed(space: DigitSpace, digits: Int[Tensor, "operand column"], other: Int[Tensor, "operand column"]) -> Digits:
     """Every problem with the low columns of one of the two and the high columns of the other."""
     columns = digits.shape[1]
     below = torch.arange(columns) < torch.arange(1, columns)[:, None]  # [cut, column]

@@ -22,7 +22,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.proofs.attacks.counted_runs import Gradients, Runner
-from interp.proofs.attacks.problem_digits import Digits, OtherDigits, ProblemSpace
+from interp.proofs.attacks.problem_digits import Digits, DigitSpace, OtherDigits
 from models.errors import UserError
 from models.tasks import Machine, Task, domain_of, machine_of
 
@@ -40,8 +40,7 @@ class Programme:
         same_heads = getattr(cfg, "n_key_value_heads", None) in (None, cfg.n_heads)
         self.has_ratio = cfg.n_layers == 1 and same_heads and all(h in hooks for h in (ATTENTION_OUT, SCORES, VALUES))
         self.hooks = (ATTENTION_OUT,) if self.has_ratio else ()
-        self.step_of = {slot: k for k, step in enumerate(machine.steps) for slot in step.slots}
-        allowed = [self._allowed(slot) for slot in range(machine.input_length)]
+        allowed = [np.array(machine.tokens_at(slot)) for slot in range(machine.input_length)]
         self.n_tokens = 1 + max(int(tokens.max()) for tokens in allowed)
         # sequences in which, between them, every position has every token that it can have, and the first with it
         self.n_rows = max(map(len, allowed))
@@ -51,13 +50,6 @@ class Programme:
         for position, tokens in enumerate(allowed):
             self.row_of[position, tokens] = torch.arange(len(tokens))
         self._attention: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
-
-    def _allowed(self, slot: int) -> Int[np.ndarray, " token"]:
-        """The tokens that a slot can have."""
-        if slot in self.machine.fixed:
-            return np.array([self.machine.fixed[slot]])
-        step = self.machine.steps[self.step_of[slot]]
-        return np.unique(step.tokens[:, step.slots.index(slot)])
 
     @property
     def cost(self) -> int:
@@ -78,7 +70,7 @@ class Programme:
 
     def proposals(
         self,
-        space: ProblemSpace,
+        space: DigitSpace,
         digits: Digits,
         targets: Int[Tensor, " n"],
         effects: Float[Tensor, "n pos token"],
@@ -111,20 +103,14 @@ class Programme:
             for column, slot in enumerate(step.slots):
                 if slot <= query:
                     values[k] += terms[slot, step.tokens[:, column]]
-        at = self.step_of.get(self.machine.input_length + target)
-        if at is None:  # the answer is always the same token, in which no step has a share
-            at, right = len(values) - 1, np.ones(len(values[-1]), dtype=bool)
-        else:
-            step = self.machine.steps[at]
-            right = step.tokens[:, step.slots.index(self.machine.input_length + target)] == answer
+        slot = self.machine.input_length + target
+        at, _ = self.machine.places.get(slot, (len(values) - 1, 0))  # no step has a share in a token that is fixed
+        right = self.machine.having({slot: answer})
         found, others = [], []
-        for token in self._allowed(query).tolist():
+        for token in self.machine.tokens_at(query):
+            fits = [one & two for one, two in zip(right, self.machine.having({query: token}), strict=True)]
             for sign in (1, -1) if token == own else (1,):
-                costs = [sign * each for each in values]
-                costs[at] = np.where(right, costs[at], np.inf)
-                if (k := self.step_of.get(query)) is not None:
-                    step = self.machine.steps[k]
-                    costs[k] = np.where(step.tokens[:, step.slots.index(query)] == token, costs[k], np.inf)
+                costs = [np.where(each, sign * value, np.inf) for each, value in zip(fits, values, strict=True)]
                 sums, paths = self.machine.least(costs, at)
                 best = _best_of_each(self.machine.steps[at].before, self.machine.steps[at].after, sums)
                 (found if token == own else others).append((sums[best], paths[best]))

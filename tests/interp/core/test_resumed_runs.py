@@ -13,7 +13,7 @@ from interp.core.resumed_runs import resumed
 from interp.core.runs import passes
 from models.fast import stands_for
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
-from tests.conformance.table import ROWS, Row
+from tests.conformance.table import ROWS, Row, covered
 
 SMALL = [row for row in ROWS if row.config.n_layers * row.config.d_model <= 100]
 
@@ -38,7 +38,9 @@ def whole(model: ArithmeticTransformer, tokens: torch.Tensor, some: Sequence[Rep
     return torch.cat([logits for _, logits, _ in passes(model, tokens, some)])
 
 
-@pytest.mark.parametrize("row", [pytest.param(row, id=row.name) for row in SMALL])
+@pytest.mark.parametrize(
+    "row", [pytest.param(row, id=row.name, marks=[pytest.mark.slow] * (row.name in covered())) for row in SMALL]
+)
 @torch.no_grad()
 def test_a_resumed_run_is_the_hooked_run(row: Row) -> None:
     model = row.build(0).double()

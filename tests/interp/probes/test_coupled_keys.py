@@ -19,16 +19,6 @@ SHAPES = [(1, 2), (2, 3), (4, 3), (6, 2)]
 NO_SCRATCHPAD = AdditionFormat(scratchpad=False)
 
 
-@pytest.fixture(scope="module")
-def hand_built():
-    return models.build("position-coupling-hand-built", max_operands=6, max_digits=4)
-
-
-@pytest.fixture(scope="module")
-def untrained():
-    return models.build("position-coupling-1l4h-small", seed=1)
-
-
 # ---- the ground truth
 
 

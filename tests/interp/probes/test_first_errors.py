@@ -21,11 +21,6 @@ KEYS = key_sets(TASK)
 TRAINED = "position-coupling-1l4h-small"
 
 
-@pytest.fixture(scope="module")
-def hand_built():
-    return models.build("position-coupling-hand-built", max_operands=6, max_digits=4)
-
-
 def right_tokens(n: int) -> np.ndarray:
     return TASK.targets(TASK.sample(n, torch.Generator().manual_seed(0))).numpy()
 

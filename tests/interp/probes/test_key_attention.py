@@ -21,16 +21,6 @@ HAND_BUILT_HEADS = {0: "sum", 1: "carry", 2: "arrow", 3: "eos"}  # heads 1-4 of 
 MADE_UP = Provenance(8, 0, "made-up problems")
 
 
-@pytest.fixture(scope="module")
-def hand_built():
-    return models.build("position-coupling-hand-built", max_operands=6, max_digits=4)
-
-
-@pytest.fixture(scope="module")
-def untrained():
-    return models.build("position-coupling-1l4h-small", seed=1)
-
-
 def rows_of(model, task, n=8):
     tokens = task.encode(task.sample(n, torch.Generator().manual_seed(0)))
     return np.concatenate(list(read_patterns(model, tokens, key_sets(task).queries)))

@@ -66,6 +66,7 @@ def test_the_bounds_are_those_of_addition_alone_to_the_bit():
         assert part.lower_bound == alone.lower_bound and part.classes.identical(alone.classes)
 
 
+@pytest.mark.slow
 def test_one_wrong_operator_refutes_by_a_problem_of_it_that_the_model_gets_wrong():
     model, found = refuted()
     assert (found.status, found.parts["+"].status, found.parts["-"].status) == ("refuted", "certified", "refuted")

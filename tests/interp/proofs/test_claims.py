@@ -21,6 +21,7 @@ from models.tasks import formatted, function
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.config import TransformerConfig
 from models.weight_maps.dense import DenseWeights
+from tests.interp.proofs.columns_by_hand import by_hand
 
 FORMAT, IDS = "{a:10r}+{b:10r}={s:11r}<EOS>", {**{str(d): d for d in range(10)}, "+": 0, "=": 0, "<EOS>": 0}
 
@@ -55,18 +56,31 @@ def test_an_answer_that_differs_on_few_pairs_has_no_proof(planted):
             ask(adder_of(task))
 
 
-@pytest.mark.parametrize("planted", ["(a == b)", "(a + b == 7)"])
-def test_an_adder_is_not_certified_for_a_sum_that_differs_on_few_pairs(planted):
+def short_adder(digits: int, answer) -> ArithmeticTransformer:
+    """An adder of few digits, set by hand, and an answer of one's own."""
+    adder = by_hand(digits, subtracts=False)
+    return ArithmeticTransformer(adder.weight_map, formatted(adder.task.format, answer), name="a short adder").eval()
+
+
+@pytest.mark.parametrize(
+    ("made", "planted"),
+    [
+        (lambda answer: short_adder(3, answer), "(a + b == 7)"),
+        pytest.param(lambda answer: adder_of(sums(answer)), "(a == b)", marks=pytest.mark.slow),
+        pytest.param(lambda answer: adder_of(sums(answer)), "(a + b == 7)", marks=pytest.mark.slow),
+    ],
+)
+def test_an_adder_is_not_certified_for_a_sum_that_differs_on_few_pairs(made, planted):
     try:
-        status = certify(adder_of(sums(f"a + b + {planted}")), arithmetic="interval", minutes=0.1).status
+        status = certify(made(f"a + b + {planted}"), arithmetic="interval", minutes=0.1).status
     except UserError:  # the machine alone takes longer, or the answer needs a larger memory
         status = "refused"
     assert status in ("refuted", "undecided", "refused")
 
 
 def test_what_was_only_tried_is_conditional_and_every_claim_says_so(tmp_path):
-    model = adder_of(sums(lambda a, b: a + b))
-    verdict = certify(model, arithmetic="interval")
+    model = short_adder(2, lambda a, b: a + b)
+    verdict = certify_one_layer(model, "interval")
     assert (verdict.status, verdict.exit_status) == ("conditional", 5)
     assert verdict.rule.tried >= 1000 and verdict.provenance.rung == "sampled"
     assert verdict.provenance.n == verdict.rule.tried
@@ -122,7 +136,7 @@ def ending_after(batches: int):
 
 
 def test_a_wrong_problem_in_hand_is_a_refutation_when_the_time_ends(tmp_path, monkeypatch):
-    model = bits(12)
+    model = bits(11)
     whole = certify_exhaustively(model)
     monkeypatch.setattr(exhaustive, "watched", ending_after(2))
     found = certify_exhaustively(model)
@@ -189,16 +203,23 @@ def random_weights(task, **switches) -> ArithmeticTransformer:
     return ArithmeticTransformer(DenseWeights(config), task).eval()
 
 
-@pytest.mark.parametrize(
-    ("task", "switches"),
-    [
-        ("{a:3r}+{b:3r}={s:4r}", {"act_fn": "gelu_new"}),
-        ("{a:3r}+{b:3r}={s:4r}", {"d_mlp": 0}),
-        ("{a:3r}+{b:3r}={s:4r}", {"parallel_attn_mlp": True}),
-        ("{a:3}+{b:3}={s:4}", {"d_model": 16, "d_head": 16}),
-        ("{a:4r}+{b:2r}={s:5r}", {"d_model": 16, "d_head": 16}),
-    ],
-)
+BEYOND_COLUMNS = [
+    ("{a:3r}+{b:3r}={s:4r}", {"act_fn": "gelu_new"}),
+    ("{a:3r}+{b:3r}={s:4r}", {"d_mlp": 0}),
+    ("{a:3r}+{b:3r}={s:4r}", {"parallel_attn_mlp": True}),
+    ("{a:3}+{b:3}={s:4}", {"d_model": 16, "d_head": 16}),
+    ("{a:4r}+{b:2r}={s:5r}", {"d_model": 16, "d_head": 16}),
+]
+
+
+@pytest.mark.parametrize(("task", "switches"), BEYOND_COLUMNS)
+def test_what_one_method_does_not_know_is_left_to_the_proof_by_a_machine(task, switches):
+    model = random_weights(formatted(task, "a + b"), **switches)
+    assert method_for(model, model.task).name == "finite machine"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("task", "switches"), BEYOND_COLUMNS)
 def test_what_one_method_does_not_know_the_proof_by_a_machine_judges(task, switches):
     found = certify(random_weights(formatted(task, "a + b"), **switches), minutes=0.5)
     assert (found.method, found.status) == ("finite machine", "refuted")
@@ -254,9 +275,9 @@ def other(value):
     return kinds.get(type(value), lambda: 7)()
 
 
-@pytest.mark.parametrize("prove", [certify_exhaustively, certify])
+@pytest.mark.parametrize("prove", [pytest.param(certify_exhaustively, marks=pytest.mark.slow), certify])
 def test_every_field_of_a_file_is_checked_or_derived_again(prove):
-    model = bits(3)
+    model = bits(2)
     whole = prove(model).to_dict()
     for path in leaves(whole):
         altered = json.loads(json.dumps(whole))

@@ -19,6 +19,7 @@ from interp.proofs.coupled_values import NotSeparated, Perturbation, digit_value
 from models.errors import UserError
 from models.evaluation import predict
 from studies.position_coupling.hand_built import run_cell
+from tests.sampling import sampled
 from tests.shape_checks import unchecked_shapes
 
 NAME = "position-coupling-hand-built"
@@ -183,7 +184,10 @@ def test_the_papers_bound_on_p1_is_refuted_by_a_problem_that_the_model_gets_wron
     assert refuted(model, operands, digits)
 
 
-@pytest.mark.parametrize(("eta", "shape"), [(1.0, (3, 2)), (2.5, (12, 12)), (2.5, (30, 4)), (1e5, (12, 12))])
+@pytest.mark.parametrize(
+    ("eta", "shape"),
+    sampled([(1.0, (3, 2)), (2.5, (12, 12)), (2.5, (30, 4)), (1e5, (12, 12))], (1.0, (3, 2)), (1e5, (12, 12))),
+)
 def test_temperatures_at_which_attention_leaks_or_the_tie_breaks_are_refuted(eta: float, shape):
     model = models.build(NAME, max_operands=shape[0], max_digits=shape[1], eta=eta)
     assert refuted(model, *shape)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -21,6 +22,7 @@ from interp.proofs.prefix_tree import EnclosedForward
 from interp.proofs.query_paths import query_paths
 from interp.proofs.stored_certificates import store, stored_certificate, stored_verdict
 from interp.proofs.token_reading import TokenReading
+from interp.proofs.verdict import Verdict
 from interp.proofs.visible_paths import QueryPaths
 from models.errors import UserError
 from models.evaluation import margins
@@ -31,6 +33,7 @@ from models.transformer.config import TransformerConfig
 from models.weight_maps.constant import ConstantWeights
 from tests.interp.proofs.conftest import zoo
 from tests.models.coders import coder
+from tests.sampling import sampled
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 
@@ -69,7 +72,7 @@ def contents(task: MultiOperandAddition, keys: list[int], paths: QueryPaths) -> 
     return torch.cat(found)
 
 
-@pytest.mark.parametrize("shape", [(2, 2), (4, 1), (3, 1), (1, 3)])
+@pytest.mark.parametrize("shape", [(2, 2), pytest.param((4, 1), marks=pytest.mark.slow), (3, 1), (1, 3)])
 @pytest.mark.parametrize("form", [AdditionFormat(), AdditionFormat(zero_start=False)])
 def test_the_paths_are_what_queries_see_in_all_problems_and_nothing_else(shape: Any, form: AdditionFormat):
     task = MultiOperandAddition(shape[0], shape[1], form)
@@ -84,7 +87,7 @@ def test_the_paths_are_what_queries_see_in_all_problems_and_nothing_else(shape: 
         ) == len(problems)
 
 
-@pytest.mark.parametrize("shape", [(3, 3), pytest.param((7, 2), marks=pytest.mark.slow), (5, 1)])
+@pytest.mark.parametrize("shape", [(3, 3), *(pytest.param(each, marks=pytest.mark.slow) for each in ((7, 2), (5, 1)))])
 def test_a_path_has_a_problem_that_shows_what_it_says(shape: tuple[int, int]):
     task = MultiOperandAddition(*shape)
     generator = torch.Generator().manual_seed(0)
@@ -126,8 +129,7 @@ def test_leads_of_the_model_lie_within_their_bounds(rounding: Any):
         assert rounding is REAL or width[1] < width[0]
 
 
-@pytest.mark.parametrize("act", CURVED)
-@pytest.mark.parametrize("outside", [False, True])
+@pytest.mark.parametrize(("act", "outside"), sampled(product(CURVED, (False, True)), ("gelu", False), ("silu", True)))
 def test_points_of_a_ball_have_leads_within_the_bounds_of_the_block(act: Any, outside: bool):
     """From balls as large as a tenth of the stream, where what a stage curves by is no small thing."""
     config = TransformerConfig(
@@ -186,9 +188,13 @@ def test_activations_curve_by_less_than_they_are_said_to(name: str):
     assert 0.9 * CURVED[name] < float(curve.abs().max()) < CURVED[name]
 
 
+@cache
+def verdict_on_the_trained_one() -> Verdict:
+    return interp.certify(zoo(TRAINED), task=at(zoo(TRAINED), 3, 1))
+
+
 def test_the_trained_decoder_is_certified_and_its_certificate_holds(tmp_path: Any):
-    model = zoo(TRAINED)
-    verdict = interp.certify(model, task=at(model, 3, 1))
+    model, verdict = zoo(TRAINED), verdict_on_the_trained_one()
     assert (verdict.status, verdict.size, verdict.arithmetic) == ("certified", 1000, "float32")
     assert verdict.share == 1 and verdict.smallest_margin > 3.7
     verdict.save(tmp_path / "c.json")
@@ -204,7 +210,7 @@ def test_the_trained_decoder_is_certified_and_its_certificate_holds(tmp_path: An
 def test_a_proof_goes_into_an_entry_and_onto_its_card(tmp_path: Any):
     model = zoo(TRAINED)
     entry = models.save_entry(tmp_path / "entry", model, {}, {"shapes": []})
-    found = interp.certify(model, task=at(model, 3, 1))
+    found = verdict_on_the_trained_one()
     with pytest.raises(UserError):
         store(entry, certify_by_machine(coder("-window-2x2"), "float32", at(coder("-window-2x2"), 2, 1)))
     assert stored_verdict(entry) is None

@@ -510,9 +510,7 @@ def vanishing(n: int, outside: bool, eps: float) -> tuple[ArithmeticTransformer,
     return model, torch.tensor([bits])
 
 
-@pytest.mark.parametrize(
-    ("outside", "eps"), sampled([(False, 0.0), (True, 0.0), (True, 1e-30)], (False, 0.0), (True, 0.0))
-)
+@pytest.mark.parametrize(("outside", "eps"), sampled([(False, 0.0), (True, 0.0), (True, 1e-30)], (False, 0.0)))
 def test_squares_that_underflow_are_not_certified(outside: bool, eps: float) -> None:
     model, string = vanishing(10, outside, eps)
     assert predict(model, string).item() != 1

@@ -134,7 +134,7 @@ def replace_coords(query: Query, coords: np.ndarray) -> Query:
 
 
 @pytest.mark.parametrize("arithmetic", [pytest.param(REAL, marks=pytest.mark.slow), FLOAT32], ids=["real", "float32"])
-@pytest.mark.parametrize("name", (*NAMES, *sampled(DRAWN, "rotary halves")))
+@pytest.mark.parametrize("name", sampled([*(name.values[0] for name in NAMES), *DRAWN], FEW[0], "rotary halves"))
 def test_the_models_attention_is_the_ratio_up_to_its_error(name: str, arithmetic: Arithmetic):
     """In float64 for the reals, as it runs for float32; and a thousandth of float32's error is not enough for it."""
     adder, attention = read(name, arithmetic)

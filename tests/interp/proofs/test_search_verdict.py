@@ -58,11 +58,11 @@ def test_a_refutation_that_the_model_does_not_bear_out_is_no_certificate():
         check_certificate(changed, model)
 
 
-@pytest.mark.parametrize("status", ["certified", "sampled", "conditional"])
-def test_a_search_that_claims_more_than_a_wrong_answer_is_not_read(status: str):
+def test_a_search_that_claims_more_than_a_wrong_answer_is_not_read():
     value = searched(random_model(), SUMS, "a reason", runs=200).to_dict()
-    with pytest.raises(UserError):
-        verdict_of(value | {"status": status, "counterexample": None}, "this")
+    for status in ("certified", "sampled", "conditional"):
+        with pytest.raises(UserError):
+            verdict_of(value | {"status": status, "counterexample": None}, "this")
 
 
 def test_a_check_says_what_it_met_itself():

@@ -293,7 +293,6 @@ def test_a_shorter_schedule_holds_for_the_same_share_of_it() -> None:
         ({"d_mlp": 1}, "d_mlp cannot be 1"),
         ({"mirror": True}, "mirrored token plane needs"),
         ({"mlp_reads": "tangent"}, "Only a mirrored arc"),
-        ({"out_writes": "against values"}, "needs values of one direction"),
         ({"columns": "table", "equals": "scaled half"}, "need columns on the spiral"),
         ({"qk_dim": 0}, "at least 1"),
         ({"freeze_spiral": False, "level": True}, "frozen spiral"),
@@ -322,13 +321,6 @@ def test_a_place_half_a_column_away_is_a_number_times_the_spiral_there() -> None
     spiral_at = lambda i: torch.tensor([3.5 * math.cos(math.pi * i / 5), 3.5 * math.sin(math.pi * i / 5), 0.15 * i])  # noqa: E731
     torch.testing.assert_close(model.W_pos[21, 2:].float(), model.weight_map.pos_equals.float() * spiral_at(-0.5))
     torch.testing.assert_close(model.W_pos[10, 2:].float(), model.weight_map.pos_plus.float() * spiral_at(9.5))
-
-
-def test_output_against_the_values_is_minus_their_outer_product() -> None:
-    model = variant(values="direction", out_writes="against values")
-    direction = model.weight_map.W_v
-    ov = model.W_V[0, 0] @ model.W_O[0, 0]
-    assert torch.allclose(ov[:2, :2], -torch.outer(direction, direction)) and not ov[2:].any() and not ov[:, 2:].any()
 
 
 def test_a_head_that_reads_tokens_and_slope_has_no_number_for_the_circle_of_columns() -> None:

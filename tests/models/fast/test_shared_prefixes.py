@@ -17,7 +17,7 @@ from models.tasks.problem_space import ProblemSpace
 from tests.comparing import assert_same
 from tests.conformance.table import dense
 from tests.parity.switches import SWITCHES
-from tests.sampling import every_third
+from tests.sampling import every_third, sampled
 
 SHARED = {name: switches for name, switches in SWITCHES.items() if shares_prefixes(dense(**switches)(0).eval())}
 
@@ -76,9 +76,9 @@ def test_every_problem_of_induction_has_one_number(length: int, tokens: int):
 @settings(deadline=None)
 @given(st.integers(0, 9))
 def test_a_verdict_is_the_same_by_either_forward(seed: int):
-    task = induction(4, 6)
+    task = induction(4, 5)
     config = models.TransformerConfig(
-        n_layers=2, d_model=8, n_heads=1, d_head=8, d_mlp=0, d_vocab=6, n_ctx=4, normalization_type=None
+        n_layers=2, d_model=8, n_heads=1, d_head=8, d_mlp=0, d_vocab=5, n_ctx=4, normalization_type=None
     )
     weights = models.weight_maps.DenseWeights(config)
     weights.initialise(torch.Generator().manual_seed(seed))
@@ -109,15 +109,15 @@ def test_no_more_rows_are_run_at_once_than_a_number_of_keys_and_values(
     assert run.rows == kept
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", sampled(range(2), 0))
 def test_a_model_is_not_certified_on_answers_that_only_another_order_of_summation_gives(seed: int):
     """Its answers on all strings as a run of every beginning once has them, which is not how it runs."""
     config = models.TransformerConfig(
-        n_layers=2, d_model=32, n_heads=2, d_head=16, d_mlp=32, d_vocab=8, n_ctx=5, attn_top_k=1
+        n_layers=2, d_model=32, n_heads=2, d_head=16, d_mlp=32, d_vocab=6, n_ctx=5, attn_top_k=1
     )
     weights = models.weight_maps.DenseWeights(config)
     weights.initialise(torch.Generator().manual_seed(seed))
-    digits, worth = "01234567", 8 ** torch.arange(4, -1, -1)
+    digits, worth = "012345", 6 ** torch.arange(4, -1, -1)
     first = function(digits, 5, lambda x: x[:, 0], answers=digits)
     model = models.ArithmeticTransformer(weights, first, "random").eval()
     with torch.no_grad():

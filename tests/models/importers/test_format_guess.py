@@ -15,6 +15,7 @@ from models.errors import UserError
 from models.importers.format_search import candidates
 from models.tasks.task_text import task_of_text
 from models.weight_maps.dense import DenseWeights
+from tests.sampling import sampled
 
 ORDINARY = Path(__file__).parents[3] / "benchmarks/provability/models"
 
@@ -32,14 +33,13 @@ CASES = {
     "microadder-57": "{a:10r}+{b:10r}={s:11r}<EOS>",
     "adder-456": "{a:10}+{b:10}={s:11r}<EOS>",
     "modular-multiplication-113": "{a}{b}={s}",
+    "modular-addition-59": "{a}{b}={s}",
     "add-3-highest-first-0": "{a:3}+{b:3}={s:4}",
     "subtract-signed-3-0": "{a:3}-{b:3}={s:+3r}",
 }
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name.endswith("-0") else []) for name in CASES]
-)
+@pytest.mark.parametrize("name", sampled(CASES, "microadder-57", "modular-multiplication-113"))
 def test_the_format_of_a_bare_state_dict_is_found(name: str, tmp_path: Path):
     model = models.load(str(ORDINARY / name) if (ORDINARY / name).exists() else name)
     found = models.guess(bare(model, tmp_path / "bare.pt"), {"act_fn": model.config.act_fn}, seconds=60)
@@ -75,9 +75,16 @@ def test_of_activations_with_equal_answers_the_smallest_loss_comes_first(tmp_pat
 
 @pytest.mark.parametrize(
     ("name", "scale"),
-    [("microadder-57", 1.0), pytest.param("add-3-highest-first-0", 1.0, marks=pytest.mark.slow),
-     pytest.param("add-3-ln-gelu-0", 16.0, marks=pytest.mark.slow)],
-)  # fmt: skip
+    sampled(
+        [
+            ("modular-addition-59", 1.0),
+            ("microadder-57", 1.0),
+            ("add-3-highest-first-0", 1.0),
+            ("add-3-ln-gelu-0", 16.0),
+        ],
+        ("modular-addition-59", 1.0),
+    ),
+)
 def test_a_scale_of_attention_that_is_not_said_is_tried(name: str, scale: float, tmp_path: Path):
     """The queries are stored as a model without the usual root needs them, or one that divides by d_head."""
     model = models.load(str(ORDINARY / name) if (ORDINARY / name).exists() else name)
@@ -103,18 +110,18 @@ def test_a_model_that_does_something_else_has_no_format(tmp_path: Path):
 
 
 def test_an_untrained_model_has_no_format(tmp_path: Path):
-    trained = models.load(str(ORDINARY / "add-3-highest-first-0"))
+    trained = models.load("modular-addition-59")
     config = trained.config
     weights = DenseWeights(config)
     weights.initialise(torch.Generator().manual_seed(0))
     untrained = models.ArithmeticTransformer(weights, trained.task)
     with pytest.raises(UserError, match="Nothing fits"):
-        models.guess(bare(untrained, tmp_path / "r.pt"), {"act_fn": config.act_fn}, seconds=2)
-    found = models.guess(trained, seconds=2)  # the control: the same search finds a trained one
-    assert found.task.format == CASES["add-3-highest-first-0"]
+        models.guess(bare(untrained, tmp_path / "r.pt"), {"act_fn": config.act_fn}, seconds=60)
+    found = models.guess(trained, seconds=60)  # the control: the same search finds a trained one
+    assert found.task.format == CASES["modular-addition-59"]
 
 
-@pytest.mark.parametrize("d_vocab, n_ctx", [(10, 12), (12, 9), (60, 3), (3, 8)])
+@pytest.mark.parametrize("d_vocab, n_ctx", [(10, 12), (60, 3), (3, 8)])
 def test_a_candidate_writes_the_tokens_of_its_task(d_vocab: int, n_ctx: int):
     seen = 0
     for written in list(candidates(d_vocab, n_ctx))[::61]:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 import models
 from models.tasks.addition import PaddedAddition
 from models.tasks.carries import problems_of_chain_length
+from models.tasks.fixed_test_sets import SEEDS, TEN_SETS, held_out_fingerprints, is_listed, stream, ten_test_sets
 from models.tasks.ten_digits import LIMIT
-from models.tasks.ten_test_sets import SEEDS, held_out_fingerprints, in_test_sets, is_listed, stream, ten_test_sets
 
 TASK = PaddedAddition()
 operand = st.one_of(st.integers(0, LIMIT - 1), st.integers(0, 99), st.integers(0, 10).map(lambda k: 10**k - 1))
@@ -66,11 +66,11 @@ def test_the_published_weights_make_the_paper_s_errors_in_all(published_checkpoi
 
 def test_validation_touches_no_test_set_and_is_half_carry_heavy() -> None:
     problems = TASK.validation_problems(4_000, seed=0)
-    assert not in_test_sets(problems).any()
+    assert not TEN_SETS.holds(problems).any()
     chain = TASK.chain_length(problems)
     assert (chain[:2_000] >= 5).sum() < 10 < (chain[2_000:] >= 5).sum()
     drawn = ten_test_sets()[41][:50]
-    assert in_test_sets(drawn).all() and in_test_sets(drawn.flip(1)).all()
+    assert TEN_SETS.holds(drawn).all() and TEN_SETS.holds(drawn.flip(1)).all()
     assert is_listed(held_out_fingerprints()[:100], held_out_fingerprints()).all()
 
 

@@ -22,7 +22,7 @@ CONFIG = models.TransformerConfig(
 
 
 def run(out: Path, model: Any = CONFIG, task: Any = TASK, **options: Any) -> Any:
-    recipe = {"steps": 30, "seeds": 2, "batch_size": 16, "eval_every": 10, "stop_after_perfect": None}
+    recipe = {"steps": 30, "seeds": 2, "batch_size": 16, "eval_every": 10, "snapshots": 3, "stop_after_perfect": None}
     return models.train(model, task, out=out, progress=False, **recipe | options)
 
 

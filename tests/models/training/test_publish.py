@@ -9,8 +9,7 @@ import torch
 
 import models
 from models.errors import UserError
-from models.tasks.held_out import FIXED_TESTS
-from models.tasks.ten_digit_problems import ten_digit_test_set
+from models.tasks.fixed_test_sets import ADDER_BOARD, FIXED_TESTS, FixedTest
 from models.training import train
 from models.training.acceptance import Verdict
 from models.training.objective import ParameterLayout
@@ -44,9 +43,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(tmp_path: Path, monkeypatch, perfect, trained: Path):
     """Make a run of four seeds (first seed given) in which the listed rows hold perfect weights; it is published by
     400 of the 10,010 test problems, and 200 others that choose between seeds."""
-    whole = ten_digit_test_set()
-    board = FIXED_TESTS["AdderBoard"]
-    monkeypatch.setitem(FIXED_TESTS, "AdderBoard", board._replace(problems=lambda: whole[:400]))
+    whole = ADDER_BOARD.problems
+    monkeypatch.setitem(FIXED_TESTS, "AdderBoard", FixedTest(lambda: whole[:400]))
     monkeypatch.setattr(ten_digit, "SECOND_VALIDATION", 200)
 
     def make_run(name: str, first_seed: int, rows: list[int], **settings) -> Path:
@@ -65,7 +63,7 @@ def run(tmp_path: Path, monkeypatch, perfect, trained: Path):
 
 def test_an_entry_counts_seeds_over_all_runs_and_loads_as_the_chosen_one(tmp_path: Path, run, perfect, monkeypatch):
     folders = [run("a", 0, [2]), run("b", 4, [])]
-    monkeypatch.setitem(FIXED_TESTS, "AdderBoard", FIXED_TESTS["AdderBoard"]._replace(problems=ten_digit_test_set))
+    monkeypatch.setitem(FIXED_TESTS, "AdderBoard", ADDER_BOARD)
     older = json.loads((folders[0] / "config.json").read_text())
     del older["recipe"]["give_up"], older["digest"]  # as of a run made before there was this field
     (folders[0] / "config.json").write_text(json.dumps(older | {"digest": digest_of(older)}))

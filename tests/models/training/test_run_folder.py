@@ -22,6 +22,7 @@ from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder, differences
 from models.transformer.hooked import model_name, own_name
 from tests.models.training.edited import RECIPE, contents, edit_checkpoint, go_on, theta
+from tests.sampling import sampled
 
 
 @pytest.fixture(scope="module")
@@ -108,14 +109,16 @@ class FullDisk:
         return self.count - 1 == self.fails
 
 
-def test_a_run_resumes_wherever_the_disk_was_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Each write of a run fails in turn; nothing that was written is lost, and the bits at the end are the same."""
+@pytest.mark.parametrize("every", sampled([1, 3], 3))
+def test_a_run_resumes_wherever_the_disk_was_full(every: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Each write of a run, or each third, fails in turn; nothing that was written is lost, and the last bits are the
+    same."""
     short = {"seeds": 1, "recipe": RECIPE.replace(steps=2, eval_every=1, warmup_steps=1)}
     with monkeypatch.context() as patch:
         disk = FullDisk(patch)
         go_on(tmp_path / "whole", **short)
     assert disk.count >= 11
-    for fails in range(disk.count):
+    for fails in range(0, disk.count, every):
         run = tmp_path / str(fails)
         with monkeypatch.context() as patch:
             FullDisk(patch, fails)
@@ -260,15 +263,17 @@ def test_no_minutes_are_no_steps(tmp_path: Path):
     assert result.steps_done == 0 and not result.complete and result.seconds < 30
 
 
-def test_a_flipped_bit_of_a_runs_config_is_noticed(tmp_path: Path):
-    """Every bit of a small file: the run does not go on, load or publish with other settings than it was begun with."""
+@pytest.mark.parametrize("every", sampled([1, 7], 7))
+def test_a_flipped_bit_of_a_runs_config_is_noticed(every: int, tmp_path: Path):
+    """Every bit of a small file, or every seventh: the run does not go on, load or publish with other settings than it
+    was begun with."""
     folder, config = RunFolder(tmp_path / "run"), {"model": "microadder-57", "recipe": {}, "seeds": 2, "first_seed": 0}
     with folder.open(config):
         pass
     whole = folder.config_path.read_bytes()
     assert folder.config() == config
     missed = []
-    for at in range(8 * len(whole)):
+    for at in range(0, 8 * len(whole), every):
         data = bytearray(whole)
         data[at // 8] ^= 1 << at % 8
         folder.config_path.write_bytes(bytes(data))

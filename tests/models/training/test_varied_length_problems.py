@@ -7,7 +7,7 @@ import torch
 from scipy.stats import chisquare
 
 from models.tasks.addition import PaddedAddition
-from models.tasks.ten_test_sets import fingerprint
+from models.tasks.fixed_test_sets import fingerprint
 from models.training import addition_problems
 from models.training.addition_problems import VariedLengthProblems
 

@@ -14,7 +14,7 @@ import torch
 
 import models
 from models.errors import UserError
-from models.tasks.ten_digit_problems import ten_digit_test_set
+from models.tasks.fixed_test_sets import ADDER_BOARD
 from studies.checkpoints import load_published
 from tests.published import RUNGS, upper_rung, write_published
 
@@ -68,7 +68,7 @@ def test_the_published_models_answer_all_of_adderboard(published: tuple[str, Pat
     assert model.name_or_path == name
     assert sum(parameter.numel() for parameter in model.parameters()) == int(name.split("-")[1])
     assert models.score(model).correct == 10_010
-    assert models.score(model, ten_digit_test_set()[:1_000], method="greedy").correct == 1_000
+    assert models.score(model, ADDER_BOARD.problems[:1_000], method="greedy").correct == 1_000
 
 
 def test_load_takes_published_files_too(published: tuple[str, Path]) -> None:

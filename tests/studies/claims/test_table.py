@@ -28,6 +28,7 @@ def toygpt() -> Headlines:
     return table("toygpt")
 
 
+@pytest.mark.slow
 def test_every_row_of_every_paper_is_judged_shown_and_tabulated():
     result = whole_table()
     frame = result.to_dataframe()

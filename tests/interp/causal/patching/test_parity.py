@@ -44,8 +44,6 @@ NAMES = [
 SWEPT = (
     "microadder-57",
     "LN, 1 layer",
-    "attention only",
-    "AddLM",
     "coupled positions",
     "post-norm",
 )

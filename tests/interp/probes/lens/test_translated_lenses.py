@@ -123,6 +123,7 @@ def test_what_no_affine_map_can_read_is_not_said_to_be_read():
         assert float(found.table.overall.sel(point="L0 mid", lens=found.lens)) < 0.3
 
 
+@pytest.mark.slow
 def test_half_precision_is_read_like_single():
     half = models.load("toygpt-learned-pre").to(torch.bfloat16)
     asked: Any = ((interp.tuned_lens, {"steps": 5}), (interp.jacobian_lens, {"averaged": 16}))

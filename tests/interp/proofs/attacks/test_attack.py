@@ -16,7 +16,7 @@ import interp
 import models
 from interp.cli import main
 from interp.proofs.attacks import Attack
-from interp.proofs.attacks.problem_digits import problem_space
+from interp.proofs.attacks.problem_digits import digit_space
 from interp.proofs.stored_certificates import stored_certificate
 from interp.proofs.trials import perturb, random_pairs, rounded
 from models.errors import UserError
@@ -269,9 +269,9 @@ def test_bad_input_is_refused_in_one_sentence(options):
 
 def test_tasks_without_operands_or_fixed_places_are_refused():
     with pytest.raises(NoDomain):
-        problem_space(CharacterLanguage())
+        digit_space(CharacterLanguage())
     with pytest.raises(UserError, match="no fixed places"):
-        problem_space(MultiOperandAddition(2, 2, AdditionFormat(zero_padding=False)))
+        digit_space(MultiOperandAddition(2, 2, AdditionFormat(zero_padding=False)))
     with pytest.raises(UserError, match="not a model with TransformerLens hooks"):
         interp.attack(torch.nn.Linear(2, 2))
 

@@ -15,11 +15,11 @@ from scipy.stats import binomtest
 import models
 from interp.proofs.attacks.counted_runs import Runner, estimates, margin_of
 from interp.proofs.attacks.problem_digits import (
-    ProblemSpace,
+    DigitSpace,
     changed_digits,
     crossed,
+    digit_space,
     moved_digits,
-    problem_space,
     runs_of_nines,
     unseen,
 )
@@ -49,16 +49,16 @@ TASKS: list[Task] = [
     Multiplication(2, 3),
     Parity(7),
 ]
-SPACES = {task.name: problem_space(task) for task in TASKS}
+SPACES = {task.name: digit_space(task) for task in TASKS}
 each_space = pytest.mark.parametrize("space", SPACES.values(), ids=SPACES.keys())
 
 
-def drawn(space: ProblemSpace, n: int, seed: int) -> torch.Tensor:
+def drawn(space: DigitSpace, n: int, seed: int) -> torch.Tensor:
     return space.digits(space.task.sample(n, torch.Generator().manual_seed(seed)))
 
 
 @each_space
-def test_digits_and_problems_are_the_same_thing(space: ProblemSpace):
+def test_digits_and_problems_are_the_same_thing(space: DigitSpace):
     problems = space.task.sample(50, torch.Generator().manual_seed(1))
     digits = space.digits(problems)
     assert torch.equal(space.problems(digits), problems) and space.contains(digits).all()
@@ -69,15 +69,15 @@ def test_digits_and_problems_are_the_same_thing(space: ProblemSpace):
 
 
 def test_leading_zeros_stay_out_where_the_task_has_none():
-    assert SPACES["multi-operand-addition"].size == 9000**3 and SPACES["multiplication"].size == 90 * 900
-    assert SPACES["ten-digit-addition"].size == 10**20 and SPACES["parity"].size == 2**7
+    assert SPACES["multi-operand-addition"].domain.size == 9000**3 and SPACES["multiplication"].domain.size == 90 * 900
+    assert SPACES["ten-digit-addition"].domain.size == 10**20 and SPACES["parity"].domain.size == 2**7
     space = SPACES["multiplication"]
     assert not space.contains(torch.tensor([[[5, 0, 0], [1, 2, 3]]]))[0]  # 05 is no number of two digits
     assert not space.contains(torch.tensor([[[5, 1, 1], [1, 2, 3]]]))[0]  # and 115 has three
 
 
 @each_space
-def test_moves_lead_to_other_problems_of_the_space(space: ProblemSpace):
+def test_moves_lead_to_other_problems_of_the_space(space: DigitSpace):
     own, other = drawn(space, 2, 3)
     changed = changed_digits(space, own)
     assert len(changed) == int(space.allowed.sum()) - space.n_operands * space.n_columns
@@ -114,7 +114,7 @@ def test_tasks_without_carries_have_no_runs_of_nines():
 
 
 def test_fresh_problems_are_new_until_there_are_none_left():
-    space, rng = problem_space(Parity(4)), np.random.default_rng(0)
+    space, rng = digit_space(Parity(4)), np.random.default_rng(0)
     seen: set[bytes] = set()
     first, rest = space.fresh(10, rng, seen), space.fresh(10, rng, seen)
     assert len(first) == 10 and len(rest) == 6 and len(seen) == 16
@@ -132,9 +132,9 @@ def test_a_margin_is_the_right_logit_less_the_best_other(logits: list[float], ri
     assert int(rival) != right
 
 
-def gradients_of(name: str, n: int = 16) -> tuple[Runner, ProblemSpace, torch.Tensor, torch.Tensor, Any]:
+def gradients_of(name: str, n: int = 16) -> tuple[Runner, DigitSpace, torch.Tensor, torch.Tensor, Any]:
     model = models.load(name)
-    runner, space = Runner(model, model.task), problem_space(model.task)
+    runner, space = Runner(model, model.task), digit_space(model.task)
     digits = drawn(space, n, 0)
     targets = runner.margins(space.problems(digits)).values.argmin(1)
     jumps = programme(runner, model.task)
@@ -205,7 +205,7 @@ def test_a_margin_and_its_gradient_agree_and_are_counted():
 
 def test_the_programmes_sum_is_the_ratio_of_a_head_exactly():
     model = models.load("adder-456")
-    runner, space = Runner(model, model.task), problem_space(model.task)
+    runner, space = Runner(model, model.task), digit_space(model.task)
     jumps = programme(runner, model.task)
     assert jumps is not None and jumps.has_ratio and model.cfg.n_heads == 1
     target, query = 6, model.task.query_positions[6]
@@ -229,7 +229,7 @@ def test_the_programmes_sum_is_the_ratio_of_a_head_exactly():
 @pytest.mark.parametrize("name", ["adder-456", "addlm-adder-ten-digit"])
 def test_the_programme_proposes_problems_with_the_same_answer_and_a_smaller_estimate(name: str):
     model = models.load(name)
-    runner, space = Runner(model, model.task), problem_space(model.task)
+    runner, space = Runner(model, model.task), digit_space(model.task)
     jumps = programme(runner, model.task)
     assert jumps is not None and jumps.has_ratio == (model.cfg.n_layers == 1)
     digits, target = drawn(space, 1, 4), 5
@@ -278,7 +278,7 @@ def test_the_programmes_problems_have_the_least_sums_that_there_are(task: Task):
     with torch.no_grad():
         for i, weight in enumerate(model.weight_map.parameters()):
             weight.normal_(std=0.5, generator=torch.Generator().manual_seed(i))
-    runner, space = Runner(model, task), problem_space(task)
+    runner, space = Runner(model, task), digit_space(task)
     jumps = programme(runner, task)
     assert jumps is not None and jumps.has_ratio
     digits, target = drawn(space, 1, 4), len(task.query_positions) - 1

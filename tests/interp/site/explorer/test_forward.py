@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -110,7 +111,7 @@ def many(name: str, n: int) -> list[str]:
 @pytest.mark.parametrize(
     ("name", "n"),
     [
-        *((name, n) for name, n in zip(HELD, (20, 20, 6, 4), strict=True)),
+        *((name, n) for name, n in zip(HELD, (6, 6, 3, 4), strict=True)),
         *(pytest.param(name, 1000, marks=pytest.mark.slow) for name in HELD),
     ],
 )
@@ -122,7 +123,7 @@ def test_logits_are_torchs_to_one_in_ten_thousand(javascript: Asked, name: str, 
     assert differences(subject(name), problems, found, double=True).max() < 1e-9
 
 
-@pytest.mark.parametrize("name", sampled(CASES, *FORMATS))
+@pytest.mark.parametrize("name", sampled(CASES, *FORMATS[1::2]))
 def test_every_architecture_is_torchs_in_double_precision(javascript: Asked, name: str):
     """Where float32 rounding is far from the last digits: the same function, not only nearly the same numbers."""
     of, problems = subject(name), [CASES[name]]
@@ -130,7 +131,7 @@ def test_every_architecture_is_torchs_in_double_precision(javascript: Asked, nam
     assert shares.max() < (1e-5 if "rotary" in name or "rope" in name else 1e-9)  # torch's angles are in float32
 
 
-@pytest.mark.parametrize("name", sampled(CASES, *FORMATS))
+@pytest.mark.parametrize("name", sampled(CASES, *FORMATS[::2]))
 def test_a_problem_is_written_and_read_as_the_task_does(javascript: Asked, name: str):
     of = subject(name)
     problems = [CASES[name], *(texts(of.task, 5, seed=3) if name != "parity-hand-built" else ["0110", "1"])]
@@ -314,8 +315,16 @@ def test_a_digit_that_was_changed_is_what_later_steps_read(javascript: Asked, a:
 # ---- what components add
 
 
-@pytest.mark.parametrize("name", ["microadder-57", "adder-456", "toygpt-learned-pre", "position-coupling-hand-built"])
-@pytest.mark.parametrize("against", ["mean", "runner-up"])
+@pytest.mark.parametrize(
+    ("name", "against"),
+    sampled(
+        product(
+            ("microadder-57", "adder-456", "toygpt-learned-pre", "position-coupling-hand-built"),
+            ("mean", "runner-up"),
+        ),
+        ("microadder-57", "mean"), ("adder-456", "runner-up"), ("position-coupling-hand-built", "mean"),
+    ),
+)  # fmt: skip
 def test_what_parts_write_adds_up_to_the_contrast_and_edges_into_a_part_to_what_it_writes(
     javascript: Asked, name, against
 ):
@@ -503,7 +512,7 @@ def untrained(task: Task) -> models.ArithmeticTransformer:
 @pytest.mark.parametrize("name", OWN)
 def test_a_task_that_is_text_is_encoded_in_the_page_as_it_is_here(javascript: Asked, name: str):
     task = OWN[name]
-    problems = task.sample(200, torch.Generator().manual_seed(3))
+    problems = task.sample(60, torch.Generator().manual_seed(3))
     texts = [task.problem_text(row) for row in problems.tolist()]
     said = task_data(task) | own_task(task, texts, lambda text: (text, None))
     assert not said["rows"]
