@@ -303,16 +303,17 @@ def _judge(model: HookedModel, task: Task, asked: CertifyOptions) -> Verdict:
     if (asked.arithmetic == "float" or asked.targets != "all") and (other := _of_few_directions(model, task)):
         return other.certify(model, task, asked)
     require_all_targets(task, asked)
-    if asked.arithmetic is not None or exhaustive.METHOD.obstacle(model, task) is not None:
-        return certify_by_machine(model, asked.arithmetic or "float32", task)
-    # As of other small domains, what is not proved is run, for which half of the time is kept.
     left = minutes_left()
-    with time_limit(None if left is None else max(left / 2, LEAST_MINUTES)):
+    half = None if left is None else left / 2
+    if asked.arithmetic is not None or not exhaustive.can_run_all(model, task, half):
+        return certify_by_machine(model, asked.arithmetic or "float32", task)
+    # What is not proved is run where half of the time is enough for that, which is kept.
+    with time_limit(None if half is None else max(half, LEAST_MINUTES)):
         found = certify_by_machine(model, "float32", task)
     if found.status != "undecided" or found.obstacle == INTERRUPTED:
         return found
     try:
-        return exhaustive.certify_exhaustively(model, task)
+        return exhaustive.certify_exhaustively(model, task, most=exhaustive.LARGEST_RUN)
     except ENDED:
         return found
 

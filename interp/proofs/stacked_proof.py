@@ -40,6 +40,7 @@ from models.importers import from_transformer_lens
 from models.tasks import Arrangements, Task
 from models.transformer import HookedModel, model_name
 
+FEW_PROBLEMS = 2**22  # see :func:`obstacle`
 FEW = 20_000  # strings of a set that is run in full
 AT_ONCE = 5_000  # strings that are run together
 MET = 64  # strings of each class that are run beforehand, for the least lead that is met
@@ -64,13 +65,21 @@ def reason_of(model: HookedModel) -> str | None:
     return None
 
 
-def obstacle(model: HookedModel, task: Task) -> str | None:
-    """Why this method does not judge a model on a task, in words. None says that it does."""
+def cannot(model: HookedModel, task: Task) -> str | None:
+    """Why the method cannot judge a model on a task, in words."""
     try:
         task.arrangements()
     except UserError as error:
         return str(error).rstrip(".")
     return reason_of(model)
+
+
+def obstacle(model: HookedModel, task: Task) -> str | None:
+    """Why this method does not judge a model on a task. Few problems are left to be run, which counts wrong answers."""
+    if (reason := cannot(model, task)) is not None:
+        return reason
+    size = sum(one.count() for one in task.arrangements())
+    return f"the {size:,} problems of {task.name} are few enough to be run" if size <= FEW_PROBLEMS else None
 
 
 def certify_arrangements(
@@ -284,5 +293,5 @@ METHOD = Method(
     finding=finding,
     provenance=lambda verdict: Provenance(verdict.size, None, "problems, in classes", rung_of(verdict)),
     read=read,
-    check=judged_again(lambda verdict, model, task: certify_arrangements(model, verdict.arithmetic, task), falls_short),
+    check=judged_again(lambda verdict, model, task: certify_arrangements(model, verdict.arithmetic, task), falls_short, cannot),
 )
