@@ -37,8 +37,8 @@ from interp.figures.layers import cells, curve, points, written
 from interp.figures.panels import Panel, compose, hline
 from interp.figures.tables import table
 from interp.proofs import check_certificate, decision_curves
-from interp.proofs.balls import FLOAT32, REAL
 from interp.proofs.branching import Search, prove
+from interp.proofs.enclosures import FLOAT32, REAL
 from interp.proofs.hunting import attention_of
 from interp.proofs.leaves import Query
 from interp.proofs.one_layer import read_adder

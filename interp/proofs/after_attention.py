@@ -12,7 +12,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.proofs.enclosures import Rounding, activation
+from interp.proofs.activations import ACTIVATIONS
+from interp.proofs.enclosures import Rounding
 from interp.proofs.norm_roundings import NormOf
 from models import TransformerConfig
 
@@ -86,10 +87,11 @@ class AfterAttention:
 
     def hidden(self, z: Float[Tensor, "*n reader"]) -> Float[Tensor, "*n neuron"]:
         """The neurons' activations from what they read."""
+        act = ACTIVATIONS[self.config.act_fn].value
         if not self.config.gated_mlp:
-            return activation(self.config.act_fn, z)
+            return act(z)
         gate, linear = z.tensor_split(2, -1)
-        return activation(self.config.act_fn, gate) * linear + self.b_in
+        return act(gate) * linear + self.b_in
 
     def scale(self, x: Float[Tensor, "*n d"]) -> Float[Tensor, "*n 1"]:
         square = (x @ self.cent).pow(2).mean(-1, keepdim=True)

@@ -1,7 +1,7 @@
 """Balls around the entries of tensors, and the known matrices that they are multiplied with.
 
 Radii are sums and products of numbers that are not negative, computed in float64 with a relative error of a few hundred
-times 2^-53 at most; :func:`up` makes up for that.
+times 2^-53 at most; :func:`~interp.proofs.rounding_errors.up` makes up for that.
 """
 
 from __future__ import annotations
@@ -13,13 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-DOUBLE = 2.0**-53
-LEAST = 2.0**-900  # more than underflow in float64 can take from a sum of radii
-
-
-def up(radius: Tensor, terms: int = 1) -> Tensor:
-    """Enlarge a radius that was computed with sums of ``terms`` terms, so that it covers its own rounding."""
-    return (radius * (1 + (terms + 40) * 2 * DOUBLE)).add_(LEAST)
+from interp.proofs.rounding_errors import DOUBLE, up
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,8 +14,8 @@ greedy decoding writes the running parities and ends.
 
 Precondition: the model is what its options build (:mod:`interp.proofs.equals_its_options`), so that ids are 2 ... n +
 1, then 1 ... n + 1. Postcondition of a positive margin: every next token of every response, n = 1 ... N, leads by at
-least so much, in exact arithmetic over the stored weights, or with :data:`~interp.proofs.balls.FLOAT32` in the model's
-own.
+least so much, in exact arithmetic over the stored weights, or with :data:`~interp.proofs.enclosures.FLOAT32` in the
+model's own.
 Cost: N^2 exact scores and 6 N evaluations in ball arithmetic; seconds for 100 bits.
 """
 
@@ -27,7 +27,8 @@ from dataclasses import dataclass
 import numpy as np
 from flint import arb
 
-from interp.proofs.balls import Arithmetic, Ball
+from interp.proofs.balls import Ball
+from interp.proofs.enclosures import Rounding
 from interp.proofs.equals_its_options import departure
 from interp.proofs.sink_heads import NotSeparated, Pattern, SinkHead, add, ball, exact, times
 from interp.proofs.watch import watched
@@ -56,7 +57,7 @@ class ParityProof:
         NotSeparated: weights that the proof does not cover.
     """
 
-    def __init__(self, model: HookedModel, longest: int, arithmetic: Arithmetic):
+    def __init__(self, model: HookedModel, longest: int, arithmetic: Rounding):
         if (obstacle := departure(model)) is not None:
             raise NotSeparated(obstacle)
         weights = {key: value.detach().cpu().double().numpy() for key, value in model.effective_weights().items()}

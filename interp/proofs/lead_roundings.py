@@ -13,12 +13,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.proofs.activations import ACTIVATIONS
 from interp.proofs.after_attention import AfterAttention
-from interp.proofs.balls import ACTIVATION_ROUNDINGS, LARGEST, SHAPES
 from interp.proofs.norm_roundings import Counted, normed_off, products_off
+from interp.proofs.rounding_errors import LARGEST
 from interp.proofs.token_reading import OWN
-
-STEEPEST = {name: shape[-1] for name, shape in SHAPES.items()} | {"relu": 1.0}
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +91,7 @@ def _activations(ranges: Ranges, z_low: Tensor, z_high: Tensor, low: Tensor, hig
     """Bounds of the neurons' magnitudes, and of how far they may be off."""
     layers, size = ranges.layers, ranges.size
     cfg, grown, tiny = layers.config, layers.rounding.growth, layers.rounding.tiny
-    d, m, name = cfg.d_model, cfg.d_mlp, cfg.act_fn
+    d, m, kind = cfg.d_model, cfg.d_mlp, ACTIVATIONS[cfg.act_fn]
     if layers.mid is None:
         z_size, z_off = size @ layers.readers.abs(), 0.0
     else:
@@ -100,8 +99,8 @@ def _activations(ranges: Ranges, z_low: Tensor, z_high: Tensor, low: Tensor, hig
         z_size, z_off = products_off(layers, layers.mid, Counted(size, ranges.low), layers.readers, value)
     z_off = z_off + grown(d + 2) * (z_size + layers.g.abs()) + d * tiny
     z = torch.maximum(z_high.abs(), z_low.abs()) + z_off
-    rounds = layers.rounding.unit32 * ACTIVATION_ROUNDINGS.get(name, 0) * (1 + 1e-5) + OWN
-    off = STEEPEST[name] * z_off[:, :m] + rounds * z[:, :m] + tiny
+    rounds = kind.rounding(layers.rounding.unit32) + OWN
+    off = kind.steepest * z_off[:, :m] + rounds * z[:, :m] + tiny
     act = torch.maximum(low.abs(), high.abs()) + off
     if cfg.gated_mlp:
         off = off * z[:, m:] + act * z_off[:, m:]

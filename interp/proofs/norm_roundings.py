@@ -10,7 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.proofs.enclosures import Rounding, norm_roundings
+from interp.proofs.enclosures import Rounding
+from interp.proofs.rounding_errors import scale_roundings
 from interp.proofs.token_reading import OWN
 
 
@@ -59,7 +60,7 @@ class Counted:
         shift = 2 * grown(d + 4) * mean
         # The mean's rounding also moves the scale: by half its square, and by what it adds to the entries' roundings.
         relative = shift / low
-        common = grown(norm_roundings(d)) + 2 * norms.lost + 4 * relative**2 + 4 * grown(2) * relative
+        common = grown(scale_roundings(d)) + 2 * norms.lost + 4 * relative**2 + 4 * grown(2) * relative
         unit = torch.minimum((self.size + mean) / divisor, math.sqrt(d) * self.scale)
         return unit, common, shift / divisor
 

@@ -13,10 +13,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.proofs.balls import LARGEST
-from interp.proofs.enclosed import Enclosure, Keys, Normed
-from interp.proofs.enclosures import Matrix, Rounding, norm_roundings
+from interp.proofs.enclosed import Enclosure, Keys, Matrix, Normed
+from interp.proofs.enclosures import Rounding
 from interp.proofs.prefix_nodes import Tree
+from interp.proofs.rounding_errors import LARGEST, scale_roundings
 from interp.proofs.top_keys import Chosen, cases
 from models import TransformerConfig
 from models.transformer import in_block
@@ -83,6 +83,10 @@ class EnclosedForward:
     def _normed(self, x: Enclosure, name: str) -> Normed:
         cfg = self.config
         gain, bias = self.weights[f"{name}.w"], self.weights.get(f"{name}.b")
+        if (groups := cfg.norm_groups) > 1:  # RMS norms, each of its own part of the stream
+            each = Enclosure.of(*(part.unflatten(-1, (groups, -1)) for part in (x.mid, x.rad)))
+            each = self.rounding.norm(each, gain.view(groups, -1), None, cfg.eps, cfg.norm_eps_outside, False)
+            return Normed(Enclosure.of(each.mid.flatten(-2), each.rad.flatten(-2)), ())
         return self.rounding.normed(x, gain, bias, cfg.eps, cfg.norm_eps_outside, cfg.normalization_type == "LN")
 
     def _norm(self, x: Enclosure, name: str) -> Enclosure:
@@ -102,7 +106,10 @@ class EnclosedForward:
     def _embedded(self, tree: Tree) -> Enclosure:
         x = Enclosure.exact(self.weights["embed.W_E"][tree.tokens])
         if self.config.positional_embedding_type == "standard":
-            return self.rounding.add(x, Enclosure.exact(self.weights["pos_embed.W_pos"][tree.position]))
+            both = x.mid, self.weights["pos_embed.W_pos"][tree.position]
+            if self.rounding.unit32:  # one sum of two stored numbers has one value in float32
+                return Enclosure.exact(both[0].float() + both[1].float())
+            return self.rounding.add(x, Enclosure.exact(both[1]))
         if self.config.positional_embedding_type == "coupled":
             table = self.weights["pos_embed.W_pos"]
             place, *rest = (Enclosure.exact(table[level][tree.ids[:, level]]) for level in range(len(table)))
@@ -238,7 +245,7 @@ class EnclosedForward:
         d, roundings, shift = x.mid.shape[-1], x.mid.shape[-1] + 2.0, self.weights.get("ln_final.b")
         centred, shared = cfg.has_final_norm and cfg.normalization_type == "LN", torch.zeros_like(x.mid[:, :1])
         if cfg.has_final_norm:
-            gain, roundings = self.weights["ln_final.w"], roundings + norm_roundings(d) + 2
+            gain, roundings = self.weights["ln_final.w"], roundings + scale_roundings(d) + 4
             if centred:
                 x, shared = self.rounding.centred(x)
                 x = x.with_errors([shared.expand_as(x.mid)])

@@ -14,11 +14,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.proofs.balls import LARGEST
 from interp.proofs.enclosed import Enclosure, Normed
 from interp.proofs.enclosures import Rounding
 from interp.proofs.prefix_nodes import Tree
 from interp.proofs.prefix_tree import EnclosedForward
+from interp.proofs.rounding_errors import LARGEST
 from interp.proofs.visible_paths import QueryPaths
 from models import TransformerConfig
 
@@ -81,28 +81,18 @@ class TokenReading(EnclosedForward):
         self.bias = bias
         nothing = torch.zeros(0, dtype=torch.int64)
         self.x = self._embedded(Tree(tokens, ids[self.position], self.position, nothing[:, None], (), nothing))
-        read = self._normed(self.x, "blocks.0.ln1") if config.has_pre_norm else Normed(self.x, ())
-        q, k, v = self._queries_keys_values("blocks.0.attn", read)
+        self.read = self._normed(self.x, "blocks.0.ln1") if config.has_pre_norm else Normed(self.x, ())
+        q, k, v = self._queries_keys_values("blocks.0.attn", self.read)
         if config.use_qk_norm:
             q, k = self._per_head(q, "q"), self._per_head(k, "k")
         if config.positional_embedding_type == "rotary":
-            q, k = self._turned(q), self._turned(k)
+            q, k = (turned(self.rounding, config, y, self.position) for y in (q, k))
         self.q, self.k, self.v = (y.heads_first() for y in (q, k, v))
 
     def _per_head(self, x: Enclosure, which: str) -> Enclosure:
         """Queries or keys after the RMS norm of each head."""
         cfg, gain = self.config, self.weights[f"blocks.0.attn.{which}_norm.w"]
         return self.rounding.norm(x, gain, None, cfg.eps, cfg.norm_eps_outside, False)
-
-    def _turned(self, x: Enclosure) -> Enclosure:
-        """Rotary embedding of [letter, head, d_head], of the first ``config.rotated`` entries of each head."""
-        cfg = self.config
-        turned = cfg.rotated
-        cos, sin = self.rounding.angles(int(self.position.max()) + 1, cfg.rotary_base, turned // 2)
-        part = Enclosure.of(x.mid[..., :turned], x.rad[..., :turned])
-        found = self.rounding.rotated(part, cos[self.position], sin[self.position], cfg.rotary_adjacent_pairs)
-        mid, rad = (torch.cat((new, old[..., turned:]), -1) for new, old in ((found.mid, x.mid), (found.rad, x.rad)))
-        return Enclosure.of(mid, rad)
 
     def at(self, paths: QueryPaths) -> Reading:
         """What the query of some paths reads."""
@@ -167,6 +157,10 @@ class TokenReading(EnclosedForward):
     def scores_of_query(self, own: int, rows: Int[Tensor, " letter"]) -> Enclosure:
         """Scaled scores [head, letter] of the query's letter with all that it can see."""
         q = Enclosure(self.q.mid[:, [own]], self.q.rad[:, [own]], self.q.norm[:, [own]])
+        plain = self.config.attn_scores == "dot" and self.config.attn_softmax == "softmax" and self.bias is None
+        if plain:
+            k = Enclosure(self.k.mid[:, rows], self.k.rad[:, rows], self.k.norm[:, rows])
+            return self.rounding.scores_of_one(q, k, self.config.score_scale)
         keys = self.rounding.keys(self.k).at(rows[None])
         found = self.rounding.scores(q, keys, self.config.attn_scores)
         found = self.rounding.scaled(found, self.config.score_scale)
@@ -184,3 +178,14 @@ class TokenReading(EnclosedForward):
         if self.bias is None:
             return torch.zeros(len(self.q.mid), len(rows), dtype=torch.bool)
         return self.bias[:, int(self.position[own]), self.position[rows]] == -torch.inf
+
+
+def turned(rounding: Rounding, config: TransformerConfig, x: Enclosure, position: Int[Tensor, " letter"]) -> Enclosure:
+    """Rotary embedding of [letter, head, d_head], of the first ``config.rotated`` entries of each head."""
+    n = config.rotated
+    angles = rounding.angles(int(position.max()) + 1, config.rotary_base, n // 2, config.rotary_scaling_factor)
+    cos, sin = (angle[position] for angle in angles)
+    part = Enclosure.of(x.mid[..., :n], x.rad[..., :n])
+    found = rounding.rotated(part, cos, sin, config.rotary_adjacent_pairs)
+    mid, rad = (torch.cat((new, old[..., n:]), -1) for new, old in ((found.mid, x.mid), (found.rad, x.rad)))
+    return Enclosure.of(mid, rad)

@@ -13,9 +13,11 @@ from flint import arb, ctx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interp.proofs.balls import ACTIVATION_ROUNDINGS, SHAPES, TINY, UNIT
+from interp.proofs.activations import ACTIVATIONS as KINDS
+from interp.proofs.activations import SMOOTH
 from interp.proofs.enclosed import Enclosure, Matrix, stretch_of
-from interp.proofs.enclosures import FLOAT32, LIBRARY_ULPS, REAL, Rounding, activation
+from interp.proofs.enclosures import FLOAT32, REAL, Rounding
+from interp.proofs.rounding_errors import LIBRARY_ULPS, TINY, UNIT
 from interp.proofs.top_keys import Chosen
 from models.transformer.config import TransformerConfig
 from models.transformer.parts.mlp import ACTIVATIONS
@@ -273,22 +275,23 @@ def test_the_library_is_as_exact_as_assumed():
         ctx.prec = 53
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", SMOOTH)
 def test_activations_in_float32_take_half_of_their_allowance_at_most(name: str):
     even, steps = torch.linspace(-30, 30, 200_000), torch.logspace(-30, math.log10(30), 50_000)
     x = torch.cat((even, steps, -steps))
-    exact = activation(name, x.double())
-    allowed = ACTIVATION_ROUNDINGS[name] * UNIT * x.double().abs() + TINY
+    exact = KINDS[name].value(x.double())
+    allowed = KINDS[name].rounds * UNIT * x.double().abs() + TINY
     for values in (x, x[:7], x[: len(x) // 33 * 33].view(-1, 33)):
         found = ACTIVATIONS[name](values).double().flatten()
         assert ((found - exact[: len(found)]).abs() <= allowed[: len(found)] / 2).all()
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", SMOOTH)
 def test_activations_turn_where_they_are_said_to(name: str):
-    left, right, least, steepest = SHAPES[name]
+    kind = KINDS[name]
+    (left, right), least, steepest = kind.turn, kind.least, kind.steepest
     x = torch.linspace(-12, 12, 400_001, dtype=torch.float64, requires_grad=True)
-    value = activation(name, x)
+    value = kind.value(x)
     (slope,) = torch.autograd.grad(value.sum(), x)
     assert (slope[(x < left) & (x > -8)] < 0).all() and (slope[x > right] > 0).all()
     assert least < float(value.detach().min()) < least + 1e-2 and float(slope.abs().max()) < steepest
