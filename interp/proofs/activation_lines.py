@@ -13,7 +13,7 @@ from torch import Tensor
 
 from interp.proofs.activations import ACTIVATIONS
 from interp.proofs.after_attention import AfterAttention
-from interp.proofs.token_reading import OWN
+from interp.proofs.rounding_errors import OWN
 
 CELLS = 32
 

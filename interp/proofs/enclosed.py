@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -67,9 +68,9 @@ class Enclosure:
         """Upper bounds of the vectors' lengths."""
         return up(self.mid.norm(dim=-1) + self.norm, self.mid.shape[-1])
 
-    def __getitem__(self, rows: Tensor) -> Enclosure:
-        """Some rows along the first axis."""
-        return Enclosure(self.mid[rows], self.rad[rows], self.norm[rows])
+    def __getitem__(self, at: Any) -> Enclosure:
+        """Some vectors, by an index of all axes but the last."""
+        return Enclosure(self.mid[at], self.rad[at], self.norm[at])
 
     def with_errors(self, errors: list[Tensor]) -> Enclosure:
         """The same enclosure with these magnitudes added to its radii."""

@@ -29,6 +29,7 @@ from interp.proofs.rounding_errors import (
     UNIT,
     angle_roundings,
     growth,
+    lost_by_underflow,
     scale_roundings,
     up,
 )
@@ -181,28 +182,18 @@ class Rounding:
         """Of a norm that reads vectors within ``norm`` of ``mid``: its least scale, that at ``mid``, the largest, and a
         relative bound of what underflow may change in one over the scale.
 
-        The scale is ``s = sqrt(|x|^2 / n + eps)``, or ``|x| / sqrt n + eps`` with eps outside the root. The mean square
-        and eps may each be off by ``tiny`` as well (t together), whatever their size: ``s^2`` by t, or the root by at
-        most ``min(sqrt t, t sqrt n / |x|)`` and eps by t. With q for this relative to s^2 or to s, one over the scale
-        is off by at most q / (1 - q). The least scale is called 0 from q = 1/2 on: the computed one may be 0.
+        The scale is ``s = sqrt(|x|^2 / n + eps)``, or ``|x| / sqrt n + eps`` with eps outside the root. The least scale
+        is called 0 where underflow may double one over it: the computed one may be 0.
         """
-        n, length, t = mid.shape[-1], mid.norm(dim=-1, keepdim=True), 2 * self.tiny
+        n, length = mid.shape[-1], mid.norm(dim=-1, keepdim=True)
         scale = lambda s: s + eps if eps_outside else (s**2 + eps).sqrt()  # noqa: E731
         slack, off = (n + 8) * DOUBLE, norm[..., None] + 2.0**-450  # whose square float64 has
         shortest = (length * (1 - slack) - off).clamp_min(0.0) / math.sqrt(n)
         longest = (length * (1 + slack) + off) / math.sqrt(n)
         least, most = scale(shortest) * (1 - 16 * DOUBLE), scale(longest) * (1 + 16 * DOUBLE)
-        root_off = (t / shortest).clamp_max(math.sqrt(t))  # and not t / 0
-        share = (root_off + t) / least if eps_outside else t / least**2
-        known = share < 0.5  # and not NaN
-        lost = torch.where(known, up(share / (1 - share)), 0.0)
-        return torch.where(known, least, 0.0), scale(length / math.sqrt(n)), most, lost
-
-    def norm(
-        self, x: Enclosure, gain: Tensor, bias: Tensor | None, eps: float, eps_outside: bool, centred: bool
-    ) -> Enclosure:
-        """:meth:`normed` as one ball."""
-        return self.normed(x, gain, bias, eps, eps_outside, centred).whole
+        lost = lost_by_underflow(shortest, least, eps_outside, self.tiny)
+        known = lost < 1  # and not NaN
+        return torch.where(known, least, 0.0), scale(length / math.sqrt(n)), most, torch.where(known, up(lost), 0.0)
 
     # ---- functions
 

@@ -16,8 +16,7 @@ from torch import Tensor
 from interp.proofs.activations import ACTIVATIONS
 from interp.proofs.after_attention import AfterAttention
 from interp.proofs.norm_roundings import Counted, normed_off, products_off
-from interp.proofs.rounding_errors import LARGEST
-from interp.proofs.token_reading import OWN
+from interp.proofs.rounding_errors import LARGEST, OWN
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,8 +15,8 @@ from jaxtyping import Bool, Float, Int
 
 from interp.proofs.balls import Ball, growth
 from interp.proofs.enclosures import Rounding
-from interp.proofs.rounding_errors import DOUBLE, TINY
-from interp.proofs.sink_heads import EXP_ERROR, NotSeparated
+from interp.proofs.rounding_errors import DOUBLE, FUSED_EXP, TINY
+from interp.proofs.sink_heads import NotSeparated
 from models.tasks import Multiplication
 from models.tasks.multiplication import DOLLAR
 
@@ -156,7 +156,7 @@ def find_keys(
         rest = max(rest, float(weights[:, 1:].sum(1).max()))
     query, key = np.concatenate(queries), np.concatenate(keys)
     # As float32 computes them: with the two scores' errors, the exponential's, and what underflow may add.
-    wide = arb(error).exp() * (1 + growth(arithmetic, 2 * EXP_ERROR))
+    wide = arb(error).exp() * (1 + growth(arithmetic, 2 * FUSED_EXP))
     tiny = len(k) * TINY if arithmetic.unit32 else 0.0
     tied = arb(tie * (1 + 4 * DOUBLE) + error).exp()
     return FoundKeys(

@@ -11,8 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.proofs.enclosures import Rounding
-from interp.proofs.rounding_errors import scale_roundings
-from interp.proofs.token_reading import OWN
+from interp.proofs.rounding_errors import OWN, scale_roundings
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,12 +16,11 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from interp.proofs.enclosed import Enclosure, Matrix
@@ -138,8 +137,7 @@ def attention_of_keys(
     for n, (query, own) in enumerate(cells):
         for target in (target for target, at in enumerate(layout.queries) if at == query):
             rows = np.flatnonzero((position < query) | ((position == query) & (token == own)))
-            one, keys = (_of_cells(x, at) for x, at in ((q, [n]), (k, rows)))
-            scores = arithmetic.scores_of_one(one, keys, adder.score_scale)
+            scores = arithmetic.scores_of_one(q[:, [n]], k[:, rows], adder.score_scale)
             found = _weights(arithmetic, scores, torch.from_numpy(position[rows]))
             if found is None:
                 return RatioAttention(basis, every, {}, tokens, "attention scores are too far apart")
@@ -164,10 +162,6 @@ def attention_of_keys(
             if not np.isfinite(error).all():
                 return RatioAttention(basis, every, {}, tokens, "attention may overflow")
     return RatioAttention(basis, every, queries, tokens)
-
-
-def _of_cells(x: Enclosure, rows: Sequence[int] | Int[np.ndarray, " n"]) -> Enclosure:
-    return Enclosure(x.mid[:, rows], x.rad[:, rows], x.norm[:, rows])
 
 
 def _weights(arithmetic: Rounding, scores: Enclosure, position: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:

@@ -29,6 +29,8 @@ from typing import Any
 
 UNIT, DOUBLE = 2.0**-24, 2.0**-53
 EXP_ULPS = TRIG_ULPS = 2
+#: The error of exp and of the rescaling in fused kernels, in units of u: twice what exp alone may take.
+FUSED_EXP = 4 * EXP_ULPS
 #: torch computes rotary frequencies by ``pow``.
 POW_ULPS = 2
 LIBRARY_ULPS = 4
@@ -39,6 +41,8 @@ LARGEST = 2.0**60  # whose square is still a float32
 LARGEST_WEIGHT = 2.0**16
 #: A factor for radii that are sums and products of up to a thousand numbers that are not negative.
 UP = 1 + 2.0**-40
+#: Relative error of what is computed in float64 from known numbers, where nobody counts its roundings.
+OWN = 1e-12
 LEAST = 2.0**-900  # more than underflow in float64 can take from a sum of radii
 
 
@@ -81,3 +85,16 @@ def scale_roundings(n: int) -> float:
     rounded in place of the root. Nothing is subtracted, so that relative errors stay relative.
     """
     return n / 2 + 4.5
+
+
+def lost_by_underflow(root: Any, scale: Any, eps_outside: bool, tiny: float) -> Any:
+    """How far one over a norm's scale may be off, relative to it, because squares vanish or nearly do: from lower
+    bounds of the root of the mean square and of the scale (arrays or tensors).
+
+    The mean square and eps may each be off by ``tiny`` as well (t together), whatever their size: the scale's square by
+    t, or with eps outside the root by at most ``min(sqrt t, t / root)`` and eps by t. With q for this relative to the
+    square or to the scale, one over the scale is off by at most q / (1 - q).
+    """
+    t = 2 * tiny
+    share = ((t / root).clip(max=math.sqrt(t)) + t) / scale if eps_outside else t / scale**2
+    return share / (1 - share).clip(min=0.0)

@@ -17,8 +17,7 @@ from flint import arb, fmpq
 
 from interp.proofs.balls import Ball, around_zero, dot, growth, hull, rounded, upper
 from interp.proofs.enclosures import Rounding
-
-EXP_ERROR = 8  # error of exp and of the rescaling in fused kernels, in units of u; as in coupled_values
+from interp.proofs.rounding_errors import FUSED_EXP
 
 
 class NotSeparated(Exception):
@@ -148,7 +147,7 @@ class Pattern:
         off = lost(leak, 1 + near + leak, keys, arithmetic)
         total = (1 + near - off).union(1 + near + leak + off)
         # roundings of exp, the sum over large keys, the quotient, and the products with values summed over large keys
-        relative = growth(arithmetic, 2 * EXP_ERROR + 2 * (matches + 1) + 6)
+        relative = growth(arithmetic, 2 * FUSED_EXP + 2 * (matches + 1) + 6)
         spread = 1 + around_zero(relative)
         return cls(1 / total * spread, near / total * spread, (leak / (1 + near - off) * spread).upper(), keys)
 

@@ -25,6 +25,7 @@ from interp.proofs.enclosures import Rounding
 from interp.proofs.forms import Forms, exactly, linear, multiply
 from interp.proofs.hunting import after_mlp
 from interp.proofs.one_layer import OneLayerAdder, Targets, read_adder, read_layers
+from interp.proofs.prefix_tree import turned
 from interp.proofs.ratio_attention import (
     QueryTerms,
     RatioAttention,
@@ -32,7 +33,6 @@ from interp.proofs.ratio_attention import (
     read_ratio_attention,
 )
 from interp.proofs.rounding_errors import DOUBLE, UP, roundings, up
-from interp.proofs.token_reading import turned
 from interp.proofs.watch import check_time
 from models.tasks import Task
 from models.transformer import HookedModel
@@ -145,7 +145,7 @@ def _second(adder: TwoLayerAdder, arithmetic: Rounding, first: OneLayerAdder, be
     config = adder.model.config
     if config.positional_embedding_type == "rotary":
         at = torch.tensor(cells)[:, 0]
-        q, k = (turned(arithmetic, config, x.heads_first(), at).heads_first() for x in (q, k))
+        q, k = (x.heads_first() for x in turned(arithmetic, config, (q.heads_first(), k.heads_first()), at))
     return attention_of_keys(adder, arithmetic, cells, (q, k, v), written)
 
 
