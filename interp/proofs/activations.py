@@ -50,6 +50,10 @@ class Activation:
         """How far it may be off at x, over |x|, with unit roundoff ``unit`` (0: float64 alone)."""
         return self.rounds * unit * (1 + 1e-5) + OFF if self.rounds else 0.0
 
+    def of(self, x: np.ndarray) -> np.ndarray:
+        """The values at points in numpy."""
+        return _in_numpy(self.value, x)
+
     def on(self, low: Float[np.ndarray, "*n"], high: Float[np.ndarray, "*n"], cells: int = 1) -> OnIntervals:
         """What it does on intervals, looked at in ``cells`` pieces of each."""
         if self.turn is None:
@@ -58,7 +62,7 @@ class Activation:
             shares = np.arange(cells + 1).reshape(-1, *[1] * low.ndim) / cells
             z = low + (high - low) * shares
             z[-1] = high
-        return OnIntervals(self, low, high, z, _in_numpy(self.value, z))
+        return OnIntervals(self, low, high, z, self.of(z))
 
 
 @dataclass(frozen=True, eq=False)

@@ -165,8 +165,7 @@ class Rounding:
         norm = torch.where(least[..., 0] > 0, x.norm / least[..., 0], torch.inf)
         shortest = (x.mid.norm(dim=-1, keepdim=True) * (1 - (n + 8) * DOUBLE) - x.norm[..., None]).clamp_min(0.0)
         moved = torch.where(off > 0, off / shortest * math.sqrt(n), 0.0)
-        moved = moved**2 + 2 * self.growth(2) * moved
-        shared = up((self.growth(scale_roundings(n)) * (1 + moved) + moved) * (1 + lost) + lost)
+        shared = self.shared_by_entries(n, moved, lost)
         shift = torch.where(off > 0, off / least * (1 + shared), 0.0)
         unit = self.rounded(mid, torch.where(least > 0, up(rad), torch.inf), up(norm), 2 + 1e-3)
         mid, longest = unit.mid * gain, gain.abs().max()
@@ -177,6 +176,12 @@ class Rounding:
         # These two may have enlarged the numbers whose roundings are bounded above.
         more = (mid.abs() * shared + gain.abs() * shift) * self.growth(6)
         return Normed(found.with_errors([more]), ((mid, shared), (gain.expand_as(mid), up(shift))))
+
+    def shared_by_entries(self, n: int, ratio: Tensor, lost: Tensor | float) -> Tensor:
+        """The relative error of a norm's n entries that all of them share: the scale's roundings, what the mean's
+        rounding does to it, which is at most ``ratio`` of the root mean square, and what is lost by underflow."""
+        moved = ratio**2 + 2 * self.growth(2) * ratio
+        return up((self.growth(scale_roundings(n)) * (1 + moved) + moved) * (1 + lost) + lost)
 
     def scales(self, mid: Tensor, norm: Tensor, eps: float, eps_outside: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Of a norm that reads vectors within ``norm`` of ``mid``: its least scale, that at ``mid``, the largest, and a
