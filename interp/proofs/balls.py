@@ -1,20 +1,22 @@
-"""Balls of Arb (python-flint) around numbers that are exact rationals but for a few: what hand-built models compute.
+"""Balls of Arb (python-flint), for shares of attention that are functions of exact rationals, in hand-built models.
 
-A ball holds every value that a quantity can take, over the reals or as float32 rounds it, which ``rounding`` says
-(:mod:`interp.proofs.rounding_errors` has what is assumed). Over the reals nothing is added: Arb encloses its own
-rounding.
+A ball holds every value that a quantity can take, over the reals or as float32 rounds it. Arb encloses what it rounds
+itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable
 from typing import Any
 
+import torch
 from flint import arb
 
 from interp.proofs import rounding_errors
+from interp.proofs.enclosed import Enclosure
 from interp.proofs.enclosures import Rounding
-from interp.proofs.rounding_errors import LARGEST, TINY
+from interp.proofs.rounding_errors import DOUBLE, up
 
 Ball = Any  # flint.arb; python-flint has no type stubs
 
@@ -42,17 +44,8 @@ def growth(rounding: Rounding, roundings: int) -> Ball:
     return arb(rounding_errors.growth(rounding.unit32, roundings))
 
 
-def rounded(rounding: Rounding, x: Ball, roundings: int = 1) -> Ball:
-    """The values that ``x`` can be stored as, after some roundings."""
-    return _widened(rounding, x, x.abs_upper(), roundings, 1)
-
-
-def dot(rounding: Rounding, terms: Sequence[Ball]) -> Ball:
-    """The computed sum of exact products, in any order."""
-    return _widened(rounding, sum(terms, arb(0)), sum((upper(x) for x in terms), arb(0)), len(terms), len(terms))
-
-
-def _widened(rounding: Rounding, x: Ball, size: Ball, roundings: int, terms: int) -> Ball:
-    if not rounding.unit32:
-        return x
-    return x + around_zero(growth(rounding, roundings) * size + TINY * terms) if size < LARGEST else arb("nan")
+def enclosure_of(rows: list[list[Ball]]) -> Enclosure:
+    """Balls as midpoints and radii in float64, [row, entry]."""
+    mid = torch.tensor([[float(x.mid()) for x in row] for row in rows], dtype=torch.float64)
+    rad = torch.tensor([[float(x.rad()) if x.is_finite() else math.inf for x in row] for row in rows]).double()
+    return Enclosure.of(mid, torch.where((mid == 0) & (rad == 0), 0.0, up(rad + 4 * DOUBLE * (mid.abs() + rad))))

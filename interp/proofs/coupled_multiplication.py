@@ -42,8 +42,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.proofs import enclosures
-from interp.proofs.balls import Ball
-from interp.proofs.enclosed import Enclosure, Matrix
+from interp.proofs.balls import enclosure_of
+from interp.proofs.enclosed import Enclosure, Matrix, smallest_lead
 from interp.proofs.equals_its_options import departure
 from interp.proofs.multiplication_keys import (
     DELIMITER,
@@ -227,7 +227,7 @@ class MultiplicationProof:
                 delimiters = tuple(range(10, DOLLAR))
                 tokens = [delimiters if code == DELIMITER else (*range(10), *delimiters)]
             rows = [pattern.writes(self.written[head], DOLLAR, match, self.rounding) for match in tokens]
-            self._tables[head, code] = _enclosure(rows)
+            self._tables[head, code] = enclosure_of(rows)
         return self._tables[head, code]
 
 
@@ -272,20 +272,5 @@ def hulls(x: Enclosure, group: Int[Tensor, " row"], n: int) -> Enclosure:
     return Enclosure.of(mid, up(torch.maximum(high - mid, mid - low) + 2 * DOUBLE * mid.abs()))
 
 
-def smallest_lead(logits: Enclosure, target: Int[Tensor, " case"]) -> float:
-    """The smallest lead of the target's logit over all others, over all cases; -inf if it is not a number."""
-    low = logits.low.gather(1, target[:, None])[:, 0]
-    others = logits.high.scatter(1, target[:, None], -torch.inf).amax(1)
-    lead = low - others - 2 * DOUBLE * (low.abs() + others.abs())
-    return float(lead.nan_to_num(nan=-torch.inf).min())
-
-
 def _matrix(values: Float[np.ndarray, "input output"]) -> Matrix:
     return Matrix.of(torch.from_numpy(np.ascontiguousarray(values)))
-
-
-def _enclosure(rows: list[list[Ball]]) -> Enclosure:
-    """Balls of Arb as midpoints and radii in float64."""
-    mid = torch.tensor([[float(x.mid()) for x in row] for row in rows], dtype=torch.float64)
-    rad = torch.tensor([[float(x.rad()) if x.is_finite() else np.inf for x in row] for row in rows]).double()
-    return Enclosure.of(mid, torch.where((mid == 0) & (rad == 0), 0.0, up(rad + 4 * DOUBLE * (mid.abs() + rad))))

@@ -85,6 +85,14 @@ class Enclosure:
         return Enclosure(mid, rad, norm)
 
 
+def smallest_lead(logits: Enclosure, target: Int[Tensor, " case"]) -> float:
+    """The smallest lead of the target's logit over all others, over all cases; -inf if it is not a number."""
+    low = logits.low.gather(1, target[:, None])[:, 0]
+    others = logits.high.scatter(1, target[:, None], -torch.inf).amax(1)
+    lead = low - others - 2 * DOUBLE * (low.abs() + others.abs())
+    return float(lead.nan_to_num(nan=-torch.inf).min())
+
+
 @dataclass(frozen=True, eq=False)
 class Normed:
     """A ball, with errors that all entries of a vector share: ``ball + sum_m t_m along_m``, ``|t_m| <= reach_m``.

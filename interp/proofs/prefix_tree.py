@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import reduce
 
 import torch
 from jaxtyping import Float, Int
@@ -76,7 +77,8 @@ class EnclosedForward:
             return value.flatten(0, 1) if name.endswith("W_O") else value.transpose(0, 1).flatten(1)
         return value
 
-    def _linear(self, x: Enclosure | Normed, matrix: str, bias: str | None = None) -> Enclosure:
+    def linear(self, x: Enclosure | Normed, matrix: str, bias: str | None = None) -> Enclosure:
+        """The product with a weight, and the bias if there is one."""
         found = None if bias is None else self.weights.get(bias)
         return self.rounding.linear(x, self.matrices[matrix], None if found is None else found.flatten())
 
@@ -98,53 +100,51 @@ class EnclosedForward:
 
         A tree whose rows are apart is split into cases where the choice of attended keys is open.
         """
-        x, n = self._embedded(tree), self.config.n_layers
+        x, n = self.embedded(tree.tokens, tree.ids, tree.position), self.config.n_layers
         for layer in range(n - 1):
             stream, tree = self._block(in_block(layer), x, tree, None)
             x = stream.whole
         return self._block(in_block(n - 1), x, tree, queries)
 
-    def _embedded(self, tree: Tree) -> Enclosure:
-        x = Enclosure.exact(self.weights["embed.W_E"][tree.tokens])
-        if self.config.positional_embedding_type == "standard":
-            both = x.mid, self.weights["pos_embed.W_pos"][tree.position]
-            if self.rounding.unit32:  # one sum of two stored numbers has one value in float32
-                return Enclosure.exact(both[0].float() + both[1].float())
-            return self.rounding.add(x, Enclosure.exact(both[1]))
-        if self.config.positional_embedding_type == "coupled":
-            table = self.weights["pos_embed.W_pos"]
-            place, *rest = (Enclosure.exact(table[level][tree.ids[:, level]]) for level in range(len(table)))
-            for other in rest:
-                place = self.rounding.add(place, other)
-            return self.rounding.add(x, place)
-        return x
+    def embedded(
+        self, tokens: Int[Tensor, " node"], ids: Int[Tensor, "node level"], position: Int[Tensor, " node"]
+    ) -> Enclosure:
+        """The stream before the first block. In float32, sums of stored numbers in a known order have one value."""
+        kind, x = self.config.positional_embedding_type, self.weights["embed.W_E"][tokens]
+        if kind not in ("standard", "coupled"):
+            return Enclosure.exact(x)
+        table = self.weights["pos_embed.W_pos"]
+        places = [table[position]] if kind == "standard" else [rows[at] for rows, at in zip(table, ids.T, strict=True)]
+        if self.rounding.unit32:
+            return Enclosure.exact(x.float() + reduce(torch.add, (place.float() for place in places)))
+        return self.rounding.add(Enclosure.exact(x), reduce(self.rounding.add, map(Enclosure.exact, places)))
 
     def _block(self, name: str, x: Enclosure, tree: Tree, queries: tuple[int, ...] | None) -> tuple[Stream, Tree]:
         """The residual stream after a block, at the nodes of the queries' positions or at all nodes; and the tree."""
         cfg, add = self.config, self.rounding.add
         z, tree, nodes = self._attention(f"{name}.attn", self._before(x, f"{name}.ln1"), tree, queries)
-        x = add(x[nodes], self._linear(z, f"{name}.attn.W_O", f"{name}.attn.b_O"))
+        x = add(x[nodes], self.linear(z, f"{name}.attn.W_O", f"{name}.attn.b_O"))
         if cfg.has_post_norm:
             x = self._normed(x, f"{name}.ln1_post").whole
         if not cfg.d_mlp:
             return Stream(x), tree
-        out, mlp = self._mlp(name, x)
+        out, mlp = self.mlp(name, x)
         x = add(x, out)
         if cfg.has_post_norm:
             return Stream(self._normed(x, f"{name}.ln2_post").whole), tree
         return Stream(x, mlp if cfg.act_fn == "relu" and not cfg.gated_mlp else None), tree
 
-    def _mlp(self, block: str, x: Enclosure) -> tuple[Enclosure, MLP]:
+    def mlp(self, block: str, x: Enclosure) -> tuple[Enclosure, MLP]:
         """What the MLP that reads the stream x writes, and its way there."""
         name, gated, bias = f"{block}.mlp", self.config.gated_mlp, f"{block}.mlp.b_in"
         read = self._before(x, f"{block}.ln2")
-        pre = self._linear(read, f"{name}.W_gate") if gated else self._linear(read, f"{name}.W_in", bias)
+        pre = self.linear(read, f"{name}.W_gate") if gated else self.linear(read, f"{name}.W_in", bias)
         hidden = self.rounding.activation(self.config.act_fn, pre)
         if gated:
-            hidden = self.rounding.times(hidden, self._linear(read, f"{name}.W_in"))
+            hidden = self.rounding.times(hidden, self.linear(read, f"{name}.W_in"))
             if (shift := self.weights.get(bias)) is not None:
                 hidden = self.rounding.add(hidden, Enclosure.exact(shift))
-        return self._linear(hidden, f"{name}.W_out", f"{name}.b_out"), MLP(x, read, pre)
+        return self.linear(hidden, f"{name}.W_out", f"{name}.b_out"), MLP(x, read, pre)
 
     def _attention(
         self, name: str, x: Normed, tree: Tree, queries: tuple[int, ...] | None
@@ -173,7 +173,7 @@ class EnclosedForward:
 
     def _queries_keys_values(self, name: str, x: Normed) -> list[Enclosure]:
         """Queries, keys and values, each [node, head, d_head]."""
-        found = [self._linear(x, f"{name}.W_{c}", f"{name}.b_{c}") for c in "QKV"]
+        found = [self.linear(x, f"{name}.W_{c}", f"{name}.b_{c}") for c in "QKV"]
         if self.config.n_heads == 1:
             return [y[:, None] for y in found]
         return found

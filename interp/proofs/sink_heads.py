@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from flint import arb, fmpq
 
-from interp.proofs.balls import Ball, around_zero, dot, growth, hull, rounded, upper
+from interp.proofs.balls import Ball, around_zero, growth, hull, upper
 from interp.proofs.enclosures import Rounding
 from interp.proofs.rounding_errors import FUSED_EXP
 
@@ -179,19 +179,3 @@ def lost(small: Ball, size: Ball, terms: int, arithmetic: Rounding) -> Ball:
         return arb(0)
     either = 2 * small.upper(), growth(arithmetic, terms) * size.upper()
     return either[0] if either[0] < either[1] else either[1]
-
-
-def times(x: list[Ball], matrix: np.ndarray, arithmetic: Rounding, bias: np.ndarray | None = None) -> list[Ball]:
-    """``x @ matrix + bias`` as computed, with an exact matrix. Lemma: adding an exact zero rounds nothing."""
-    found = []
-    for column in range(matrix.shape[1]):
-        terms = [x[row] * ball(matrix[row, column]) for row in np.flatnonzero(matrix[:, column])]
-        if bias is not None and bias[column]:
-            terms.append(ball(bias[column]))
-        found.append(dot(arithmetic, terms) if terms else arb(0))
-    return found
-
-
-def add(x: list[Ball], y: list[Ball], arithmetic: Rounding) -> list[Ball]:
-    """``x + y`` as computed."""
-    return [a if b == 0 else rounded(arithmetic, a + b) for a, b in zip(x, y, strict=True)]

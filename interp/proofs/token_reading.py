@@ -16,7 +16,6 @@ from torch import Tensor
 
 from interp.proofs.enclosed import Enclosure
 from interp.proofs.enclosures import Rounding
-from interp.proofs.prefix_nodes import Tree
 from interp.proofs.prefix_tree import EnclosedForward, turned
 from interp.proofs.rounding_errors import LARGEST, OWN
 from interp.proofs.visible_paths import QueryPaths
@@ -76,8 +75,7 @@ class TokenReading(EnclosedForward):
         self.number = {letter: i for i, letter in enumerate(letters)}
         self.position, tokens = torch.tensor(letters, dtype=torch.int64).unbind(1)
         self.bias = bias
-        nothing = torch.zeros(0, dtype=torch.int64)
-        self.x = self._embedded(Tree(tokens, ids[self.position], self.position, nothing[:, None], (), nothing))
+        self.x = self.embedded(tokens, ids[self.position], self.position)
         self.read = self._before(self.x, "blocks.0.ln1")
         q, k, v = self._queries_keys_values("blocks.0.attn", self.read)
         if config.use_qk_norm:
@@ -131,7 +129,7 @@ class TokenReading(EnclosedForward):
         base, added, added_off = x.mid[0] + bias, x.size[0], x.rad[0]
         # A parallel MLP reads the query's own letter, and nothing that attention writes.
         if cfg.parallel_attn_mlp and cfg.d_mlp:
-            out, _ = self._mlp("blocks.0", x)
+            out, _ = self.mlp("blocks.0", x)
             base, added, added_off = base + out.mid[0], added + out.size[0], added_off + out.rad[0]
         size = sizes + bias.abs() + added
         after = (rounding.growth(d) + OWN) * sizes + (rounding.growth(3) + OWN) * size + added_off

@@ -188,12 +188,12 @@ def test_the_trained_decoder_is_certified_and_its_certificate_holds(tmp_path: An
     model = zoo(TRAINED)
     verdict = interp.certify(model, task=at(model, 3, 1))
     assert (verdict.status, verdict.size, verdict.arithmetic) == ("certified", 1000, "float32")
-    assert verdict.share == 1 and verdict.smallest_margin > 3.7
+    assert verdict.share == 1 and verdict.smallest_margin > 9
     verdict.save(tmp_path / "c.json")
     stored = load_certificate(tmp_path / "c.json")
     assert check_certificate(stored, model).smallest_margin == pytest.approx(verdict.smallest_margin)
     with pytest.raises(UserError):
-        larger = stored.classes.assign(bound=stored.classes["bound"] + 1)
+        larger = stored.classes.assign(bound=stored.classes["bound"] + 6)  # more than problems that are run have
         check_certificate(stored.replace(classes=larger), model)
     with pytest.raises(UserError):
         check_certificate(stored.replace(shape=(2, 1)), model)
