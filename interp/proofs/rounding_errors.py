@@ -11,8 +11,8 @@ of float64, which bounds are computed in. What is assumed (``tests/interp/proofs
   (torch's float32 matmul precision is "highest", its default);
 * in float32, ``exp``, ``sin``, ``cos`` and ``pow`` are off by at most so many units in the last place as the constants
   here say, and activations by what :mod:`interp.proofs.activations` says;
-* in float64, ``exp``, ``tanh``, ``erf``, ``expit``, ``sigmoid``, ``cos`` and ``sin`` are off by at most
-  ``LIBRARY_ULPS``;
+* in float64, ``exp`` and ``sigmoid`` are off by at most ``LIBRARY_ULPS``, and ``ndtr``, ``cos`` and ``sin`` by as many
+  units in the last place of 1;
 * a result below the smallest normal number may be anything as small, and nothing overflows: a magnitude above
   ``LARGEST`` makes every later comparison fail.
 

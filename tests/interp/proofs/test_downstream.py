@@ -8,14 +8,12 @@ from functools import cache, partial
 from itertools import product
 from typing import Any
 
-import flint
 import numpy as np
 import pytest
 import torch
 from flint import arb
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.special import erf, expit
 
 from interp.proofs import forms
 from interp.proofs.activations import ACTIVATIONS
@@ -23,7 +21,7 @@ from interp.proofs.downstream import Downstream, Regions
 from interp.proofs.enclosures import FLOAT32, REAL, Rounding
 from interp.proofs.forms import Forms
 from interp.proofs.one_layer import read_adder
-from interp.proofs.rounding_errors import LARGEST_WEIGHT, LIBRARY_ULPS
+from interp.proofs.rounding_errors import LARGEST_WEIGHT
 from interp.proofs.token_reading import TokenReading
 from interp.proofs.trials import random_pairs
 from models.errors import UserError
@@ -340,44 +338,19 @@ def test_a_product_of_forms_lies_in_its_form(numbers, share):
     assert abs(x * y - line) <= found.rad[0, 0] + 1e-13
 
 
-def ulps_off(found: np.ndarray, exact: list[arb]) -> float:
-    worst = 0.0
-    for value, ball in zip(found.tolist(), exact, strict=True):
-        unit = np.spacing(max(abs(float(ball)), 2.0**-1022))
-        worst = max(worst, abs(float((arb(value) - ball).mid())) / unit)
-    return worst
-
-
-@pytest.mark.parametrize(
-    ("function", "reference"),
-    [(erf, arb.erf), (np.exp, arb.exp), (expit, lambda x: 1 / (1 + (-x).exp()))],
-    ids=["erf", "exp", "expit"],
-)
-def test_float64_functions_are_as_exact_as_assumed(function, reference):
-    rng = np.random.default_rng(0)
-    x = np.concatenate(
-        (np.linspace(-6, 6, 20001), rng.normal(size=5000), 10 ** rng.uniform(-300, 0, 2000), [-30.0, 30.0])
-    )
-    x = -np.abs(x) * 20 if function is np.exp else x
-    with flint.ctx.workprec(200):
-        assert ulps_off(function(x), [reference(arb(v)) for v in x.tolist()]) <= LIBRARY_ULPS
-        assert ulps_off(function(x) * (1 + 2e-15), [reference(arb(v)) for v in x.tolist()]) > LIBRARY_ULPS
-
-
 @pytest.mark.parametrize("name", ["gelu", "silu"])
 def test_a_curve_bends_as_its_lemma_says(name):
     """On either side of the dip the second derivative falls and rises, and no value is beyond its two extremes."""
-    curve, x = ACTIVATIONS[name], torch.linspace(0, 30, 300_001, dtype=torch.float64)
+    curve, x = ACTIVATIONS[name], np.linspace(0, 30, 300_001)
     assert curve.second is not None
     second = curve.second(x)
     left, right = x < curve.dip[0], x > curve.dip[1]
-    assert (second[left].diff() <= 1e-15).all() and (second[right].diff() >= -1e-15).all()
-    assert torch.equal(curve.second(-x), second)
+    assert (np.diff(second[left]) <= 1e-15).all() and (np.diff(second[right]) >= -1e-15).all()
+    assert np.array_equal(curve.second(-x), second)
     assert second.max() <= curve.curved * (1 + 1e-12) and -second.min() <= curve.dips * (1 + 1e-12)
-    slopes = (curve.value(x + 1e-5) - curve.value(x - 1e-5)) / 2e-5
-    assert (slopes - curve.slope(x)).abs().max() < 1e-7
-    bent = (curve.slope(x + 1e-5) - curve.slope(x - 1e-5)) / 2e-5
-    assert (bent - second).abs().max() < 1e-7
+    near = torch.from_numpy(x - 1e-5), torch.from_numpy(x + 1e-5)
+    for function, derivative in ((curve.value, curve.slope(torch.from_numpy(x)).numpy()), (curve.slope, second)):
+        assert np.abs((function(near[1]) - function(near[0])).numpy() / 2e-5 - derivative).max() < 1e-7
 
 
 # ---- LayerNorm

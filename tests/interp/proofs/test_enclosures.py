@@ -261,15 +261,18 @@ def test_lengths_over_the_reals_hold_exact_products_and_attention(radius: float)
 def test_the_library_is_as_exact_as_assumed():
     ctx.prec = BITS
     try:
-        x = torch.cat(
-            (torch.linspace(-30, 0, 700), torch.logspace(-8, 1.4, 300), -torch.logspace(-8, 1.4, 300))
-        ).double()
-        functions = {"exp": torch.exp, "sigmoid": torch.sigmoid, "erfc": torch.special.erfc, "cos": torch.cos}
+        steps = torch.logspace(-8, 1.4, 300)
+        far, near = torch.linspace(-30, 0, 700), torch.linspace(-6, 6, 4001)
+        x = torch.cat((far, near, steps, -steps)).double()
+        x = torch.cat((x, torch.logspace(-300, 0, 900, dtype=torch.float64)))
+        functions = {"exp": torch.exp, "expm1": torch.expm1, "sigmoid": torch.sigmoid, "cos": torch.cos}
+        functions["ndtr"] = torch.special.ndtr
         for name, function in functions.items():
             found = function(x).tolist()
             for value, at in zip(found, x.tolist(), strict=True):
-                exact = 1 / (1 + (-arb(at)).exp()) if name == "sigmoid" else getattr(arb(at), name)()
-                size = max(abs(value), 1.0) if name == "cos" else abs(value)
+                shares = {"sigmoid": 1 / (1 + (-arb(at)).exp()), "ndtr": (1 + (arb(at) / arb(2).sqrt()).erf()) / 2}
+                exact = shares[name] if name in shares else getattr(arb(at), name)()
+                size = 1.0 if name in ("cos", "ndtr") else abs(value)
                 assert abs(arb(value) - exact) <= LIBRARY_ULPS * 2.0**-52 * size, (name, at)
     finally:
         ctx.prec = 53
