@@ -123,7 +123,8 @@ class BranchAndBound:
 
 
 def weights_out_of_range(adder: OneLayerAdder) -> str | None:
-    """Why the bounds on float32 do not apply: they are for weights of moderate size (:mod:`interp.proofs.rounding_errors`)."""
+    """Why the bounds on float32 do not apply: they are for weights of moderate size
+    (:mod:`interp.proofs.rounding_errors`)."""
     weights = [value.abs().max() for value in adder.stored.values() if value.numel()]
     if float(max(weights)) >= LARGEST_WEIGHT:
         return f"a weight is larger than {LARGEST_WEIGHT:g}, beyond what the bounds on rounding are stated for"

@@ -115,27 +115,11 @@ class Normed:
 
 
 @dataclass(frozen=True, eq=False)
-class Keys:
-    """Keys [head, node, d] with the bounds that scores need; :meth:`at` gathers [head, query, key, d].
+class Attended:
+    """Keys or values [head, node, d] with the bounds that attention needs; :meth:`at` gathers [head, query, key, d].
 
-    ``rad`` and ``size`` may hold one bound for all entries of a key, [head, node, 1].
-    """
-
-    mid: Tensor
-    rad: Tensor
-    size: Tensor
-    norm: Tensor
-    length: Tensor
-
-    def at(self, above: Int[Tensor, "query key"]) -> Keys:
-        return Keys(*(getattr(self, field.name)[:, above] for field in fields(self)))
-
-
-@dataclass(frozen=True, eq=False)
-class Values:
-    """Values [head, node, d]; their radii (per entry, and in length) include the roundings of a sum of products.
-
-    ``wide`` may hold one bound for all entries of a value, [head, node, 1].
+    ``wide`` are radii, of values with the roundings of a sum of products (``norm`` too). They may be one bound for all
+    entries of a vector, [head, node, 1].
     """
 
     mid: Tensor
@@ -143,8 +127,8 @@ class Values:
     norm: Tensor
     length: Tensor
 
-    def at(self, above: Int[Tensor, "query key"]) -> Values:
-        return Values(*(getattr(self, field.name)[:, above] for field in fields(self)))
+    def at(self, above: Int[Tensor, "query key"]) -> Attended:
+        return Attended(*(getattr(self, field.name)[:, above] for field in fields(self)))
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from interp.proofs.activations import ACTIVATIONS
-from interp.proofs.enclosed import Enclosure, Keys, Matrix, Normed, Values
+from interp.proofs.enclosed import Attended, Enclosure, Matrix, Normed
 from interp.proofs.rounding_errors import (
     DOUBLE,
     EXP_ULPS,
@@ -245,7 +245,7 @@ class Rounding:
         relative = up(relative + 4 * LIBRARY_ULPS * DOUBLE + 4 * DOUBLE * below.abs())
         return below, up(scores.rad + relative + relative**2)
 
-    def mixed(self, pattern: Enclosure, values: Values) -> Enclosure:
+    def mixed(self, pattern: Enclosure, values: Attended) -> Enclosure:
         """``sum_j p_j v_j``: pattern [..., key], values [..., key, d].
 
         The weights add up to 1 whatever the scores are, up to their roundings. For any c, ``sum_j (p_j - m_j) v_j`` is
@@ -269,11 +269,11 @@ class Rounding:
         norm = (pattern.rad * apart).sum(-1) + (size * values.norm).sum(-1)
         return Enclosure.of(mid, up(rad + own, n), up(norm + up(own.norm(dim=-1), d), n))
 
-    def scores(self, q: Enclosure, k: Keys, kind: str) -> Enclosure:
+    def scores(self, q: Enclosure, k: Attended, kind: str) -> Enclosure:
         """Unscaled scores of queries [..., d] and their keys [..., key, d]: [..., key]."""
         n = q.mid.shape[-1]
         if kind == "max_plus":
-            mid, rad = q.mid[..., None, :] + k.mid, q.rad[..., None, :] + k.rad
+            mid, rad = q.mid[..., None, :] + k.mid, q.rad[..., None, :] + k.wide
             rad = up(rad + self.growth(2) * (mid.abs() + rad) + self.tiny)
             low, high = (mid - rad).amax(-1), (mid + rad).amax(-1)
             mid = (low + high) / 2
@@ -283,11 +283,11 @@ class Rounding:
             norm = k.norm * q.length[..., None] + k.length * q.norm[..., None]
             rad = norm = norm + self.growth(n) * k.length * q.length[..., None]
             if self.unit32:
-                rad = (k.rad @ q.mid.abs()[..., None])[..., 0]
-                rad = rad + (k.size @ (q.rad + self.growth(n) * q.size)[..., None])[..., 0]
+                own = (q.rad + self.growth(n) * q.size)[..., None]
+                rad = (k.wide @ (q.mid.abs()[..., None] + own) + k.mid.abs() @ own)[..., 0]
             own = n * self.tiny
         else:
-            away, errors = (q.mid[..., None, :] - k.mid).abs(), q.rad[..., None, :] + k.rad
+            away, errors = (q.mid[..., None, :] - k.mid).abs(), q.rad[..., None, :] + k.wide
             mid, rad = -away.sum(-1), errors.sum(-1)
             norm = math.sqrt(n) * (q.norm[..., None] + k.norm)
             own = self.growth(n + 2) * (rad - mid) + n * self.tiny
@@ -312,16 +312,15 @@ class Rounding:
         rad = up(rad + sum_off + self.growth(3) * score + self.tiny, n) / abs(divisor)
         return Enclosure.apart(mid / divisor, torch.where(score < LARGEST, up(rad), torch.inf))
 
-    def keys(self, k: Enclosure) -> Keys:
+    def keys(self, k: Enclosure) -> Attended:
         """What :meth:`scores` needs to know of keys, before they are gathered. Over the reals lengths suffice."""
-        rad, size = (k.rad, k.size) if self.unit32 else (k.norm[..., None], k.length[..., None])
-        return Keys(k.mid, rad, size, k.norm, k.length)
+        return Attended(k.mid, k.rad if self.unit32 else k.norm[..., None], k.norm, k.length)
 
-    def values(self, v: Enclosure, n: int) -> Values:
+    def values(self, v: Enclosure, n: int) -> Attended:
         """What :meth:`mixed` needs to know of values for sums over up to n keys, computed before they are gathered."""
         own = self.growth(n) * v.size
         norm = up(v.norm + up(own.norm(dim=-1), own.shape[-1]))
-        return Values(v.mid, up(v.rad + own) if self.unit32 else norm[..., None], norm, v.length)
+        return Attended(v.mid, up(v.rad + own) if self.unit32 else norm[..., None], norm, v.length)
 
     def angles(self, n: int, base: float, half: int, factor: float = 1.0) -> tuple[Enclosure, Enclosure]:
         """Cosines and sines of ``t base^(-i / half) / factor`` for t below n and i below ``half``, [pos, half] each.

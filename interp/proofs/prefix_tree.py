@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.proofs.enclosed import Enclosure, Keys, Matrix, Normed
+from interp.proofs.enclosed import Attended, Enclosure, Matrix, Normed
 from interp.proofs.enclosures import Rounding
 from interp.proofs.prefix_nodes import Tree
 from interp.proofs.rounding_errors import LARGEST, scale_roundings
@@ -184,7 +184,7 @@ class EnclosedForward:
         mid, rad = (part.transpose(0, 1).flatten(1) for part in (z.mid, z.rad))
         return Enclosure.of(mid, rad, z.norm.norm(dim=0) * (1 + 1e-12))
 
-    def _scores(self, q: Enclosure, keys: Keys, above: Int[Tensor, "query key"]) -> Enclosure:
+    def _scores(self, q: Enclosure, keys: Attended, above: Int[Tensor, "query key"]) -> Enclosure:
         """Scaled scores [head, query, key] for the nodes at one position."""
         found = self.rounding.scores(q[:, above[:, -1]], keys.at(above), self.config.attn_scores)
         return self.rounding.scaled(found, self.config.score_scale)
