@@ -37,8 +37,10 @@ from interp.figures.layers import cells, curve, points, written
 from interp.figures.panels import Panel, compose, hline
 from interp.figures.tables import table
 from interp.proofs import check_certificate, decision_curves
-from interp.proofs.balls import FLOAT32, REAL
+from interp.proofs.activations import ACTIVATIONS
 from interp.proofs.branching import Search, prove
+from interp.proofs.enclosed import Enclosure, Matrix
+from interp.proofs.enclosures import FLOAT32, REAL
 from interp.proofs.hunting import attention_of
 from interp.proofs.leaves import Query
 from interp.proofs.one_layer import read_adder
@@ -334,8 +336,9 @@ table([*rows, ("x y, by hand: 1.4 x 1.8 to 1.6 x 2.2", f"[{1.4 * 1.8:.2f}, {1.6 
 rows = []
 for centre, radius in ((1.0, 0.25), (-2.0, 0.25), (-0.5, 0.5)):
     values = torch.nn.functional.gelu(torch.linspace(centre - radius, centre + radius, 1001, dtype=torch.float64))
-    ball = REAL.gelu(arb(centre, radius))
-    rows.append((interval(arb(centre, radius), 2), interval(ball), f"[{values.min():.4f}, {values.max():.4f}]"))
+    (low,), (high,) = ACTIVATIONS["gelu"].on(np.array([centre - radius]), np.array([centre + radius])).range()
+    ends = [f"[{least:.4f}, {most:.4f}]" for least, most in ((low, high), (values.min(), values.max()))]
+    rows.append((interval(arb(centre, radius), 2), *ends))
 table(rows, ["x", "gelu(x), as a ball", "gelu(x), on a grid"])
 
 # %% [markdown]
@@ -407,8 +410,11 @@ table(
 # at most n u / (1 - n u) times the sum of their magnitudes.
 
 # %%
-sums = [arb(1), arb(-1), arb(1) / 8]
-rows = [(name, interval(how.dot(sums), 8)) for name, how in (("the reals", REAL), ("float32", FLOAT32))]
+numbers, ones = Enclosure.exact(torch.tensor([[1, -1, 1 / 8]])), Matrix.of(torch.ones(3, 1))
+rows = []
+for name, arithmetic in (("the reals", REAL), ("float32", FLOAT32)):
+    found = arithmetic.linear(numbers, ones)
+    rows.append((name, interval(arb(float(found.mid), float(found.rad)), 8)))
 table(rows, ["arithmetic", "1 - 1 + 1/8 lies in"])
 
 # %% [markdown]

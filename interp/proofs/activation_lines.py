@@ -1,31 +1,21 @@
 """Lines above and below the activations of neurons, on the intervals of what they read.
 
-For a slope k, the best line ``k z + c`` below f on [low, high] has ``c = min (f(z) - k z)``. It is found on a grid of
-points: between neighbours at a distance of s, f - k z lies within ``max |f''| s^2 / 8`` of its chord.
+For a slope k, the best line ``k z + c`` below f on [low, high] has ``c = min (f(z) - k z)``
+(:meth:`interp.proofs.activations.OnIntervals.beside`).
 """
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from interp.proofs.activations import ACTIVATIONS
 from interp.proofs.after_attention import AfterAttention
-from interp.proofs.balls import CURVED, SHAPES
-from interp.proofs.enclosures import activation, slope
+from interp.proofs.rounding_errors import OWN
 
-GRID = 33
-
-
-def value_range(name: str, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
-    """The least and largest values on intervals: it falls to one turning point, and rises after it."""
-    ends = activation(name, low), activation(name, high)
-    slack = 1e-12 * (low.abs() + high.abs() + 1)
-    least, most = torch.minimum(*ends) - slack, torch.maximum(*ends) + slack
-    if name == "relu":
-        return least, most
-    left, right, bottom, _ = SHAPES[name]
-    return torch.where((low < right) & (high > left), least.clamp_max(bottom), least), most
+CELLS = 32
 
 
 def lines(
@@ -33,25 +23,15 @@ def lines(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """(slope below, constant below, slope above, constant above), each [kind, *n]: several pairs of lines that enclose
     the activation on [low, high]. ``middle`` says where values are to be expected."""
-    width = (high - low).clamp_min(1e-9)
-    middle = torch.minimum(torch.maximum(middle, low), high)
-    z = low + torch.linspace(0, 1, GRID, dtype=torch.float64).view(-1, *[1] * low.ndim) * (high - low)
-    f = activation(name, z)
-    chord = (f[-1] - f[0]) / width
-    away = z - z.mean(0)
-    fitted = (f * away).sum(0) / (away**2).sum(0).clamp_min(1e-18)
-    tangent = slope(name, middle)
-    under = torch.stack((tangent, fitted, chord, tangent))
-    above = torch.stack((chord, fitted, chord, tangent))
-    slack = 1e-12 * (low.abs() + high.abs() + 1)
-    if name == "relu":
-        ends = torch.stack((z[0], z[-1], torch.zeros_like(low).clamp(low, high)))  # where a difference has extremes
-        z, f = ends, activation(name, ends)
-    else:
-        slack = slack + CURVED[name] / 8 * ((high - low) / (GRID - 1)) ** 2 * 1.01
-    constant_under = torch.stack([(f - k * z).amin(0) for k in under]) - slack
-    constant_above = torch.stack([(f - k * z).amax(0) for k in above]) + slack
-    return under, constant_under, above, constant_above
+    kind, middle = ACTIVATIONS[name], torch.minimum(torch.maximum(middle, low), high)
+    on = kind.on(low.numpy(), high.numpy(), CELLS)
+    away = on.z - on.z.mean(0)
+    fitted = (on.f * away).sum(0) / (away**2).sum(0).clip(1e-18)
+    slopes = on.chord(), fitted, kind.slope(middle).numpy()
+    below, above = zip(*on.beside(*slopes), strict=True)
+    under, over = (2, 1, 0, 2), (0, 1, 0, 2)
+    pick = lambda parts, at: torch.from_numpy(np.stack([parts[n] for n in at]))  # noqa: E731
+    return pick(slopes, under), pick(below, under), pick(slopes, over), pick(above, over)
 
 
 class Neurons:
@@ -73,7 +53,10 @@ class Neurons:
         self.layers, self.low, self.high, self.z = layers, low, high, z
         name, m = layers.config.act_fn, layers.config.d_mlp
         self.lines = lines(name, low[:, :m], high[:, :m], z[..., :m].mean(1))
-        self.act_range = self.least, self.most = value_range(name, low[:, :m], high[:, :m])
+        ends = ACTIVATIONS[name].on(low[:, :m].numpy(), high[:, :m].numpy()).range()
+        least, most = map(torch.from_numpy, ends)
+        slack = OWN * (low[:, :m].abs() + high[:, :m].abs() + 1)  # for products in float64
+        self.act_range = self.least, self.most = least - slack, most + slack
         if layers.config.gated_mlp:
             corners = torch.stack([a * other for a in self.act_range for other in (low[:, m:], high[:, m:])])
             self.least, self.most = corners.amin(0) + layers.b_in, corners.amax(0) + layers.b_in
@@ -114,7 +97,7 @@ class Neurons:
         layers, m = self.layers, self.layers.config.d_mlp
         low, high = self.act_range
         y_low, y_high = self.low[:, m:], self.high[:, m:]
-        a_mean = activation(self.layers.config.act_fn, self.z[..., :m]).mean(1)
+        a_mean = ACTIVATIONS[layers.config.act_fn].value(self.z[..., :m]).mean(1)
         y_mean = self.z[..., m:].mean(1)
         closest = self._closest()
         found = []

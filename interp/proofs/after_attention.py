@@ -7,14 +7,23 @@ another are read together: a lead times both scales is ``r . U + s1 u1 + s1 s2 u
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.proofs.enclosures import Rounding, activation
-from interp.proofs.norm_roundings import NormOf
+from interp.proofs.activations import ACTIVATIONS
+from interp.proofs.enclosures import Rounding
 from models import TransformerConfig
+
+
+@dataclass(frozen=True, eq=False)
+class NormOf:
+    """A norm: ``cent(x) / scale * gain + bias``, where ``cent`` subtracts the mean in LayerNorm."""
+
+    gain: Float[Tensor, " d"]
+    bias: Float[Tensor, " d"]
 
 
 class AfterAttention:
@@ -24,7 +33,7 @@ class AfterAttention:
         self.config, self.rounding, cfg = config, rounding, config
         tiny = rounding.tiny
         w = {name: value.detach().double() for name, value in weights.items()}
-        d, self.centred = cfg.d_model, cfg.normalization_type == "LN"
+        d, self.centred, self.eps_outside = cfg.d_model, cfg.normalization_type == "LN", cfg.norm_eps_outside
         zeros, ones = torch.zeros(d, dtype=torch.float64), torch.ones(d, dtype=torch.float64)
         self.cent = torch.eye(d, dtype=torch.float64) - (1 / d if self.centred else 0)
         norm = lambda name: NormOf(w[f"{name}.w"], w.get(f"{name}.b", zeros))  # noqa: E731
@@ -86,10 +95,11 @@ class AfterAttention:
 
     def hidden(self, z: Float[Tensor, "*n reader"]) -> Float[Tensor, "*n neuron"]:
         """The neurons' activations from what they read."""
+        act = ACTIVATIONS[self.config.act_fn].value
         if not self.config.gated_mlp:
-            return activation(self.config.act_fn, z)
+            return act(z)
         gate, linear = z.tensor_split(2, -1)
-        return activation(self.config.act_fn, gate) * linear + self.b_in
+        return act(gate) * linear + self.b_in
 
     def scale(self, x: Float[Tensor, "*n d"]) -> Float[Tensor, "*n 1"]:
         square = (x @ self.cent).pow(2).mean(-1, keepdim=True)

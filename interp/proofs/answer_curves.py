@@ -11,7 +11,7 @@ import xarray as xr
 from interp.core.drawings import drawing
 from interp.core.results import Provenance, Result
 from interp.core.views import Curves, Line, Picture, Series
-from interp.proofs.balls import REAL
+from interp.proofs.enclosures import REAL
 from interp.proofs.hunting import lead_of, logits_after
 from interp.proofs.leaves import Query
 from interp.proofs.one_layer import read_adder

@@ -20,11 +20,11 @@ from interp.core.measured import Measured
 from interp.core.probe import Scalar, probe
 from interp.core.results import Provenance, Result
 from interp.core.views import Picture, Points, Series
-from interp.proofs.balls import Arithmetic
 from interp.proofs.branching import Search
 from interp.proofs.class_proofs import rung_of, weights_out_of_range
 from interp.proofs.column_verdicts import window_diagrams, window_verdicts
 from interp.proofs.counting import Counts, Diagram, count
+from interp.proofs.enclosures import Rounding
 from interp.proofs.half_spaces import half_space_diagrams
 from interp.proofs.one_layer import OneLayerAdder, one_layer_adder, read_adder, require_unchanged
 from interp.proofs.verdict import RUNGS, ArithmeticName, over_all_pairs
@@ -264,7 +264,7 @@ def check_tolerance(tolerance: Any) -> None:
 
 def bounds_of(
     adder: OneLayerAdder,
-    rung: Arithmetic,
+    rung: Rounding,
     arithmetic: ArithmeticName,
     tolerance: float,
     wrong: Mapping[int, Sequence[tuple[int, int]]] | None = None,
@@ -310,7 +310,7 @@ def _lengths(adder: OneLayerAdder, pairs: Set[tuple[int, int]]) -> list[int]:
     return adder.model.task.chain_length(torch.tensor(sorted(pairs))).tolist() if pairs else []
 
 
-def _narrowest(adder: OneLayerAdder, rung: Arithmetic, wanted: Fraction) -> tuple[str, Verdicts, Counts]:
+def _narrowest(adder: OneLayerAdder, rung: Rounding, wanted: Fraction) -> tuple[str, Verdicts, Counts]:
     """Refine verdicts on all targets until at most ``wanted`` pairs are open; returns those with the fewest open."""
     best, before = None, math.inf
     for method, diagrams in _refined(adder, rung):
@@ -325,11 +325,11 @@ def _narrowest(adder: OneLayerAdder, rung: Arithmetic, wanted: Fraction) -> tupl
     return best
 
 
-def _refined(adder: OneLayerAdder, rung: Arithmetic) -> Iterator[tuple[str, Verdicts]]:
+def _refined(adder: OneLayerAdder, rung: Rounding) -> Iterator[tuple[str, Verdicts]]:
     """Yield verdicts that become finer with each round."""
     search, rule = Search(adder, rung, most_boxes=MOST_BOXES), adder.layout.rule
     reason = search.attention.obstacle
-    if reason is None and rung.unit:
+    if reason is None and rung.unit32:
         reason = weights_out_of_range(adder)
     if reason is not None:
         raise UserError(f"The accuracy of {model_name(adder.model)} cannot be bounded: {reason}.")

@@ -17,13 +17,13 @@ from itertools import product
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from interp.proofs.balls import Arithmetic
 from interp.proofs.downstream import Regions, downstream_of
-from interp.proofs.forms import roundings
+from interp.proofs.enclosures import Rounding
 from interp.proofs.hunting import least_problems
 from interp.proofs.leaves import Leaves, Query
 from interp.proofs.one_layer import OneLayerAdder
 from interp.proofs.ratio_attention import RatioAttention, read_ratio_attention
+from interp.proofs.rounding_errors import roundings
 from interp.proofs.watch import check_time
 
 CHUNK = 10_000  # leaves, or parts of their boxes, that are judged at a time
@@ -73,7 +73,7 @@ class Search:
     def __init__(
         self,
         adder: OneLayerAdder,
-        arithmetic: Arithmetic,
+        arithmetic: Rounding,
         attention: RatioAttention | None = None,
         most_boxes: int | float = np.inf,
     ):

@@ -11,11 +11,12 @@ import numpy as np
 import torch
 from jaxtyping import Bool
 
-from interp.proofs.balls import FLOAT32, LARGEST_WEIGHT, REAL, Arithmetic
 from interp.proofs.branching import MOST_LEAVES, ClassProof, Search, prove
+from interp.proofs.enclosures import FLOAT32, REAL, Rounding
 from interp.proofs.hunting import hunt
 from interp.proofs.one_layer import OneLayerAdder
 from interp.proofs.ratio_attention import read_ratio_attention
+from interp.proofs.rounding_errors import LARGEST_WEIGHT
 from interp.proofs.verdict import ARITHMETICS, ArithmeticName, CannotJudge
 from interp.proofs.watch import watched
 from models.errors import UserError, unknown_name
@@ -38,18 +39,18 @@ class BranchAndBound:
         CannotJudge: attention that cannot be read even over the reals.
     """
 
-    def __init__(self, adder: OneLayerAdder, arithmetic: Arithmetic):
-        out_of_range = weights_out_of_range(adder) if arithmetic.unit else None
+    def __init__(self, adder: OneLayerAdder, arithmetic: Rounding):
+        out_of_range = weights_out_of_range(adder) if arithmetic.unit32 else None
         # Where there are no bounds with rounding, the terms over the reals do, which the hunt can read as well.
         enclosed = read_ratio_attention(adder, REAL if out_of_range else arithmetic)
-        terms = read_ratio_attention(adder, REAL) if enclosed.obstacle is not None and arithmetic.unit else enclosed
+        terms = read_ratio_attention(adder, REAL) if enclosed.obstacle is not None and arithmetic.unit32 else enclosed
         if terms.obstacle is not None:
             raise CannotJudge(adder.model, terms.obstacle)
-        self.obstacle = (out_of_range or enclosed.obstacle) if arithmetic.unit else None
+        self.obstacle = (out_of_range or enclosed.obstacle) if arithmetic.unit32 else None
         self.classes, self.hunted = hunt(adder, terms)
         self.numbers = self.classes.numbers
         self.search = Search(adder, arithmetic, enclosed)
-        self._terms = terms if terms is not enclosed or out_of_range or not arithmetic.unit else None
+        self._terms = terms if terms is not enclosed or out_of_range or not arithmetic.unit32 else None
         self._proofs: dict[tuple[int, int], dict[tuple[int, int], ClassProof]] = {}
 
     def over_the_reals(self) -> BranchAndBound:
@@ -122,14 +123,15 @@ class BranchAndBound:
 
 
 def weights_out_of_range(adder: OneLayerAdder) -> str | None:
-    """Why the bounds on float32 do not apply: they are for weights of moderate size (:mod:`interp.proofs.balls`)."""
+    """Why the bounds on float32 do not apply: they are for weights of moderate size
+    (:mod:`interp.proofs.rounding_errors`)."""
     weights = [value.abs().max() for value in adder.stored.values() if value.numel()]
     if float(max(weights)) >= LARGEST_WEIGHT:
         return f"a weight is larger than {LARGEST_WEIGHT:g}, beyond what the bounds on rounding are stated for"
     return None
 
 
-def rung_of(name: ArithmeticName, model: HookedModel, adder: OneLayerAdder) -> Arithmetic:
+def rung_of(name: ArithmeticName, model: HookedModel, adder: OneLayerAdder) -> Rounding:
     """The arithmetic with this name, if ``model``, read as ``adder``, can be judged in it.
 
     Raises:

@@ -61,7 +61,7 @@ def certify_one_layer(
     and proves nothing about the others. "interval" proves what the stored weights define over the real numbers.
     "float32" encloses the rounding of every operation of the forward pass, in any order of summation, and so is about
     the model as it runs (teacher-forced and, as every token is then right, greedily decoded).
-    :mod:`interp.proofs.balls` lists what is assumed of the machine.
+    :mod:`interp.proofs.rounding_errors` lists what is assumed of the machine.
 
     Precondition: the verdict is about the effective weights at hand (``fingerprint``), which are computed once.
     Postcondition: "certified" only if every class of inputs was proved, and the rule that was proved (such as a + b) is

@@ -41,8 +41,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.proofs import balls, enclosures
-from interp.proofs.enclosed import DOUBLE, Enclosure, Matrix, up
+from interp.proofs import enclosures
+from interp.proofs.balls import enclosure_of
+from interp.proofs.enclosed import Enclosure, Matrix, smallest_lead
 from interp.proofs.equals_its_options import departure
 from interp.proofs.multiplication_keys import (
     DELIMITER,
@@ -56,6 +57,7 @@ from interp.proofs.multiplication_keys import (
     is_exact,
     quantum,
 )
+from interp.proofs.rounding_errors import DOUBLE, LARGEST_WEIGHT, up
 from interp.proofs.sink_heads import NotSeparated, Pattern, Written
 from interp.proofs.watch import watched
 from models.tasks import Multiplication
@@ -96,14 +98,13 @@ class MultiplicationProof:
             raise NotSeparated(obstacle)
         self.weights = {key: value.detach().cpu().double().numpy() for key, value in model.effective_weights().items()}
         self.model, self.rounded = model, rounded
-        self.balls = balls.FLOAT32 if rounded else balls.REAL
         self.rounding = enclosures.FLOAT32 if rounded else enclosures.REAL
         self._separate()
         self.places = Places.of(model.task.at(*largest))
         placed = self.W_pos[np.arange(len(self.W_pos)), self.places.ids].sum(1)
         near = model.weight_map.options.eta  # a wrong key is below by twice this
         self.found = [
-            find_keys(self.places, self.W_E, placed, W_Q, W_K, near, self.balls)
+            find_keys(self.places, self.W_E, placed, W_Q, W_K, near, self.rounding)
             for W_Q, W_K in watched(list(zip(self._of("W_Q"), self._of("W_K"), strict=True)), "attending", "head")
         ]
         self.written = [
@@ -121,7 +122,7 @@ class MultiplicationProof:
     # ---- separation
 
     def _separate(self) -> None:
-        if not all((abs(value) <= balls.LARGEST_WEIGHT).all() for value in self.weights.values()):
+        if not all((abs(value) <= LARGEST_WEIGHT).all() for value in self.weights.values()):
             raise NotSeparated("a weight is too large")
         self.W_E, self.W_pos = self.weights["embed.W_E"], self.weights["pos_embed.W_pos"]
         self.W_U = self.weights["unembed.W_U"]
@@ -218,15 +219,15 @@ class MultiplicationProof:
             share, matches = None if code == NOTHING else found.match, 1
             if code == MIXTURE:
                 share, matches = found.match.union(found.match * found.most), found.most
-            pattern = Pattern.of(share, found.rest, n, self.balls, matches)
+            pattern = Pattern.of(share, found.rest, n, self.rounding, matches)
             tokens: list[tuple[int, ...]] = [()]
             if code >= FIRST_VARIABLE:
                 tokens = [(digit,) for digit in range(10)]
             elif code != NOTHING:
                 delimiters = tuple(range(10, DOLLAR))
                 tokens = [delimiters if code == DELIMITER else (*range(10), *delimiters)]
-            rows = [pattern.writes(self.written[head], DOLLAR, match, self.balls) for match in tokens]
-            self._tables[head, code] = _enclosure(rows)
+            rows = [pattern.writes(self.written[head], DOLLAR, match, self.rounding) for match in tokens]
+            self._tables[head, code] = enclosure_of(rows)
         return self._tables[head, code]
 
 
@@ -271,20 +272,5 @@ def hulls(x: Enclosure, group: Int[Tensor, " row"], n: int) -> Enclosure:
     return Enclosure.of(mid, up(torch.maximum(high - mid, mid - low) + 2 * DOUBLE * mid.abs()))
 
 
-def smallest_lead(logits: Enclosure, target: Int[Tensor, " case"]) -> float:
-    """The smallest lead of the target's logit over all others, over all cases; -inf if it is not a number."""
-    low = logits.low.gather(1, target[:, None])[:, 0]
-    others = logits.high.scatter(1, target[:, None], -torch.inf).amax(1)
-    lead = low - others - 2 * DOUBLE * (low.abs() + others.abs())
-    return float(lead.nan_to_num(nan=-torch.inf).min())
-
-
 def _matrix(values: Float[np.ndarray, "input output"]) -> Matrix:
     return Matrix.of(torch.from_numpy(np.ascontiguousarray(values)))
-
-
-def _enclosure(rows: list[list[balls.Ball]]) -> Enclosure:
-    """Balls of Arb as midpoints and radii in float64."""
-    mid = torch.tensor([[float(x.mid()) for x in row] for row in rows], dtype=torch.float64)
-    rad = torch.tensor([[float(x.rad()) if x.is_finite() else np.inf for x in row] for row in rows]).double()
-    return Enclosure.of(mid, torch.where((mid == 0) & (rad == 0), 0.0, up(rad + 4 * DOUBLE * (mid.abs() + rad))))

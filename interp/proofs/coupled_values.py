@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
+from interp.proofs.rounding_errors import FUSED_EXP
 from models.tasks.multi_addition import ARROW, DOLLAR
 from models.transformer import HookedModel
 
 LARGEST_VALUE = 27.0  # 3 NUM
 LARGEST_SUM = 18
-EXP_ERROR = 8.0  # error of exp in units of u: 4 units in the last place
 
 
 class NotSeparated(Exception):
@@ -66,7 +66,7 @@ class Perturbation:
         gamma = lambda n: n * u / (1 - n * u) if n * u < 0.5 else float("inf")  # noqa: E731
         largest *= 1.01  # covers float64's own rounding
         score = gamma(cfg.d_head + 1) * largest + 2 * u * largest  # the sum, and the subtraction of the maximum
-        relative = np.expm1(2 * EXP_ERROR * u + 4 * u + 2 * gamma(n_keys + 2))
+        relative = np.expm1(2 * FUSED_EXP * u + 4 * u + 2 * gamma(n_keys + 2))
         return cls(
             tuple(leakage * np.exp(2 * score)),
             tuple(tie + 2 * score),

@@ -34,8 +34,8 @@ from interp.core.measured import Measured
 from interp.core.probe import Scalar, probe
 from interp.core.results import Provenance, Result
 from interp.core.views import Grid, Picture
-from interp.proofs.balls import FLOAT32, REAL
 from interp.proofs.column_adders import certify_one_layer
+from interp.proofs.enclosures import FLOAT32, REAL
 from interp.proofs.leaves import Leaves, Query
 from interp.proofs.one_layer import OneLayerAdder, one_layer_adder, read_adder
 from interp.proofs.ratio_attention import NO_SPREAD, RatioAttention, read_ratio_attention

@@ -4,7 +4,7 @@ After the attention, a query's residual stream is ``y = x + b_O + attn_out``; ML
 region of attention outputs (a box in some directions, and an error) :meth:`Downstream.margins` bounds the margin ``min
 over others of (logit_answer - logit_other)`` from below and above over the whole region. It uses first-order forms
 (:mod:`forms`), so that what the bounds lose falls with the square of the region's radius. Both arithmetics of
-:mod:`balls` are enclosed, with the roundings of each operation of :mod:`models.transformer.parts`.
+:mod:`interp.proofs.enclosures` are enclosed, with the roundings of each operation of :mod:`models.transformer.parts`.
 
 Steps, for d-vectors y: the MLP reads ``y C diag(w2) W_in`` (C subtracts the mean, or is the identity) times one number
 ``1 / scale``; its units' activations and y itself go through ``C diag(w) (U_answer - U_other)``, each with one matrix,
@@ -20,9 +20,20 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from interp.proofs import forms
-from interp.proofs.balls import ACTIVATION_ROUNDINGS, LARGEST, LARGEST_WEIGHT, TINY, UNDERFLOW, Arithmetic
-from interp.proofs.forms import LEAST, UP, Forms, Matrix, centring, exactly, linear, multiply, roundings, scaled
+from interp.proofs.activations import ACTIVATIONS
+from interp.proofs.enclosures import Rounding
+from interp.proofs.forms import Forms, Matrix, centring, exactly, linear, multiply, scaled
 from interp.proofs.one_layer import OneLayerAdder
+from interp.proofs.rounding_errors import (
+    LARGEST,
+    LARGEST_WEIGHT,
+    LEAST,
+    UNDERFLOW,
+    UP,
+    lost_by_underflow,
+    roundings,
+    scale_roundings,
+)
 from models import UserError
 
 CHUNK = 2048  # regions at a time, so that their data stays within a processor's cache
@@ -94,8 +105,8 @@ class Downstream:
         UserError: float32 roundings are asked for, but the model has another dtype.
     """
 
-    def __init__(self, adder: OneLayerAdder, arithmetic: Arithmetic):
-        if arithmetic.unit and adder.model.config.dtype != "float32":
+    def __init__(self, adder: OneLayerAdder, arithmetic: Rounding):
+        if arithmetic.unit32 and adder.model.config.dtype != "float32":
             raise UserError(
                 f"float32 rounding is bounded for float32 models, and this one is in {adder.model.config.dtype}."
             )
@@ -106,7 +117,7 @@ class Downstream:
         read = adder.W_in if adder.W_gate is None else np.hstack((adder.W_gate, adder.W_in))
         b_in = np.zeros(2 * self.m) if self.gated else adder.b_in  # a gated MLP adds b_in after the product
         self.read_by_mlp, self.read_by_logits = adder.group_of(read), adder.group_of(adder.W_U)
-        self.unit = arithmetic.unit
+        self.unit, self.growth, self.tiny = arithmetic.unit32, arithmetic.growth, arithmetic.tiny
         self.largest = LARGEST if self.unit else LARGEST_REAL
         weights = [adder.W_E, adder.W_pos, read, adder.W_out, adder.W_U, adder.ln2, adder.ln_final]
         weights += [adder.b_O, adder.b_in, adder.b_out, adder.b_U, adder.ln2_b, adder.ln_final_b]
@@ -127,14 +138,6 @@ class Downstream:
         #: A norm's quotient (2), gain and bias; without norms at most the final gain.
         self.norm_roundings = 4 if adder.has_norms else 1
         self._leads: dict[int, _Leads] = {}
-
-    def growth(self, n: int | float) -> float:
-        """``n u / (1 - n u)``, rounded up to a float; 0 for the reals."""
-        return n * self.unit / (1 - n * self.unit) * UP
-
-    @property
-    def tiny(self) -> float:
-        return TINY if self.unit else 0.0
 
     def margins(self, regions: Regions) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
         """Lower and upper bounds of each region's margins, in logits.
@@ -251,23 +254,18 @@ class Downstream:
             one, ones = np.zeros((1, *x.values.shape[1:])), np.ones((1, x.values.shape[2]))
             one[:, 0] = 1.0
             return Forms(one, np.zeros_like(ones)), ones, ones
-        eps, outside, grown, tiny = self.adder.eps, self.adder.eps_outside, self.growth, self.tiny
-        square, alone = forms.mean_square(x, size)
-        largest = (size**2).sum(0, keepdims=True) / len(size) * UP
-        lost = grown(max(self.d, len(size)) + 3) * largest + tiny
-        least = np.zeros(1)
-        if not outside:  # eps and the sum are rounded
-            lost = lost + grown(3) * (largest + lost + eps) + 2 * tiny
-            square, alone = square.plus(np.array([eps]), np.zeros(1)), (alone + eps) * (1 - roundings(1))
-            least = np.array(eps * (1 - grown(3) - roundings(2)) - 4 * tiny)
-        square = square.widened(lost)
-        low, high = square.ends()
-        low = np.maximum(np.maximum(low, (alone - lost) * (1 - roundings(2))), np.maximum(least, 0))
-        inverse = forms.inverse_root(square, low, high, eps if outside else 0.0)
-        smallest = (1 - roundings(4)) / (np.sqrt(high) + (eps if outside else 0.0))
-        biggest = (1 + roundings(4)) / (np.sqrt(low) + (eps if outside else 0.0))
-        if self.unit:  # the root and an eps outside it are rounded
-            more = grown(5) * biggest + 8 * tiny * biggest**2
+        eps, outside = self.adder.eps, self.adder.eps_outside
+        square, low = forms.mean_square(x, size)
+        if not outside:
+            square, low = square.plus(np.array([eps]), np.zeros(1)), (low + eps) * (1 - roundings(1))
+        least, high = square.ends()
+        low, after = np.maximum(low, least), eps if outside else 0.0
+        inverse = forms.inverse_root(square, low, high, after)
+        smallest = (1 - roundings(4)) / (np.sqrt(high) + after)
+        biggest = (1 + roundings(4)) / (np.sqrt(low) + after)
+        if self.unit:
+            lost = lost_by_underflow(np.sqrt(low), 1 / biggest, outside, self.tiny)
+            more = (self.growth(scale_roundings(len(size))) * (1 + lost) + lost) * biggest * UP
             inverse, smallest, biggest = inverse.widened(more), smallest - more, biggest + more
         return inverse, smallest, biggest
 
@@ -276,10 +274,10 @@ class Downstream:
         adder, grown = self.adder, self.growth
         pre, low, high, valid = self.read_by(y)
         gate = pre.rows(slice(0, self.m))
-        post = forms.ACTIVATIONS[adder.activation](gate, low[: self.m], high[: self.m])
-        if self.unit and adder.activation in ACTIVATION_ROUNDINGS:
+        post = forms.activated(adder.activation, gate, low[: self.m], high[: self.m])
+        if self.unit and (rounds := ACTIVATIONS[adder.activation].rounds):
             largest = np.maximum(np.abs(low), np.abs(high))[: self.m]
-            post = post.widened(grown(ACTIVATION_ROUNDINGS[adder.activation]) * largest + self.tiny)
+            post = post.widened(grown(rounds) * largest + self.tiny)
         if self.gated:  # the product and the sum with b_in are rounded
             post = multiply(post, pre.rows(slice(self.m, None)))
             post = post.widened(grown(1) * post.size() + self.tiny).plus(adder.b_in, np.zeros(self.m))
@@ -388,7 +386,7 @@ class Downstream:
 
 
 @singledispatch
-def downstream_of(adder: OneLayerAdder, arithmetic: Arithmetic) -> Downstream:
+def downstream_of(adder: OneLayerAdder, arithmetic: Rounding) -> Downstream:
     """What bounds the margins of such an adder."""
     return Downstream(adder, arithmetic)
 

@@ -1,25 +1,20 @@
 """Balls around the entries of tensors, and the known matrices that they are multiplied with.
 
 Radii are sums and products of numbers that are not negative, computed in float64 with a relative error of a few hundred
-times 2^-53 at most; :func:`up` makes up for that.
+times 2^-53 at most; :func:`~interp.proofs.rounding_errors.up` makes up for that.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-DOUBLE = 2.0**-53
-LEAST = 2.0**-900  # more than underflow in float64 can take from a sum of radii
-
-
-def up(radius: Tensor, terms: int = 1) -> Tensor:
-    """Enlarge a radius that was computed with sums of ``terms`` terms, so that it covers its own rounding."""
-    return (radius * (1 + (terms + 40) * 2 * DOUBLE)).add_(LEAST)
+from interp.proofs.rounding_errors import DOUBLE, up
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,9 +68,9 @@ class Enclosure:
         """Upper bounds of the vectors' lengths."""
         return up(self.mid.norm(dim=-1) + self.norm, self.mid.shape[-1])
 
-    def __getitem__(self, rows: Tensor) -> Enclosure:
-        """Some rows along the first axis."""
-        return Enclosure(self.mid[rows], self.rad[rows], self.norm[rows])
+    def __getitem__(self, at: Any) -> Enclosure:
+        """Some vectors, by an index of all axes but the last."""
+        return Enclosure(self.mid[at], self.rad[at], self.norm[at])
 
     def with_errors(self, errors: list[Tensor]) -> Enclosure:
         """The same enclosure with these magnitudes added to its radii."""
@@ -88,6 +83,14 @@ class Enclosure:
         """[node, head, d] as [head, node, d]."""
         mid, rad, norm = (part.transpose(0, 1).contiguous() for part in (self.mid, self.rad, self.norm))
         return Enclosure(mid, rad, norm)
+
+
+def smallest_lead(logits: Enclosure, target: Int[Tensor, " case"]) -> float:
+    """The smallest lead of the target's logit over all others, over all cases; -inf if it is not a number."""
+    low = logits.low.gather(1, target[:, None])[:, 0]
+    others = logits.high.scatter(1, target[:, None], -torch.inf).amax(1)
+    lead = low - others - 2 * DOUBLE * (low.abs() + others.abs())
+    return float(lead.nan_to_num(nan=-torch.inf).min())
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,27 +115,11 @@ class Normed:
 
 
 @dataclass(frozen=True, eq=False)
-class Keys:
-    """Keys [head, node, d] with the bounds that scores need; :meth:`at` gathers [head, query, key, d].
+class Attended:
+    """Keys or values [head, node, d] with the bounds that attention needs; :meth:`at` gathers [head, query, key, d].
 
-    ``rad`` and ``size`` may hold one bound for all entries of a key, [head, node, 1].
-    """
-
-    mid: Tensor
-    rad: Tensor
-    size: Tensor
-    norm: Tensor
-    length: Tensor
-
-    def at(self, above: Int[Tensor, "query key"]) -> Keys:
-        return Keys(*(getattr(self, field.name)[:, above] for field in fields(self)))
-
-
-@dataclass(frozen=True, eq=False)
-class Values:
-    """Values [head, node, d]; their radii (per entry, and in length) include the roundings of a sum of products.
-
-    ``wide`` may hold one bound for all entries of a value, [head, node, 1].
+    ``wide`` are radii, of values with the roundings of a sum of products (``norm`` too). They may be one bound for all
+    entries of a vector, [head, node, 1].
     """
 
     mid: Tensor
@@ -140,8 +127,8 @@ class Values:
     norm: Tensor
     length: Tensor
 
-    def at(self, above: Int[Tensor, "query key"]) -> Values:
-        return Values(*(getattr(self, field.name)[:, above] for field in fields(self)))
+    def at(self, above: Int[Tensor, "query key"]) -> Attended:
+        return Attended(*(getattr(self, field.name)[:, above] for field in fields(self)))
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,11 @@
 """Many balls at once: float64 midpoints and radii in tensors, for forward passes too large for Arb.
 
-An :class:`Enclosure` says of every entry x of a tensor that ``|x - mid| <= rad``. As in :mod:`interp.proofs.balls`,
-whose assumptions about float32 hold here too, x is what the weights define over the reals (``REAL``) or what a computer
-stores that rounds each operation to float32 (``FLOAT32``), in any order of summation.
+An :class:`Enclosure` says of every entry x of a tensor that ``|x - mid| <= rad``. Here x is what the weights define
+over the reals (``REAL``) or what a computer stores that rounds each operation to float32 (``FLOAT32``), in any order of
+summation. What is assumed of both stands in :mod:`interp.proofs.rounding_errors`.
 
 Midpoints are themselves computed in float64. Each operation here rounds as the one that it encloses does, by 2^-53 in
-place of 2^-24; both roundings are in ``unit``, so that one formula gives the radius of either arithmetic. What is
-assumed of float64, in addition to IEEE 754: ``exp``, ``tanh``, ``erf``, ``cos`` and ``sin`` are off by at most
-``LIBRARY_ULPS`` units in the last place (the tests check this).
+place of 2^-24; both roundings are in ``both``, so that one formula gives the radius of either arithmetic.
 """
 
 from __future__ import annotations
@@ -18,20 +16,24 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from interp.proofs.balls import (
-    ACTIVATION_ROUNDINGS,
+from interp.proofs.activations import ACTIVATIONS
+from interp.proofs.enclosed import Attended, Enclosure, Matrix, Normed
+from interp.proofs.rounding_errors import (
+    DOUBLE,
     EXP_ULPS,
     LARGEST,
-    SHAPES,
+    LEAST,
+    LIBRARY_ULPS,
     TINY,
     TRIG_ULPS,
     UNIT,
     angle_roundings,
+    growth,
+    lost_by_underflow,
+    scale_roundings,
+    up,
 )
-from interp.proofs.enclosed import DOUBLE, LEAST, Enclosure, Keys, Matrix, Normed, Values, up
 from interp.proofs.top_keys import Chosen
-
-LIBRARY_ULPS = 4
 
 
 @dataclass(frozen=True)
@@ -41,13 +43,13 @@ class Rounding:
     unit32: float
 
     @property
-    def unit(self) -> float:
+    def both(self) -> float:
         """The unit roundoff of the enclosed operation plus that of the midpoint's own."""
         return self.unit32 + 2 * DOUBLE
 
     def growth(self, roundings: float | int) -> float:
-        """n u / (1 - n u), rounded up: a relative bound for n roundings one after the other."""
-        return roundings * self.unit / (1 - roundings * self.unit) * (1 + 1e-12)
+        """A relative bound for n roundings one after the other."""
+        return growth(self.both, roundings)
 
     @property
     def tiny(self) -> float:
@@ -100,7 +102,7 @@ class Rounding:
             if bias is not None:
                 added, size_of_sum, off = added + (bias != 0), values + bias, off + bias.abs()
             partial = (own + size_of_sum.abs()).add_(off).div_(2)
-            own = own.add_(added.clamp_min_(0.0).mul_(partial)).mul_(self.growth(1) * (1 + 8 * (n + 1) * self.unit))
+            own = own.add_(added.clamp_min_(0.0).mul_(partial)).mul_(self.growth(1) * (1 + 8 * (n + 1) * self.both))
             if bias is not None:  # what follows is exact up to float64
                 values, own = values + bias, own + 2 * DOUBLE * (values.abs() + bias.abs())
         else:
@@ -135,7 +137,7 @@ class Rounding:
         n = x.mid.shape[-1]
         mean = x.mid.mean(-1, keepdim=True)
         size, total = x.size.mean(-1, keepdim=True), mean.abs() + x.rad.mean(-1, keepdim=True)
-        off = self.growth(n) * (1 + 8 * n * self.unit) * (size + total) / 2 + self.growth(3) * size + self.tiny
+        off = self.growth(n) * (1 + 8 * n * self.both) * (size + total) / 2 + self.growth(3) * size + self.tiny
         rad = (x.rad * (1 - 2 / n)).clamp_min(0.0) + x.rad.mean(-1, keepdim=True)
         found = self.rounded(x.mid - mean, up(rad, n), x.norm, 1 + 1e-3)
         return found, torch.where(size < LARGEST, up(off), torch.inf)
@@ -152,8 +154,8 @@ class Rounding:
         entries, and makes s^2 larger by k^2, which is a factor within ``1 - (k / r)^2`` of all entries, r being the
         least ``|c| / sqrt n``.
 
-        Rounding: the scale's rounding multiplies all entries by one factor (``norm_roundings``), and so does what its
-        squares lose to underflow (:meth:`scales`); the quotient, the gain and the bias round each entry.
+        Rounding: the scale's roundings multiply all entries by one factor (``scale_roundings``), and so does what its
+        squares lose to underflow (:meth:`scales`); the quotient (twice), the gain and the bias round each entry.
         """
         n, gain = x.mid.shape[-1], gain.double()
         x, off = self.centred(x) if centred else (x, torch.zeros_like(x.mid[..., :1]))
@@ -163,10 +165,9 @@ class Rounding:
         norm = torch.where(least[..., 0] > 0, x.norm / least[..., 0], torch.inf)
         shortest = (x.mid.norm(dim=-1, keepdim=True) * (1 - (n + 8) * DOUBLE) - x.norm[..., None]).clamp_min(0.0)
         moved = torch.where(off > 0, off / shortest * math.sqrt(n), 0.0)
-        moved = moved**2 + 2 * self.growth(2) * moved
-        shared = up((self.growth(norm_roundings(n)) * (1 + moved) + moved) * (1 + lost) + lost)
+        shared = self.shared_by_entries(n, moved, lost)
         shift = torch.where(off > 0, off / least * (1 + shared), 0.0)
-        unit = self.rounded(mid, torch.where(least > 0, up(rad), torch.inf), up(norm), 3)
+        unit = self.rounded(mid, torch.where(least > 0, up(rad), torch.inf), up(norm), 2 + 1e-3)
         mid, longest = unit.mid * gain, gain.abs().max()
         wide = (unit.rad * gain.abs()) * (1 + shared)
         found = self.rounded(mid, wide, unit.norm * longest * (1 + shared[..., 0]))
@@ -176,53 +177,42 @@ class Rounding:
         more = (mid.abs() * shared + gain.abs() * shift) * self.growth(6)
         return Normed(found.with_errors([more]), ((mid, shared), (gain.expand_as(mid), up(shift))))
 
+    def shared_by_entries(self, n: int, ratio: Tensor, lost: Tensor | float) -> Tensor:
+        """The relative error of a norm's n entries that all of them share: the scale's roundings, what the mean's
+        rounding does to it, which is at most ``ratio`` of the root mean square, and what is lost by underflow."""
+        moved = ratio**2 + 2 * self.growth(2) * ratio
+        return up((self.growth(scale_roundings(n)) * (1 + moved) + moved) * (1 + lost) + lost)
+
     def scales(self, mid: Tensor, norm: Tensor, eps: float, eps_outside: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Of a norm that reads vectors within ``norm`` of ``mid``: its least scale, that at ``mid``, the largest, and a
         relative bound of what underflow may change in one over the scale.
 
-        The scale is ``s = sqrt(|x|^2 / n + eps)``, or ``|x| / sqrt n + eps`` with eps outside the root. The mean square
-        and eps may each be off by ``tiny`` as well (t together), whatever their size: ``s^2`` by t, or the root by at
-        most ``min(sqrt t, t sqrt n / |x|)`` and eps by t. With q for this relative to s^2 or to s, one over the scale
-        is off by at most q / (1 - q). The least scale is called 0 from q = 1/2 on: the computed one may be 0.
+        The scale is ``s = sqrt(|x|^2 / n + eps)``, or ``|x| / sqrt n + eps`` with eps outside the root. The least scale
+        is called 0 where underflow may double one over it: the computed one may be 0.
         """
-        n, length, t = mid.shape[-1], mid.norm(dim=-1, keepdim=True), 2 * self.tiny
+        n, length = mid.shape[-1], mid.norm(dim=-1, keepdim=True)
         scale = lambda s: s + eps if eps_outside else (s**2 + eps).sqrt()  # noqa: E731
         slack, off = (n + 8) * DOUBLE, norm[..., None] + 2.0**-450  # whose square float64 has
         shortest = (length * (1 - slack) - off).clamp_min(0.0) / math.sqrt(n)
         longest = (length * (1 + slack) + off) / math.sqrt(n)
         least, most = scale(shortest) * (1 - 16 * DOUBLE), scale(longest) * (1 + 16 * DOUBLE)
-        root_off = (t / shortest).clamp_max(math.sqrt(t))  # and not t / 0
-        share = (root_off + t) / least if eps_outside else t / least**2
-        known = share < 0.5  # and not NaN
-        lost = torch.where(known, up(share / (1 - share)), 0.0)
-        return torch.where(known, least, 0.0), scale(length / math.sqrt(n)), most, lost
-
-    def norm(
-        self, x: Enclosure, gain: Tensor, bias: Tensor | None, eps: float, eps_outside: bool, centred: bool
-    ) -> Enclosure:
-        """:meth:`normed` as one ball."""
-        return self.normed(x, gain, bias, eps, eps_outside, centred).whole
+        lost = lost_by_underflow(shortest, least, eps_outside, self.tiny)
+        known = lost < 1  # and not NaN
+        return torch.where(known, least, 0.0), scale(length / math.sqrt(n)), most, torch.where(known, up(lost), 0.0)
 
     # ---- functions
 
     def activation(self, name: str, x: Enclosure) -> Enclosure:
-        """ReLU, gelu (exact or by tanh) or silu; the last three fall to one turning point and rise after it."""
-        if name == "relu":
-            mid, low, high = (end.clamp_min(0.0) for end in (x.mid, x.low, x.high))
-            rad = torch.where(high > 0, up(torch.maximum(high - mid, mid - low)), high)  # a zero is exact; NaN stays
-            return Enclosure.of(mid, rad, x.norm)
-        ends = x.low, x.high
-        values = [activation(name, end) for end in (x.mid, *ends)]
-        slack = [16 * LIBRARY_ULPS * DOUBLE * end.abs() + LEAST for end in (x.mid, *ends)]
-        low = torch.minimum(values[1] - slack[1], values[2] - slack[2])
-        high = torch.maximum(values[1] + slack[1], values[2] + slack[2])
-        left, right, least, steepest = SHAPES[name]
-        low = torch.where((ends[0] < right) & (ends[1] > left), low.clamp_max(least), low)
-        own = self.unit32 * ACTIVATION_ROUNDINGS[name] * (1 + 1e-5) * x.size + (TINY if self.unit32 else 0.0)
-        own = torch.where(x.size < LARGEST, up(own + slack[0]), torch.inf)
-        rad = torch.maximum(high - values[0], values[0] - low)
+        """An activation of :mod:`interp.proofs.activations`. What is surely 0 after ReLU is exact."""
+        kind = ACTIVATIONS[name]
+        mid, (low, high) = kind.value(x.mid), map(torch.from_numpy, kind.on(x.low.numpy(), x.high.numpy()).range())
+        rad, size = torch.maximum(high - mid, mid - low), x.size
+        if not kind.rounds:
+            return Enclosure.of(mid, torch.where(rad > 0, up(rad), rad), x.norm)
+        own = kind.rounding(self.unit32) * size + (TINY if self.unit32 else 0.0) + LEAST
+        own = torch.where(size < LARGEST, up(own), torch.inf)
         length = up(own.norm(dim=-1), own.shape[-1])
-        return Enclosure.of(values[0], up(rad + own), up(steepest * x.norm + length))
+        return Enclosure.of(mid, up(rad + own), up(kind.steepest * x.norm + length))
 
     def softmax(self, scores: Enclosure, chosen: Chosen | None = None) -> Enclosure:
         """The softmax over the last axis, or over ``chosen`` keys only.
@@ -251,11 +241,11 @@ class Rounding:
     def exponents(self, scores: Enclosure) -> tuple[Tensor, Tensor]:
         """What the softmax exponentiates, and how far that may be off, an exponential's own rounding included."""
         below = scores.mid - scores.mid.amax(-1, keepdim=True)
-        relative = self.unit * (scores.high.amax(-1, keepdim=True) - scores.low) + 2 * EXP_ULPS * self.unit32
+        relative = self.both * (scores.high.amax(-1, keepdim=True) - scores.low) + 2 * EXP_ULPS * self.unit32
         relative = up(relative + 4 * LIBRARY_ULPS * DOUBLE + 4 * DOUBLE * below.abs())
         return below, up(scores.rad + relative + relative**2)
 
-    def mixed(self, pattern: Enclosure, values: Values) -> Enclosure:
+    def mixed(self, pattern: Enclosure, values: Attended) -> Enclosure:
         """``sum_j p_j v_j``: pattern [..., key], values [..., key, d].
 
         The weights add up to 1 whatever the scores are, up to their roundings. For any c, ``sum_j (p_j - m_j) v_j`` is
@@ -279,11 +269,11 @@ class Rounding:
         norm = (pattern.rad * apart).sum(-1) + (size * values.norm).sum(-1)
         return Enclosure.of(mid, up(rad + own, n), up(norm + up(own.norm(dim=-1), d), n))
 
-    def scores(self, q: Enclosure, k: Keys, kind: str) -> Enclosure:
+    def scores(self, q: Enclosure, k: Attended, kind: str) -> Enclosure:
         """Unscaled scores of queries [..., d] and their keys [..., key, d]: [..., key]."""
         n = q.mid.shape[-1]
         if kind == "max_plus":
-            mid, rad = q.mid[..., None, :] + k.mid, q.rad[..., None, :] + k.rad
+            mid, rad = q.mid[..., None, :] + k.mid, q.rad[..., None, :] + k.wide
             rad = up(rad + self.growth(2) * (mid.abs() + rad) + self.tiny)
             low, high = (mid - rad).amax(-1), (mid + rad).amax(-1)
             mid = (low + high) / 2
@@ -293,32 +283,54 @@ class Rounding:
             norm = k.norm * q.length[..., None] + k.length * q.norm[..., None]
             rad = norm = norm + self.growth(n) * k.length * q.length[..., None]
             if self.unit32:
-                rad = (k.rad @ q.mid.abs()[..., None])[..., 0]
-                rad = rad + (k.size @ (q.rad + self.growth(n) * q.size)[..., None])[..., 0]
+                own = (q.rad + self.growth(n) * q.size)[..., None]
+                rad = (k.wide @ (q.mid.abs()[..., None] + own) + k.mid.abs() @ own)[..., 0]
             own = n * self.tiny
         else:
-            away, errors = (q.mid[..., None, :] - k.mid).abs(), q.rad[..., None, :] + k.rad
+            away, errors = (q.mid[..., None, :] - k.mid).abs(), q.rad[..., None, :] + k.wide
             mid, rad = -away.sum(-1), errors.sum(-1)
             norm = math.sqrt(n) * (q.norm[..., None] + k.norm)
             own = self.growth(n + 2) * (rad - mid) + n * self.tiny
         return Enclosure.apart(mid, up(torch.minimum(rad, norm) + own, n))
 
-    def keys(self, k: Enclosure) -> Keys:
-        """What :meth:`scores` needs to know of keys, before they are gathered. Over the reals lengths suffice."""
-        rad, size = (k.rad, k.size) if self.unit32 else (k.norm[..., None], k.length[..., None])
-        return Keys(k.mid, rad, size, k.norm, k.length)
+    def scores_of_one(self, q: Enclosure, k: Enclosure, divisor: float) -> Enclosure:
+        """Scaled dot products of one query [head, 1, d] with its keys [head, key, d], but for a number that all keys
+        share, which a softmax does not see: [head, key].
 
-    def values(self, v: Enclosure, n: int) -> Values:
+        Lemma: ``q k = q m + q (k - m)`` for any m, here the key of the largest score. So an error of q counts by how
+        far keys lie apart, and not by their size. A sum of d products rounds d times, the quotient three times, as in
+        :meth:`scaled`.
+        """
+        n, mid = q.mid.shape[-1], (k.mid @ q.mid.mT)[..., 0]
+        best = mid.nan_to_num(-torch.inf).argmax(-1)
+        apart = k.mid - k.mid[torch.arange(len(best)), best][:, None]
+        own = (k.rad @ q.mid.abs().mT)[..., 0]
+        rad = own + ((apart.abs() + k.rad) @ q.rad.mT)[..., 0]
+        rad = torch.minimum(rad, k.norm * q.length + up(apart.norm(dim=-1), n) * q.norm)
+        size, sum_off = k.size, self.growth(n) * (k.size @ q.size.mT)[..., 0] + n * self.tiny
+        score = mid.abs() + own + (size @ q.rad.mT)[..., 0] + sum_off
+        rad = up(rad + sum_off + self.growth(3) * score + self.tiny, n) / abs(divisor)
+        return Enclosure.apart(mid / divisor, torch.where(score < LARGEST, up(rad), torch.inf))
+
+    def keys(self, k: Enclosure) -> Attended:
+        """What :meth:`scores` needs to know of keys, before they are gathered. Over the reals lengths suffice."""
+        return Attended(k.mid, k.rad if self.unit32 else k.norm[..., None], k.norm, k.length)
+
+    def values(self, v: Enclosure, n: int) -> Attended:
         """What :meth:`mixed` needs to know of values for sums over up to n keys, computed before they are gathered."""
         own = self.growth(n) * v.size
         norm = up(v.norm + up(own.norm(dim=-1), own.shape[-1]))
-        return Values(v.mid, up(v.rad + own) if self.unit32 else norm[..., None], norm, v.length)
+        return Attended(v.mid, up(v.rad + own) if self.unit32 else norm[..., None], norm, v.length)
 
-    def angles(self, n: int, base: float, half: int) -> tuple[Enclosure, Enclosure]:
-        """Cosines and sines of ``t base^(-i / half)`` for t below n and i below ``half``, [pos, half] each."""
-        angle = [[t * base ** (-i / half) for i in range(half)] for t in range(n)]
+    def angles(self, n: int, base: float, half: int, factor: float = 1.0) -> tuple[Enclosure, Enclosure]:
+        """Cosines and sines of ``t base^(-i / half) / factor`` for t below n and i below ``half``, [pos, half] each.
+
+        The first angle is t itself if the factor is 1: base^0 is 1 in any library.
+        """
+        angle = [[t * base ** (-i / half) / factor for i in range(half)] for t in range(n)]
         exact = torch.tensor(angle, dtype=torch.float64)
-        relative = angle_roundings(base) * self.unit + 16 * (1 + abs(math.log(base))) * DOUBLE
+        relative = angle_roundings(base) * self.both + 16 * (1 + abs(math.log(base))) * DOUBLE
+        relative = torch.where((torch.arange(half) == 0) & (factor == 1), 0.0, relative)
         off = up(exact * relative + 2 * TRIG_ULPS * self.unit32 + 4 * LIBRARY_ULPS * DOUBLE)
         return Enclosure.of(exact.cos(), off), Enclosure.of(exact.sin(), off)
 
@@ -340,22 +352,6 @@ class Rounding:
         return Enclosure.of(join([part.mid for part in turned]), join([part.rad for part in turned]))
 
 
-def slope(name: str, x: Tensor) -> Tensor:
-    """Its derivative in float64."""
-    if name == "relu":
-        return (x > 0).double()
-    if name == "gelu":
-        return torch.special.ndtr(x) + x * (-(x**2) / 2).exp() / math.sqrt(2 * math.pi)
-    scale, cubic = (1.0, 0.0) if name == "silu" else (2 * math.sqrt(2 / math.pi), 0.044715)
-    share = torch.sigmoid(scale * (x + cubic * x**3))
-    return share + x * share * (1 - share) * scale * (1 + 3 * cubic * x**2)
-
-
-def norm_roundings(n: int) -> float:
-    """Roundings of ``x / scale``: half the n + 3 of the mean square; six for eps, its sum, the root, the quotient."""
-    return n / 2 + 9
-
-
 def _spread(x: Enclosure) -> Enclosure:
     """``x`` with a new axis before the last, to broadcast over."""
     return Enclosure(x.mid[..., None, :], x.rad[..., None, :], x.norm[..., None])
@@ -363,17 +359,6 @@ def _spread(x: Enclosure) -> Enclosure:
 
 def _negated(x: Enclosure) -> Enclosure:
     return Enclosure(-x.mid, x.rad, x.norm)
-
-
-def activation(name: str, x: Tensor) -> Tensor:
-    """The activation in float64, by formulas without cancellation: off by a few units in the last place."""
-    if name == "relu":
-        return x.clamp_min(0.0)
-    if name == "gelu":
-        return x / 2 * torch.special.erfc(-x / math.sqrt(2))
-    if name == "gelu_new":  # (1 + tanh z) / 2 = 1 / (1 + exp(-2 z))
-        return x * torch.sigmoid(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
-    return x * torch.sigmoid(x)
 
 
 REAL, FLOAT32 = Rounding(0.0), Rounding(UNIT)

@@ -5,37 +5,25 @@ A form is ``c + sum_s a_s e_s + rest`` with noise symbols ``e_s`` in [-1, 1] tha
 is replaced by a line, and its distance from the line is added to ``rad``; this error falls with the square of the
 region's size. Regions stand along the last axis, so that every operation runs over contiguous memory.
 
-What is assumed of numpy and scipy in float64 (``tests/interp/proofs/test_downstream.py`` checks this environment):
-``+ - * / sqrt`` round correctly; sums of products in any order, with or without fused multiply-adds, obey
-``n u / (1 - n u)`` with u = 2^-53; ``exp``, ``erf`` and ``expit`` are off by at most ``ULPS`` units in the last place.
-Radii are sums of non-negative numbers, whose own rounding the factor ``UP`` covers. The error of n roundings is counted
-four times over (:func:`roundings`), and every radius gets ``LEAST``, for underflow. Callers have to look for overflow.
+What is assumed of float64 stands in :mod:`interp.proofs.rounding_errors`. Radii are sums of non-negative numbers, whose
+own rounding the factor ``UP`` covers. The error of n roundings is counted four times over
+(:func:`~interp.proofs.rounding_errors.roundings`), and every radius gets ``LEAST``, for underflow. Callers have to look
+for overflow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 from jaxtyping import Float
-from scipy.special import erf, expit
 
-from interp.proofs.balls import SHAPES
+from interp.proofs.activations import ACTIVATIONS
+from interp.proofs.rounding_errors import LEAST, UP, roundings
 
-ULPS = 4
-UP = 1 + 2.0**-40
-LEAST = 2.0**-960
-CELLS = 4  # pieces of a range on which gelu is compared with its chord
-#: |computed - exact| <= CURVE_ERROR |x|: erf 2 * 2 ULPS u, its argument 0.97 u, a sum, halved, and two products; less
-#: for silu.
-CURVE_ERROR = 2.0**-48
-
-
-def roundings(n: int) -> float:
-    """A relative bound for n roundings one after the other, or for a sum of n products: four times ``n u`` and more."""
-    return 4 * (n + 4) * 2.0**-53
+CELLS = 4  # pieces of a range on which a smooth activation is compared with its chord
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,102 +167,14 @@ def inverse_root(t: Forms, low: Float[np.ndarray, "1 n"], high: Float[np.ndarray
     return _on_line(t, slope, below, above)
 
 
-@dataclass(frozen=True)
-class Curve:
-    """A smooth activation: its value and slope, its second derivative, and where that is least.
+def activated(name: str, x: Forms, low: Float[np.ndarray, "k n"], high: Float[np.ndarray, "k n"]) -> Forms:
+    """An activation of x on [low, high], which x is known to lie in, by its chord, or by its plain range.
 
-    Lemma: the second derivative is even, is largest at 0 (``most``), falls from there to its least value (``-least``)
-    at a place within ``dip``, and rises after it. gelu'' = phi(x) (2 - x^2) is least at 2. With s the logistic function
-    of x, silu'' = s (1 - s) (2 + x (1 - 2 s)) is least at 3.43584...
+    The chord's slope may be any number: it is only a choice.
     """
-
-    name: str
-    value: Callable[[np.ndarray], np.ndarray]
-    slope: Callable[[np.ndarray], np.ndarray]
-    second: Callable[[np.ndarray], np.ndarray]
-    most: float
-    least: float
-    dip: tuple[float, float]
-
-    def bends(self, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Upper bounds of the second derivative and of its negative on a range, both at least 0."""
-        # its differences lose digits near its zeros, which an absolute slack far above that covers
-        ends = self.second(low), self.second(high)
-        up, down = np.maximum(np.maximum(*ends), 0), np.maximum(-np.minimum(*ends), 0)
-        left, right = self.dip
-        over_dip = ((low < right) & (high > left)) | ((low < -left) & (high > -right))
-        up, down = np.where((low < 0) & (high > 0), self.most, up), np.where(over_dip, self.least, down)
-        return up * UP + 2.0**-48, down * UP + 2.0**-48
-
-    def __call__(self, x: Forms, low: Float[np.ndarray, "k n"], high: Float[np.ndarray, "k n"]) -> Forms:
-        """The activation on [low, high], which x is known to lie in, by its chord, or by its plain range.
-
-        Lemma: between two points at a distance w, a function f leaves its chord by at most w^2 / 8 max |f''|, downwards
-        where f'' > 0 and upwards where f'' < 0. The chord's slope may be any number: it is only a choice.
-        """
-        shares = np.linspace(0.0, 1.0, CELLS + 1)[:, None, None]
-        points = low + (high - low) * shares
-        points[-1] = high
-        found = self.value(points)
-        magnitude = np.maximum(np.abs(low), np.abs(high))
-        width = high - low
-        # Where points are so close together that the quotient is noise, take the slope in the middle.
-        near = width <= 2.0**-18 * (1 + magnitude)
-        slope = (found[-1] - found[0]) / np.where(near, 1.0, width)
-        if near.any():
-            slope[near] = self.slope(points[CELLS // 2][near])
-        residual = found - slope * points
-        lost = (CURVE_ERROR + roundings(4) * np.abs(slope)) * magnitude + LEAST
-        curved, arched = self.bends(low, high)
-        sagitta = (width / CELLS + 2.0**-50 * magnitude) ** 2 / 8 * UP
-        line = _on_line(x, slope, residual.min(0) - sagitta * curved - lost, residual.max(0) + sagitta * arched + lost)
-        error = CURVE_ERROR * magnitude + LEAST
-        left, right, lowest, _ = SHAPES[self.name]
-        turns = (low < right) & (high > left)
-        least = np.where(turns, lowest, np.minimum(found[0], found[-1]) - error)
-        return _clipped(line, least, np.maximum(found[0], found[-1]) + error)
-
-
-_phi = lambda x: np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi)  # noqa: E731
-
-
-def _silu_second(x: np.ndarray) -> np.ndarray:
-    # The derivative is even; at |x| the logistic function of -|x| has no cancellation.
-    s = expit(-np.abs(x))
-    return s * (1 - s) * (2 - np.abs(x) * (1 - 2 * s))
-
-
-gelu = Curve(
-    "gelu",
-    lambda x: x / 2 * (1 + erf(x / np.sqrt(2))),
-    lambda x: (1 + erf(x / np.sqrt(2))) / 2 + x * _phi(x),
-    lambda x: _phi(x) * (2 - x**2),
-    most=2 / np.sqrt(2 * np.pi),
-    least=2 * np.exp(-2) / np.sqrt(2 * np.pi),
-    dip=(2.0, 2.0),
-)
-silu = Curve(
-    "silu",
-    lambda x: x * expit(x),
-    lambda x: expit(x) * (1 + x * expit(-x)),
-    _silu_second,
-    most=0.5,
-    least=0.036915,
-    dip=(3.4358, 3.4359),
-)
-
-
-def relu(x: Forms, low: Float[np.ndarray, "k n"], high: Float[np.ndarray, "k n"]) -> Forms:
-    """``max(x, 0)`` on [low, high], which x is known to lie in: 0, x, or between its chord and the kink."""
-    slope = np.where(high <= 0, 0.0, np.where(low >= 0, 1.0, high / np.where(high > low, high - low, 1.0)))
-    slope = np.clip(slope, 0.0, 1.0)
-    # max(x, 0) - slope x is convex: largest at an end, 0 at the kink
-    ends = np.maximum(low, 0) - slope * low, np.maximum(high, 0) - slope * high
-    kink = (low < 0) & (high > 0)
-    least = np.where(kink, 0.0, np.minimum(*ends))
-    lost = roundings(2) * np.where(kink, np.maximum(-low, high), 0.0)
-    line = _on_line(x, slope, least - lost, np.maximum(*ends) + lost)
-    return _clipped(line, np.maximum(low, 0), np.maximum(high, 0))
+    on = ACTIVATIONS[name].on(low, high, CELLS)
+    ((below, above),) = on.beside(slope := on.chord())
+    return _clipped(_on_line(x, slope, below, above), *on.range())
 
 
 def _on_line(x: Forms, slope: np.ndarray, below: np.ndarray, above: np.ndarray) -> Forms:
@@ -295,6 +195,3 @@ def _clipped(x: Forms, low: np.ndarray, high: np.ndarray) -> Forms:
     values = np.where(plain[:, None], 0.0, x.values)
     values[:, 0] = np.where(plain, (low + high) / 2, values[:, 0])
     return Forms(values, np.where(plain, (half + roundings(2) * (np.abs(low) + np.abs(high))) * UP + LEAST, x.rad))
-
-
-ACTIVATIONS = {"gelu": gelu, "relu": relu, "silu": silu}

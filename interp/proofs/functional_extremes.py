@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.proofs.enclosed import DOUBLE, LEAST
+from interp.proofs.rounding_errors import DOUBLE, LEAST
 from interp.proofs.token_reading import Reading
 from interp.proofs.visible_paths import QueryPaths, VisibleStep
 

@@ -21,10 +21,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.proofs.balls import ACTIVATION_ROUNDINGS, CURVED, LARGEST, SHAPES
-from interp.proofs.enclosed import DOUBLE, Enclosure
-from interp.proofs.enclosures import LIBRARY_ULPS, activation, norm_roundings, slope
+from interp.proofs.activations import ACTIVATIONS, SMOOTH
+from interp.proofs.enclosed import Enclosure
 from interp.proofs.prefix_tree import EnclosedForward
+from interp.proofs.rounding_errors import LARGEST, scale_roundings
 from models import TransformerConfig
 from models.transformer import in_block
 
@@ -57,7 +57,7 @@ def is_gated_block(cfg: TransformerConfig, weights: Mapping[str, Tensor]) -> boo
         not any(name.split(".")[-1][0] == "b" and bool(value.any()) for name, value in weights.items())
         and (cfg.normalization_type, cfg.norm_placement, cfg.gated_mlp) == ("RMS", "both", True)
         and cfg.d_mlp > 0
-        and cfg.act_fn in CURVED
+        and cfg.act_fn in SMOOTH
         and cfg.has_final_norm
         and not cfg.final_gain
         and not cfg.parallel_attn_mlp
@@ -72,6 +72,7 @@ class GatedBlock:
 
     def __init__(self, forward: EnclosedForward, x: Enclosure, z: Enclosure):
         self.enclosed = forward
+        self.act = ACTIVATIONS[forward.config.act_fn]
         self.grown, self.tiny = forward.rounding.growth, forward.rounding.tiny
         self.x, self.z = x, z
         self.name = name = in_block(forward.config.n_layers - 1)
@@ -210,7 +211,7 @@ class GatedBlock:
         scale may underflow to nothing."""
         n = x.mid.shape[-1]
         least, _, _, lost = (part[..., 0] for part in self.scales(x))
-        own = (self.grown(norm_roundings(n) + 2) * 1.001 * (1 + lost) + lost) * math.sqrt(n) + 4 * n * self.tiny
+        own = (self.grown(scale_roundings(n) + 4) * 1.001 * (1 + lost) + lost) * math.sqrt(n) + 4 * n * self.tiny
         return torch.where(least > 0, own * gain.abs().max() * (1 + KNOWN), torch.inf)
 
     def curve_of_norm(self, x: ErrorBall, gain: Tensor) -> Tensor:
@@ -229,7 +230,7 @@ class GatedBlock:
 
     def curve_of_gate(self, gate: ErrorBall, value: ErrorBall) -> Tensor:
         """How far it curves: at most ``(c / 2) e^2 (|value| + |f|) + s |e f|``; c and s bound act's derivatives."""
-        steep, curved = SHAPES[self.enclosed.config.act_fn][3], CURVED[self.enclosed.config.act_fn]
+        steep, curved = self.act.steepest, self.act.curved
         return (curved / 2 * gate.norm**2 * self.widest(value) + steep * gate.norm * value.norm) * (1 + KNOWN)
 
     def rounding_of_gate(self, gate: ErrorBall, value: ErrorBall) -> Tensor:
@@ -244,10 +245,8 @@ class GatedBlock:
     @property
     def rounding_of_activation(self) -> float:
         """The rounding of an activation, relative to its argument, whose magnitude it does not exceed."""
-        own = self.enclosed.rounding.unit32 * ACTIVATION_ROUNDINGS[self.enclosed.config.act_fn] * (1 + 1e-5)
-        return own + 64 * LIBRARY_ULPS * DOUBLE
+        return self.act.rounding(self.enclosed.rounding.unit32)
 
     def activation(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The activation's values and slopes in float64."""
-        name = self.enclosed.config.act_fn
-        return activation(name, x), slope(name, x)
+        return self.act.value(x), self.act.slope(x)

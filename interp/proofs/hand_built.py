@@ -26,9 +26,9 @@ from interp.core.operand_problems import grid_problems
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance
 from interp.core.views import Line, Picture, Points, Series
-from interp.proofs.balls import FLOAT32, REAL
 from interp.proofs.coupled_addition import HAND_BUILT, prove_shapes
 from interp.proofs.coupled_multiplication import prove_sizes
+from interp.proofs.enclosures import FLOAT32, REAL
 from interp.proofs.hand_built_parity import ParityProof
 from interp.proofs.sink_heads import NotSeparated
 from interp.proofs.small_domain import require_all_targets

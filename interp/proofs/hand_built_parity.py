@@ -14,8 +14,8 @@ greedy decoding writes the running parities and ends.
 
 Precondition: the model is what its options build (:mod:`interp.proofs.equals_its_options`), so that ids are 2 ... n +
 1, then 1 ... n + 1. Postcondition of a positive margin: every next token of every response, n = 1 ... N, leads by at
-least so much, in exact arithmetic over the stored weights, or with :data:`~interp.proofs.balls.FLOAT32` in the model's
-own.
+least so much, in exact arithmetic over the stored weights, or with :data:`~interp.proofs.enclosures.FLOAT32` in the
+model's own.
 Cost: N^2 exact scores and 6 N evaluations in ball arithmetic; seconds for 100 bits.
 """
 
@@ -24,12 +24,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
+import torch
 from flint import arb
 
-from interp.proofs.balls import Arithmetic, Ball
+from interp.proofs.balls import enclosure_of
+from interp.proofs.enclosed import smallest_lead
+from interp.proofs.enclosures import Rounding
 from interp.proofs.equals_its_options import departure
-from interp.proofs.sink_heads import NotSeparated, Pattern, SinkHead, add, ball, exact, times
+from interp.proofs.prefix_tree import EnclosedForward
+from interp.proofs.sink_heads import NotSeparated, Pattern, SinkHead
 from interp.proofs.watch import watched
 from models.tasks.parity import DOLLAR, EQUALS
 from models.transformer import HookedModel
@@ -50,25 +53,21 @@ class Step:
 
 
 class ParityProof:
-    """The model's weights, exactly, and its logits in each case.
+    """The model's head, exactly, and its logits in each case.
 
     Raises:
         NotSeparated: weights that the proof does not cover.
     """
 
-    def __init__(self, model: HookedModel, longest: int, arithmetic: Arithmetic):
+    def __init__(self, model: HookedModel, longest: int, arithmetic: Rounding):
         if (obstacle := departure(model)) is not None:
             raise NotSeparated(obstacle)
-        weights = {key: value.detach().cpu().double().numpy() for key, value in model.effective_weights().items()}
         self.longest, self.arithmetic = longest, arithmetic
-        ids = longest + 2  # 0 to longest + 1
-        self.head = SinkHead.read(weights, 0, ids, DOLLAR, model.config.score_scale)
+        self.forward = EnclosedForward(model.config, model.effective_weights(), arithmetic)
+        weights = {key: value.detach().cpu().double().numpy() for key, value in model.effective_weights().items()}
+        self.head = SinkHead.read(weights, 0, longest + 2, DOLLAR, model.config.score_scale)  # ids are 0 to longest + 1
         d_model, d_head = weights["blocks.0.attn.W_Q"].shape[1:]
         self.share = self.head.weights(arithmetic, 2 * d_model + d_head + 8)
-        self.W_E, self.W_pos = exact(weights["embed.W_E"]), exact(weights["pos_embed.W_pos"][0][:ids])
-        self.W_in, self.W_out = exact(weights["blocks.0.mlp.W_in"]), exact(weights["blocks.0.mlp.W_out"])
-        self.b_in, self.W_U = exact(weights["blocks.0.mlp.b_in"]), exact(weights["unembed.W_U"])
-        self.b_U = exact(weights["unembed.b_U"])
 
     @property
     def steps(self) -> list[Step]:
@@ -91,26 +90,14 @@ class ParityProof:
         return Pattern.of(match, rest, len(keys) + 2, self.arithmetic)
 
     def margin(self, k: int, ends: bool) -> float:
-        """A lower bound of the right token's lead over all cases of a step; NaN if there is no bound."""
-        pattern, least = self.pattern(k, ends), np.inf
-        for own in (ZERO, ONE) if k else (EQUALS,):
-            for bit in (None,) if ends else (ZERO, ONE):
-                right = DOLLAR if bit is None else bit ^ (own == ONE)
-                logits = self.logits(own, k + 1, pattern, bit)
-                leads = [logits[right] - logit for token, logit in enumerate(logits) if token != right]
-                lower = [float(lead.lower()) if lead.is_finite() else np.nan for lead in leads]
-                least = min(least, *lower) if not np.isnan([least, *lower]).any() else np.nan
-        return float(np.nextafter(least, -np.inf))  # float() rounds to nearest
-
-    def logits(self, own: int, position: int, pattern: Pattern, bit: int | None) -> list[Ball]:
-        """The logits of a query with this token and id that finds this bit."""
-        arithmetic = self.arithmetic
-        embedded = add(_balls(self.W_E[own]), _balls(self.W_pos[position]), arithmetic)
-        stream = add(embedded, pattern.writes(self.head, DOLLAR, () if bit is None else (bit,), arithmetic), arithmetic)
-        units = [x.nonnegative_part() for x in times(stream, self.W_in, arithmetic, self.b_in)]
-        stream = add(stream, times(units, self.W_out, arithmetic), arithmetic)
-        return times(stream, self.W_U, arithmetic, self.b_U)
-
-
-def _balls(row: np.ndarray) -> list[Ball]:
-    return [ball(x) for x in row]
+        """A lower bound of the right token's lead over all cases of a step; -inf if there is no bound."""
+        pattern, forward = self.pattern(k, ends), self.forward
+        owns, bits = ((ZERO, ONE) if k else (EQUALS,)), ((None,) if ends else (ZERO, ONE))
+        cases = [(own, bit) for own in owns for bit in bits]
+        right = torch.tensor([DOLLAR if bit is None else bit ^ (own == ONE) for own, bit in cases])
+        found = [() if bit is None else (bit,) for _, bit in cases]
+        written = enclosure_of([pattern.writes(self.head, DOLLAR, one, self.arithmetic) for one in found])
+        tokens, ids = torch.tensor([own for own, _ in cases]), torch.full((len(cases), 1), k + 1)
+        stream = self.arithmetic.add(forward.embedded(tokens, ids, ids[:, 0]), written)
+        stream = self.arithmetic.add(stream, forward.mlp("blocks.0", stream)[0])
+        return smallest_lead(forward.linear(stream, "unembed.W_U", "unembed.b_U"), right)

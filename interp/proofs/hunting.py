@@ -10,19 +10,14 @@ from dataclasses import replace
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.special import erf, expit
 
+from interp.proofs.activations import ACTIVATIONS
 from interp.proofs.columns import Classes, all_classes
 from interp.proofs.leaves import Leaves, Query
 from interp.proofs.one_layer import OneLayerAdder
 from interp.proofs.ratio_attention import RatioAttention
 
 STEPS = 3  # linearisations
-ACTIVATIONS = {
-    "gelu": lambda x: x / 2 * (1 + erf(x / np.sqrt(2))),
-    "relu": lambda x: np.maximum(x, 0),
-    "silu": lambda x: x * expit(x),
-}
 _DIFFERENCE = 1e-3  # step of the finite difference, as a share of a box's radius
 
 
@@ -170,7 +165,7 @@ def logits_after(adder: OneLayerAdder, y: Float[np.ndarray, "*rows d"]) -> Float
 
 def after_mlp(adder: OneLayerAdder, y: Float[np.ndarray, "*rows d"]) -> Float[np.ndarray, "*rows d"]:
     """The residual stream in float64 after the MLP that reads y."""
-    x, act = adder.normed(y, adder.ln2, adder.ln2_b), ACTIVATIONS[adder.activation]
+    x, act = adder.normed(y, adder.ln2, adder.ln2_b), ACTIVATIONS[adder.activation].of
     if adder.W_gate is None:
         post = act(x @ adder.W_in + adder.b_in)
     else:

@@ -7,18 +7,96 @@ the unembedding.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.proofs.after_attention import AfterAttention
-from interp.proofs.balls import ACTIVATION_ROUNDINGS, LARGEST, SHAPES
-from interp.proofs.norm_roundings import Counted, normed_off, products_off
-from interp.proofs.token_reading import OWN
+from interp.proofs.activations import ACTIVATIONS
+from interp.proofs.after_attention import AfterAttention, NormOf
+from interp.proofs.enclosures import Rounding
+from interp.proofs.rounding_errors import LARGEST, OWN
 
-STEEPEST = {name: shape[-1] for name, shape in SHAPES.items()} | {"relu": 1.0}
+
+@runtime_checkable
+class Norms(Protocol):
+    """What all norms of a model share: the arithmetic, whether they subtract the mean, whether eps is outside the root,
+    and what underflow of squares can do to one over a scale, relative to it."""
+
+    rounding: Rounding
+    centred: bool
+    eps_outside: bool
+    lost: float
+
+
+@dataclass(frozen=True, eq=False)
+class Counted:
+    """What a norm reads, and in which unit its result is counted.
+
+    Attributes:
+        size: upper bounds of the magnitudes of what it reads. low: a lower bound of its scale, in the unit of ``size``.
+        by: "relative" results are those of the norm; else all is multiplied by the scale, which is at most ``by``.
+    """
+
+    size: Float[Tensor, "node d"]
+    low: Float[Tensor, " node"]
+    by: Float[Tensor, "node 1"] | None = None
+
+    @property
+    def scale(self) -> Tensor:
+        return torch.ones_like(self.low)[:, None] if self.by is None else self.by
+
+    def unit(self, norms: Norms) -> tuple[Tensor, Tensor, Tensor]:
+        """The magnitudes before the gain, at most sqrt d times the scale; the relative error that all entries share;
+        and the error that all have alike because the mean is rounded."""
+        d, low = self.size.shape[-1], self.low[:, None]
+        grown = norms.rounding.growth
+        divisor = low if self.by is None else 1.0
+        mean = self.size.mean(-1, keepdim=True) if norms.centred else torch.zeros_like(low)
+        shift = 2 * grown(d + 4) * mean
+        # The mean's rounding also moves the scale: by half its square over the root mean square, which is below the
+        # scale if eps is outside the root, but by no more than itself; and by what it adds to the entries' roundings.
+        ratio = 2 * shift / low
+        ratio = torch.maximum(ratio, ratio.sqrt()) if norms.eps_outside else ratio
+        common = norms.rounding.shared_by_entries(d, ratio, 2 * norms.lost)
+        unit = torch.minimum((self.size + mean) / divisor, math.sqrt(d) * self.scale)
+        return unit, common, shift / divisor
+
+
+def normed_off(norms: Norms, norm: NormOf, read: Counted) -> tuple[Tensor, Tensor]:
+    """Bounds of a normed vector's magnitudes and of its roundings: half the mean square's count, and those of the mean,
+    the quotient, the gain and the bias; and what squares may lose by underflow."""
+    grown, gain, bias = norms.rounding.growth, norm.gain.abs(), norm.bias.abs() * read.scale
+    unit, common, shift = read.unit(norms)
+    off = gain * ((common + grown(6)) * unit + shift) + grown(3) * (gain * unit + bias)
+    return gain * unit + bias, off + 4 * norms.rounding.tiny * (1 + gain) * (1 + read.scale)
+
+
+def products_off(
+    norms: Norms,
+    norm: NormOf,
+    read: Counted,
+    matrix: Float[Tensor, "d n"],
+    value: Float[Tensor, "node n"] | None = None,
+) -> tuple[Float[Tensor, "node n"], Float[Tensor, "node n"]]:
+    """As :func:`normed_off`, for a normed vector's products with the columns of a matrix: bounds of the sums of the
+    terms' magnitudes, and of how far the exact products of the computed vector are off.
+
+    Closer than by its entries: the scale's roundings multiply all of them by one factor, and so the product, whose
+    magnitude is at most ``value``; the mean's rounding is the same for all, and meets the column's sum; and a vector of
+    length sqrt d has products of at most sqrt d times the column's length.
+    """
+    d, grown = len(matrix), norms.rounding.growth
+    columns, bias = norm.gain[:, None] * matrix, (norm.bias.abs() * read.scale) @ matrix.abs()
+    unit, common, shift = read.unit(norms)
+    terms = torch.minimum(unit @ columns.abs(), math.sqrt(d) * read.scale * columns.norm(dim=0) * (1 + 1e-12))
+    value = terms if value is None else torch.minimum(value, terms)
+    off = common * value + shift * (columns.sum(0).abs() + (grown(8) + OWN) * columns.abs().sum(0))
+    tiny = 4 * norms.rounding.tiny * (matrix.abs() + columns.abs()).sum(0) * (1 + read.scale)
+    return terms + bias, off + grown(9) * terms + grown(3) * bias + tiny
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +170,7 @@ def _activations(ranges: Ranges, z_low: Tensor, z_high: Tensor, low: Tensor, hig
     """Bounds of the neurons' magnitudes, and of how far they may be off."""
     layers, size = ranges.layers, ranges.size
     cfg, grown, tiny = layers.config, layers.rounding.growth, layers.rounding.tiny
-    d, m, name = cfg.d_model, cfg.d_mlp, cfg.act_fn
+    d, m, kind = cfg.d_model, cfg.d_mlp, ACTIVATIONS[cfg.act_fn]
     if layers.mid is None:
         z_size, z_off = size @ layers.readers.abs(), 0.0
     else:
@@ -100,8 +178,8 @@ def _activations(ranges: Ranges, z_low: Tensor, z_high: Tensor, low: Tensor, hig
         z_size, z_off = products_off(layers, layers.mid, Counted(size, ranges.low), layers.readers, value)
     z_off = z_off + grown(d + 2) * (z_size + layers.g.abs()) + d * tiny
     z = torch.maximum(z_high.abs(), z_low.abs()) + z_off
-    rounds = layers.rounding.unit32 * ACTIVATION_ROUNDINGS.get(name, 0) * (1 + 1e-5) + OWN
-    off = STEEPEST[name] * z_off[:, :m] + rounds * z[:, :m] + tiny
+    rounds = kind.rounding(layers.rounding.unit32) + OWN
+    off = kind.steepest * z_off[:, :m] + rounds * z[:, :m] + tiny
     act = torch.maximum(low.abs(), high.abs()) + off
     if cfg.gated_mlp:
         off = off * z[:, m:] + act * z_off[:, m:]

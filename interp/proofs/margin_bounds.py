@@ -29,7 +29,7 @@ from interp.proofs.activation_lines import Neurons
 from interp.proofs.after_attention import AfterAttention
 from interp.proofs.functional_extremes import Nodes
 from interp.proofs.lead_roundings import Ranges, rounding_of_leads
-from interp.proofs.token_reading import OWN
+from interp.proofs.rounding_errors import OWN
 
 FEW_WRITTEN = 8  # numbers that all heads write together
 

@@ -13,9 +13,10 @@ import torch
 from flint import arb
 from jaxtyping import Bool, Float, Int
 
-from interp.proofs.balls import TINY, Arithmetic, Ball
-from interp.proofs.enclosed import DOUBLE
-from interp.proofs.sink_heads import EXP_ERROR, NotSeparated
+from interp.proofs.balls import Ball, growth
+from interp.proofs.enclosures import Rounding
+from interp.proofs.rounding_errors import DOUBLE, FUSED_EXP, TINY
+from interp.proofs.sink_heads import NotSeparated
 from models.tasks import Multiplication
 from models.tasks.multiplication import DOLLAR
 
@@ -108,7 +109,7 @@ def find_keys(
     W_Q: Float[np.ndarray, "d_model d_head"],
     W_K: Float[np.ndarray, "d_model d_head"],
     near: float,
-    arithmetic: Arithmetic,
+    arithmetic: Rounding,
 ) -> FoundKeys:
     """What one head finds. ``placed`` is what positions add to the residual stream. A match is a key whose score is
     less than ``near`` below that of BOS.
@@ -135,10 +136,10 @@ def find_keys(
         of_token = (W_E @ W)[ordinary]
         if (of_token != of_token[0]).any():
             raise NotSeparated(what)
-    if arithmetic.unit and not all(is_exact(*part, bits=24) for part in sums):
+    if arithmetic.unit32 and not all(is_exact(*part, bits=24) for part in sums):
         size = float(q_size @ k_size)
         terms = sum(int((W != 0).sum(0).max()) for W in (W_Q, W_K)) + q.shape[1] + 8
-        error = float(np.nextafter(float((2 * size * arithmetic.growth(terms)).upper()), np.inf))
+        error = float(np.nextafter(float((2 * size * growth(arithmetic, terms)).upper()), np.inf))
     queries, keys, rest, tie = [], [], 0.0, 0.0
     for start in range(0, len(q), BLOCK):
         gap = q[start : start + BLOCK] @ k.T
@@ -155,8 +156,8 @@ def find_keys(
         rest = max(rest, float(weights[:, 1:].sum(1).max()))
     query, key = np.concatenate(queries), np.concatenate(keys)
     # As float32 computes them: with the two scores' errors, the exponential's, and what underflow may add.
-    wide = arb(error).exp() * (1 + arithmetic.growth(2 * EXP_ERROR))
-    tiny = len(k) * TINY if arithmetic.unit else 0.0
+    wide = arb(error).exp() * (1 + growth(arithmetic, 2 * FUSED_EXP))
+    tiny = len(k) * TINY if arithmetic.unit32 else 0.0
     tied = arb(tie * (1 + 4 * DOUBLE) + error).exp()
     return FoundKeys(
         query=query,

@@ -131,13 +131,6 @@ class OneLayerAdder:
         first = int(read[0]) * width if len(read) else 0
         return slice(first, first + width)
 
-    def stream(self, token: int, position: int) -> Float[np.ndarray, " d"]:
-        """``W_E[token] + W_pos[position]``, rounded once to the model's dtype, as in IEEE addition."""
-        if self.model.config.dtype == "float32":
-            summed = self.W_E[token].astype(np.float32) + self.W_pos[position].astype(np.float32)
-            return summed.astype(np.float64)
-        return self.W_E[token] + self.W_pos[position]
-
 
 def fingerprint(model: ArithmeticTransformer, weights: dict[str, torch.Tensor] | None = None) -> str:
     """SHA-256 of everything a certificate is about: task, config, and every effective weight, bit for bit."""

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import reduce
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.proofs.balls import LARGEST
-from interp.proofs.enclosed import Enclosure, Keys, Normed
-from interp.proofs.enclosures import Matrix, Rounding, norm_roundings
+from interp.proofs.enclosed import Attended, Enclosure, Matrix, Normed
+from interp.proofs.enclosures import Rounding
 from interp.proofs.prefix_nodes import Tree
+from interp.proofs.rounding_errors import LARGEST, scale_roundings
 from interp.proofs.top_keys import Chosen, cases
 from models import TransformerConfig
 from models.transformer import in_block
@@ -76,70 +77,74 @@ class EnclosedForward:
             return value.flatten(0, 1) if name.endswith("W_O") else value.transpose(0, 1).flatten(1)
         return value
 
-    def _linear(self, x: Enclosure | Normed, matrix: str, bias: str | None = None) -> Enclosure:
+    def linear(self, x: Enclosure | Normed, matrix: str, bias: str | None = None) -> Enclosure:
+        """The product with a weight, and the bias if there is one."""
         found = None if bias is None else self.weights.get(bias)
         return self.rounding.linear(x, self.matrices[matrix], None if found is None else found.flatten())
 
     def _normed(self, x: Enclosure, name: str) -> Normed:
         cfg = self.config
         gain, bias = self.weights[f"{name}.w"], self.weights.get(f"{name}.b")
+        if (groups := cfg.norm_groups) > 1:  # RMS norms, each of its own part of the stream
+            each = Enclosure.of(*(part.unflatten(-1, (groups, -1)) for part in (x.mid, x.rad)))
+            each = self.rounding.normed(each, gain.view(groups, -1), None, cfg.eps, cfg.norm_eps_outside, False).whole
+            return Normed(Enclosure.of(each.mid.flatten(-2), each.rad.flatten(-2)), ())
         return self.rounding.normed(x, gain, bias, cfg.eps, cfg.norm_eps_outside, cfg.normalization_type == "LN")
 
-    def _norm(self, x: Enclosure, name: str) -> Enclosure:
-        return self._normed(x, name).whole
+    def _before(self, x: Enclosure, name: str) -> Normed:
+        """What a sublayer reads of the stream, by its norm if it has one in front of it."""
+        return self._normed(x, name) if self.config.has_pre_norm else Normed(x, ())
 
     def final(self, tree: Tree, queries: tuple[int, ...]) -> tuple[Stream, Tree]:
         """What the last norm (or without one the unembedding) reads at the nodes of the queries, and the tree.
 
         A tree whose rows are apart is split into cases where the choice of attended keys is open.
         """
-        x, n = self._embedded(tree), self.config.n_layers
+        x, n = self.embedded(tree.tokens, tree.ids, tree.position), self.config.n_layers
         for layer in range(n - 1):
             stream, tree = self._block(in_block(layer), x, tree, None)
             x = stream.whole
         return self._block(in_block(n - 1), x, tree, queries)
 
-    def _embedded(self, tree: Tree) -> Enclosure:
-        x = Enclosure.exact(self.weights["embed.W_E"][tree.tokens])
-        if self.config.positional_embedding_type == "standard":
-            return self.rounding.add(x, Enclosure.exact(self.weights["pos_embed.W_pos"][tree.position]))
-        if self.config.positional_embedding_type == "coupled":
-            table = self.weights["pos_embed.W_pos"]
-            place, *rest = (Enclosure.exact(table[level][tree.ids[:, level]]) for level in range(len(table)))
-            for other in rest:
-                place = self.rounding.add(place, other)
-            return self.rounding.add(x, place)
-        return x
+    def embedded(
+        self, tokens: Int[Tensor, " node"], ids: Int[Tensor, "node level"], position: Int[Tensor, " node"]
+    ) -> Enclosure:
+        """The stream before the first block. In float32, sums of stored numbers in a known order have one value."""
+        kind, x = self.config.positional_embedding_type, self.weights["embed.W_E"][tokens]
+        if kind not in ("standard", "coupled"):
+            return Enclosure.exact(x)
+        table = self.weights["pos_embed.W_pos"]
+        places = [table[position]] if kind == "standard" else [rows[at] for rows, at in zip(table, ids.T, strict=True)]
+        if self.rounding.unit32:
+            return Enclosure.exact(x.float() + reduce(torch.add, (place.float() for place in places)))
+        return self.rounding.add(Enclosure.exact(x), reduce(self.rounding.add, map(Enclosure.exact, places)))
 
     def _block(self, name: str, x: Enclosure, tree: Tree, queries: tuple[int, ...] | None) -> tuple[Stream, Tree]:
         """The residual stream after a block, at the nodes of the queries' positions or at all nodes; and the tree."""
         cfg, add = self.config, self.rounding.add
-        normed = self._normed(x, f"{name}.ln1") if cfg.has_pre_norm else Normed(x, ())
-        z, tree, nodes = self._attention(f"{name}.attn", normed, tree, queries)
-        x = add(x[nodes], self._linear(z, f"{name}.attn.W_O", f"{name}.attn.b_O"))
+        z, tree, nodes = self._attention(f"{name}.attn", self._before(x, f"{name}.ln1"), tree, queries)
+        x = add(x[nodes], self.linear(z, f"{name}.attn.W_O", f"{name}.attn.b_O"))
         if cfg.has_post_norm:
-            x = self._norm(x, f"{name}.ln1_post")
+            x = self._normed(x, f"{name}.ln1_post").whole
         if not cfg.d_mlp:
             return Stream(x), tree
-        normed = self._normed(x, f"{name}.ln2") if cfg.has_pre_norm else Normed(x, ())
-        pre = self._linear(normed, f"{name}.mlp.W_gate" if cfg.gated_mlp else f"{name}.mlp.W_in", self._b_in(name))
-        hidden, mlp = self._hidden(f"{name}.mlp", pre, normed), MLP(x, normed, pre)
-        out = self._linear(hidden, f"{name}.mlp.W_out", f"{name}.mlp.b_out")
+        out, mlp = self.mlp(name, x)
         x = add(x, out)
         if cfg.has_post_norm:
-            return Stream(self._norm(x, f"{name}.ln2_post")), tree
+            return Stream(self._normed(x, f"{name}.ln2_post").whole), tree
         return Stream(x, mlp if cfg.act_fn == "relu" and not cfg.gated_mlp else None), tree
 
-    def _b_in(self, name: str) -> str | None:
-        return None if self.config.gated_mlp else f"{name}.mlp.b_in"
-
-    def _hidden(self, name: str, pre: Enclosure, x: Normed) -> Enclosure:
+    def mlp(self, block: str, x: Enclosure) -> tuple[Enclosure, MLP]:
+        """What the MLP that reads the stream x writes, and its way there."""
+        name, gated, bias = f"{block}.mlp", self.config.gated_mlp, f"{block}.mlp.b_in"
+        read = self._before(x, f"{block}.ln2")
+        pre = self.linear(read, f"{name}.W_gate") if gated else self.linear(read, f"{name}.W_in", bias)
         hidden = self.rounding.activation(self.config.act_fn, pre)
-        if self.config.gated_mlp:
-            hidden = self.rounding.times(hidden, self._linear(x, f"{name}.W_in"))
-            if (bias := self.weights.get(f"{name}.b_in")) is not None:
-                hidden = self.rounding.add(hidden, Enclosure.exact(bias))
-        return hidden
+        if gated:
+            hidden = self.rounding.times(hidden, self.linear(read, f"{name}.W_in"))
+            if (shift := self.weights.get(bias)) is not None:
+                hidden = self.rounding.add(hidden, Enclosure.exact(shift))
+        return self.linear(hidden, f"{name}.W_out", f"{name}.b_out"), MLP(x, read, pre)
 
     def _attention(
         self, name: str, x: Normed, tree: Tree, queries: tuple[int, ...] | None
@@ -148,9 +153,7 @@ class EnclosedForward:
         cfg, rounding = self.config, self.rounding
         q, k, v = self._queries_keys_values(name, x)
         if cfg.positional_embedding_type == "rotary":
-            angles = rounding.angles(len(tree.above), cfg.rotary_base, cfg.d_head // 2)
-            cos, sin = (angle[tree.position] for angle in angles)
-            q, k = (rounding.rotated(y, cos, sin, cfg.rotary_adjacent_pairs) for y in (q, k))
+            q, k = turned(rounding, cfg, (q, k), tree.position)
         q, k, v = (y.heads_first() for y in (q, k, v))
         keys, values, written = rounding.keys(k), rounding.values(v, len(tree.above)), []
         above = {p: prefixes for p, prefixes in enumerate(tree.above) if queries is None or p in queries}
@@ -170,9 +173,9 @@ class EnclosedForward:
 
     def _queries_keys_values(self, name: str, x: Normed) -> list[Enclosure]:
         """Queries, keys and values, each [node, head, d_head]."""
-        found = [self._linear(x, f"{name}.W_{c}", f"{name}.b_{c}") for c in "QKV"]
+        found = [self.linear(x, f"{name}.W_{c}", f"{name}.b_{c}") for c in "QKV"]
         if self.config.n_heads == 1:
-            return [Enclosure(y.mid[:, None], y.rad[:, None], y.norm[:, None]) for y in found]
+            return [y[:, None] for y in found]
         return found
 
     @staticmethod
@@ -181,13 +184,10 @@ class EnclosedForward:
         mid, rad = (part.transpose(0, 1).flatten(1) for part in (z.mid, z.rad))
         return Enclosure.of(mid, rad, z.norm.norm(dim=0) * (1 + 1e-12))
 
-    def _scores(self, q: Enclosure, keys: Keys, above: Int[Tensor, "query key"]) -> Enclosure:
+    def _scores(self, q: Enclosure, keys: Attended, above: Int[Tensor, "query key"]) -> Enclosure:
         """Scaled scores [head, query, key] for the nodes at one position."""
-        at = above[:, -1]
-        own = Enclosure(q.mid[:, at], q.rad[:, at], q.norm[:, at])
-        return self.rounding.scaled(
-            self.rounding.scores(own, keys.at(above), self.config.attn_scores), self.config.score_scale
-        )
+        found = self.rounding.scores(q[:, above[:, -1]], keys.at(above), self.config.attn_scores)
+        return self.rounding.scaled(found, self.config.score_scale)
 
     def _through_last_mlp(self, stream: Stream, vectors: Float[Tensor, "d other"]) -> Float[Tensor, "n other"] | float:
         """How far products of the last residual stream with some vectors may be off, after an MLP of ReLUs.
@@ -238,7 +238,7 @@ class EnclosedForward:
         d, roundings, shift = x.mid.shape[-1], x.mid.shape[-1] + 2.0, self.weights.get("ln_final.b")
         centred, shared = cfg.has_final_norm and cfg.normalization_type == "LN", torch.zeros_like(x.mid[:, :1])
         if cfg.has_final_norm:
-            gain, roundings = self.weights["ln_final.w"], roundings + norm_roundings(d) + 2
+            gain, roundings = self.weights["ln_final.w"], roundings + scale_roundings(d) + 4
             if centred:
                 x, shared = self.rounding.centred(x)
                 x = x.with_errors([shared.expand_as(x.mid)])
@@ -279,3 +279,18 @@ class EnclosedForward:
             )
             low[rows], high[rows] = (below + fixed - off).amin(1), (above + fixed + off).amin(1)
         return low.nan_to_num(nan=-torch.inf), high.nan_to_num(nan=torch.inf)
+
+
+def turned(
+    rounding: Rounding, config: TransformerConfig, vectors: tuple[Enclosure, ...], position: Int[Tensor, " node"]
+) -> list[Enclosure]:
+    """Rotary embedding of vectors [node, head, d_head], of the first ``config.rotated`` entries of each head."""
+    n, found = config.rotated, []
+    angles = rounding.angles(int(position.max()) + 1, config.rotary_base, n // 2, config.rotary_scaling_factor)
+    cos, sin = (angle[position] for angle in angles)
+    for x in vectors:
+        part = Enclosure.of(x.mid[..., :n], x.rad[..., :n])
+        new = rounding.rotated(part, cos, sin, config.rotary_adjacent_pairs)
+        mid, rad = (torch.cat((turn, old[..., n:]), -1) for turn, old in ((new.mid, x.mid), (new.rad, x.rad)))
+        found.append(Enclosure.of(mid, rad))
+    return found

@@ -16,17 +16,18 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import flint
 import numpy as np
-from flint import arb
+import torch
 from jaxtyping import Float
+from torch import Tensor
 
-from interp.proofs.balls import EXP_ULPS, TRIG_ULPS, Arithmetic, Ball, angle_roundings, around_zero, hull, upper
-from interp.proofs.forms import UP, roundings
+from interp.proofs.enclosed import Enclosure, Matrix
+from interp.proofs.enclosures import REAL, Rounding
 from interp.proofs.one_layer import OneLayerAdder
+from interp.proofs.rounding_errors import EXP_ULPS, UP, roundings, up
+from interp.proofs.token_reading import TokenReading
 
 #: Directions along which attention writes less than this share of what it writes along the first go into the error.
 OFF_BASIS = 2.0**-16
@@ -35,9 +36,8 @@ MOST_SPREAD = 600.0
 #: A key whose score is always this far below some other key's weighs at most exp(-FAR), and goes into the error.
 FAR = 128.0
 #: Relative errors of weights below this do not need a bound of their own on every window.
-NO_SPREAD = 2.0**-40
+NO_SPREAD = 2.0**-32
 UNDERFLOW_OF_WEIGHTS = 2.0**-118  # 33 exponentials below the smallest normal number 2^-126, over a sum of at least one
-_PRECISION = 80  # bits, while terms are enclosed
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +79,7 @@ class RatioAttention:
 
 
 @functools.singledispatch
-def read_ratio_attention(adder: OneLayerAdder, arithmetic: Arithmetic) -> RatioAttention:
+def read_ratio_attention(adder: OneLayerAdder, arithmetic: Rounding) -> RatioAttention:
     """The terms of every query and token at it, with bounds of what they leave out.
 
     Precondition: finite weights. Postcondition: for every problem and every target, what ``arithmetic`` makes of the
@@ -91,9 +91,8 @@ def read_ratio_attention(adder: OneLayerAdder, arithmetic: Arithmetic) -> RatioA
     rounding. So let the pattern's weight of key j be ``C w_j (1 + eta_j) (1 + kappa_j)`` with stored weights w,
     ``p = w / sum w`` and ``C = 1 / sum_j w_j (1 + eta_j)``, where
 
-    * ``|eta_j| <= (1 + rho_j) exp(u spread_j) (1 + g) - 1``: rho_j is how far ``exp(score_j - shift)`` may be from
-      w_j, where the scores' balls are up to a common shift; a score minus the largest is off by u times their distance,
-      an exponential by EXP_ULPS (2 u each);
+    * ``|eta_j|`` is at most exp(e_j) - 1, with e_j from :meth:`Rounding.exponents`: how far the score may be off up to
+      a common shift, u times its distance from the largest, and the exponential's roundings;
     * ``|kappa_j| <= h`` for the sum, one rounding per key, and the quotient, at most two more.
 
     Then ``sum_j C w_j (1 + eta_j) c_j = m + sum_j p_j eta_j (c_j - m) / (1 + sum_j p_j eta_j)`` with ``m = sum_j p_j
@@ -102,137 +101,85 @@ def read_ratio_attention(adder: OneLayerAdder, arithmetic: Arithmetic) -> RatioA
     if all weights grow alike, or all values are equal, nothing changes. ``spread_j`` is
     ``(|eta_j| + eta) / (1 - eta)``; where eta is below ``NO_SPREAD``, the largest value of that bound is part of the
     error. kappa adds h times the largest value, underflow n nu of it; then come the roundings of
-    ``pattern @ values`` and of ``W_O``. For the reals u, g, h and nu are zero.
+    ``pattern @ values`` and of ``W_O``. For the reals all of this is what float64 rounds.
 
     Take a key with a token whose score is more than ``FAR`` below a score that some position reaches with every token.
     It weighs at most ``far = exp(-FAR (1 - u)) (1 + g) (1 + h)`` in every problem, and its w is stored as zero. n such
     keys take at most n far from the weights of the others, and write as much: 2 n far times the largest value.
 
-    Cost: some 10^5 scores in balls, 1 to 2 s.
+    Cost: some 10^5 scores, 0.1 s.
     """
-    with flint.ctx.workprec(_PRECISION):
-        return _read(adder, arithmetic)
-
-
-def _read(adder: OneLayerAdder, arithmetic: Arithmetic) -> RatioAttention:
-    layout = adder.layout
-    heads, d, width = adder.W_V.shape
-    n_tokens = max(max(allowed) for allowed in layout.tokens) + 1
-    normed = [
-        {token: normed_stream(adder, arithmetic, token, j) for token in allowed}
-        for j, allowed in enumerate(layout.tokens)
-    ]
-    w_q, w_k, w_v, w_o = (matrices(w) for w in (adder.W_Q, adder.W_K, adder.W_V, adder.W_O))
-    basis, coords = _basis(adder, n_tokens)
-    exact_basis = [[arb(x) for x in row] for row in basis.tolist()]
-
-    keys: list[list[dict[int, list[Ball]]]] = []  # [head][pos][token]
-    # The largest values, written vectors and their parts off the basis, over tokens at each position: [pos][head][..]
-    size, written, off = ([[[arb(0)] * n for _ in range(heads)] for _ in normed] for n in (width, d, d))
-    for h in range(heads):
-        key = lambda x, j, h=h: headed(adder, arithmetic, project(arithmetic, x, w_k[h], adder.b_K[h]), adder.k_norm, j)  # noqa: E731
-        keys.append([{t: key(x, j) for t, x in xs.items()} for j, xs in enumerate(normed)])
-        for j, xs in enumerate(normed):
-            for token, x in xs.items():
-                value = project(arithmetic, x, w_v[h], adder.b_V[h])
-                c = [sum((v * row[i] for v, row in zip(value, w_o[h], strict=True)), arb(0)) for i in range(d)]
-                stored = [arb(y) for y in coords[h, j, token].tolist()]
-                rest = [
-                    x - sum((y * b[i] for y, b in zip(stored, exact_basis, strict=True)), arb(0))
-                    for i, x in enumerate(c)
-                ]
-                for largest, new in ((size, value), (written, c), (off, rest)):
-                    largest[j][h] = [old.max(upper(x)) for old, x in zip(largest[j][h], new, strict=True)]
-
-    asked = lambda x, h: project(arithmetic, x, w_q[h], adder.b_Q[h])  # noqa: E731
-    own = lambda h, at, token: headed(adder, arithmetic, asked(normed[at][token], h), adder.q_norm, at)  # noqa: E731
-    return attention_of_keys(adder, arithmetic, own, keys, (size, written, off), basis, coords)
+    cells = [(j, token) for j, allowed in enumerate(adder.layout.tokens) for token in allowed]
+    no_ids = torch.zeros(len(adder.layout.tokens), 0, dtype=torch.int64)
+    read = TokenReading(adder.model.config, adder.stored, arithmetic, cells, no_ids, None)
+    known = zip(read.v.mid, read.v.rad, adder.W_O, strict=True)
+    written = [REAL.linear(Enclosure.of(mid, rad), Matrix.of(torch.from_numpy(W_O))) for mid, rad, W_O in known]
+    mid, rad = (torch.stack([getattr(x, part) for x in written]) for part in ("mid", "rad"))
+    return attention_of_keys(adder, arithmetic, cells, (read.q, read.k, read.v), Enclosure.of(mid, rad))
 
 
 def attention_of_keys(
     adder: OneLayerAdder,
-    arithmetic: Arithmetic,
-    own: Callable[[int, int, int], list[Ball]],
-    keys: list[list[dict[int, list[Ball]]]],
-    parts: Sequence[list[list[list[Ball]]]],
-    basis: Float[np.ndarray, "r d"],
-    coords: Float[np.ndarray, "head pos token r"],
+    arithmetic: Rounding,
+    cells: list[tuple[int, int]],
+    vectors: tuple[Enclosure, Enclosure, Enclosure],
+    written: Enclosure,
 ) -> RatioAttention:
-    """The terms of every query and token at it, from enclosures of queries ``own(head, position, token)`` and keys, and
-    in ``parts`` the largest values, written vectors and their parts off the basis: [pos][head][component] each."""
-    heads, layout, d, n_tokens = len(adder.W_V), adder.layout, len(adder.W_in), coords.shape[2]
+    """The terms of every query and token at it, from queries, keys and values, [head, cell, e], at each of the cells
+    (position, token), and what each head writes of a value, [head, cell, d]."""
+    layout, (q, k, v) = adder.layout, vectors
     tokens = tuple(layout.tokens[query] for query in layout.queries)
-    flat_w_o = [row for head in matrices(adder.W_O) for row in head]
+    position, token = np.array(cells).T
+    basis, coords, off = _on_basis(written)
+    every = np.zeros((len(coords), len(layout.tokens), token.max() + 1, len(basis)))
+    every[:, position, token] = coords
     queries: dict[tuple[int, int], QueryTerms] = {}
-    for target, query in enumerate(layout.queries):
-        seen = range(query + 1)
-        most = [[_columnwise(part[j][h] for j in seen) for h in range(heads)] for part in parts]
-        for token in tokens[target]:
-            weights, spread = np.zeros((2, heads, layout.n_positions, n_tokens))
-            error, sizes, spreads = [arb(0)] * d, [], False
-            for h in range(heads):
-                standing = [{token: keys[h][query][token]} if j == query else keys[h][j] for j in seen]
-                vector = own(h, query, token)
-                eta = _weights(arithmetic, vector, standing, adder.score_scale, weights[h], spread[h])
-                if eta is None:
-                    return RatioAttention(basis, coords, {}, tokens, "attention scores are too far apart")
-                if not eta < NO_SPREAD:
-                    fixed, loose = of_positions(weights[h], spread[h], coords[h], [list(at) for at in standing])
-                    if fixed.sum() < loose.sum() / 16:
-                        spread[h] = 0.0
-                        error = [e + arb(x) for e, x in zip(error, (fixed @ np.abs(basis) * UP).tolist(), strict=True)]
-                    else:
-                        spreads = True
-                left = len(seen) * arb(UNDERFLOW_OF_WEIGHTS) if arithmetic.unit else arb(0)
-                left = upper(left + arithmetic.growth(len(seen) + 2) + (2 * eta if eta < NO_SPREAD else arb(0)))
-                if any((weights[h, j, list(at)] == 0).any() for j, at in enumerate(standing)):
-                    left = upper(left + 2 * len(seen) * _far(arithmetic, len(seen)))
-                error = [e + o + left * c for e, o, c in zip(error, most[2][h], most[1][h], strict=True)]
-                sizes += [(1 + left) * v for v in most[0][h]]
-            error = [
-                upper(e + attention_rounding(arithmetic, sizes, flat_w_o, i, len(seen))) for i, e in enumerate(error)
-            ]
-            queries[target, token] = QueryTerms(
-                weights, spread if spreads else None, np.array([above(e) for e in error])
-            )
-            if not np.isfinite(queries[target, token].error).all():
-                return RatioAttention(basis, coords, {}, tokens, "attention may overflow")
-    return RatioAttention(basis, coords, queries, tokens)
+    for n, (query, own) in enumerate(cells):
+        for target in (target for target, at in enumerate(layout.queries) if at == query):
+            rows = np.flatnonzero((position < query) | ((position == query) & (token == own)))
+            scores = arithmetic.scores_of_one(q[:, [n]], k[:, rows], adder.score_scale)
+            found = _weights(arithmetic, scores, torch.from_numpy(position[rows]))
+            if found is None:
+                return RatioAttention(basis, every, {}, tokens, "attention scores are too far apart")
+            weights, spread = np.zeros((2, *every.shape[:3]))
+            weights[:, position[rows], token[rows]], spread[:, position[rows], token[rows]] = found[:2]
+            error, spreads, seen, eta = np.zeros(basis.shape[1]), False, query + 1, found[2].numpy()
+            standing = [token[rows[position[rows] == j]].tolist() for j in range(seen)]
+            for h in np.flatnonzero(~(eta < NO_SPREAD)):
+                fixed, loose = of_positions(weights[h], spread[h], every[h], standing)
+                if fixed.sum() < loose.sum() / 16:
+                    spread[h] = 0.0
+                    error += fixed @ np.abs(basis) * UP
+                else:
+                    spreads = True
+            left = torch.where(found[2] < NO_SPREAD, 2 * found[2], 0.0) + arithmetic.growth(seen + 2)
+            left = left + seen * UNDERFLOW_OF_WEIGHTS
+            left = left + 2 * seen * _far(arithmetic, seen) * (found[0] == 0).any(1)
+            lost = off[:, rows].amax(1) + left[:, None] * written.size[:, rows].amax(1)
+            values = (1 + left[:, None]) * v.size[:, rows].amax(1)
+            error += up(lost.sum(0) + _rounding_of_sums(arithmetic, values, adder.W_O, seen), len(rows)).numpy()
+            queries[target, own] = QueryTerms(weights, spread if spreads else None, error * UP)
+            if not np.isfinite(error).all():
+                return RatioAttention(basis, every, {}, tokens, "attention may overflow")
+    return RatioAttention(basis, every, queries, tokens)
 
 
-def _weights(
-    arithmetic: Arithmetic,
-    query: list[Ball],
-    keys: list[dict[int, list[Ball]]],
-    scale: float,
-    weights: Float[np.ndarray, "pos token"],
-    spread: Float[np.ndarray, "pos token"],
-) -> Ball | None:
-    """Fill in one head's weights and spreads. Returns the lemma's largest eta, or None if scores are too far apart."""
-    vectors = [key for at in keys for key in at.values()]
-    middle = [arb(x.mid()) for x in max(vectors, key=lambda key: float(_dot(query, key).mid()))]
-    sizes = [upper(q) for q in query]
-    scores = [{t: _score(arithmetic, query, key, middle, scale, sizes) for t, key in at.items()} for at in keys]
-    reached = functools.reduce(arb.max, [functools.reduce(arb.min, [s.lower() for s in at.values()]) for at in scores])
-    scores = [{t: score for t, score in at.items() if not score < reached - FAR} for at in scores]
-    everything = hull([s for at in scores for s in at.values()])
-    if not upper(2 * everything.rad()) < MOST_SPREAD:
+def _weights(arithmetic: Rounding, scores: Enclosure, position: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Each head's weights and spreads [head, key], and the lemma's largest eta [head]; None if scores are too far
+    apart."""
+    least = torch.full((len(scores.mid), int(position.max()) + 1), torch.inf, dtype=torch.float64)
+    least = least.scatter_reduce(1, position.expand_as(scores.mid), scores.low, "amin")
+    out = scores.high < least.amax(1, keepdim=True) - FAR
+    if not bool(((scores.high - scores.low.masked_fill(out, torch.inf).amin(1, keepdim=True)) < MOST_SPREAD).all()):
         return None
-    shift, unit, exponential = everything.upper(), arithmetic.growth(1), 1 + arithmetic.growth(2 * EXP_ULPS)
-    etas: dict[tuple[int, int], Ball] = {}
-    for j, at in enumerate(scores):
-        for t, score in at.items():
-            weights[j, t] = math.exp(float((score - shift).mid()))
-            rho = upper((score - shift).exp() / arb(weights[j, t]) - 1)
-            etas[j, t] = upper((1 + rho) * (unit * upper(shift - score)).exp() * exponential - 1)
-    largest = arb(0)
-    for eta in etas.values():
-        largest = largest.max(eta)
-    if not largest < 0.25:
+    top = scores.mid.argmax(1, keepdim=True)  # in place of what is left out, so that the spread is that of the others
+    kept = Enclosure.apart(*(torch.where(out, part.gather(1, top), part) for part in (scores.mid, scores.rad)))
+    below, wide = arithmetic.exponents(kept)
+    eta = up(torch.expm1(wide)).masked_fill(out, 0.0)
+    largest = eta.amax(1, keepdim=True)
+    if not bool((largest < 0.25).all()):
         return None
-    for (j, t), eta in etas.items():
-        spread[j, t] = above(upper((eta + largest) / (1 - largest)))
-    return largest
+    return below.exp().masked_fill(out, 0.0), up((eta + largest) / (1 - largest)).masked_fill(out, 0.0), largest[:, 0]
 
 
 def of_positions(
@@ -261,140 +208,28 @@ def of_positions(
     return width @ distance * UP, (high / high.sum() * largest) @ distance
 
 
-def _far(arithmetic: Arithmetic, keys: int) -> Ball:
+def _far(arithmetic: Rounding, keys: int) -> float:
     """The largest weight, as computed, of a key that is left out, apart from underflow."""
-    return upper((-FAR * (1 - arithmetic.growth(1))).exp() * (1 + arithmetic.growth(2 * EXP_ULPS + keys + 3)))
+    return math.exp(-FAR * (1 - arithmetic.growth(1))) * (1 + arithmetic.growth(2 * EXP_ULPS + keys + 3)) * UP
 
 
-def _dot(x: list[Ball], y: list[Ball]) -> Ball:
-    return sum((a * b for a, b in zip(x, y, strict=True)), arb(0))
+def _on_basis(written: Enclosure) -> tuple[Float[np.ndarray, "r d"], Float[np.ndarray, "head cell r"], Tensor]:
+    """Directions that heads write along, coordinates on them (any would be valid), and bounds of what is off them."""
+    known = written.mid.nan_to_num()
+    _, sizes, directions = np.linalg.svd(known.flatten(0, 1).numpy(), full_matrices=False)
+    basis = torch.from_numpy(directions[: max(1, int((sizes > OFF_BASIS * sizes[0]).sum()))])
+    coords, n = known @ basis.T, len(basis)
+    slack = roundings(n + 4) * (coords.abs() @ basis.abs() + written.mid.abs())
+    return basis.numpy(), coords.numpy(), up((written.mid - coords @ basis).abs() + slack + written.rad, n)
 
 
-def _score(
-    arithmetic: Arithmetic, query: list[Ball], key: list[Ball], middle: list[Ball], scale: float, sizes: list[Ball]
-) -> Ball:
-    """The computed score minus ``query . middle / scale``, which is the same for all keys whatever the query's error.
-
-    ``sizes`` are the largest magnitudes of the query's components. The score is ``q . k`` by the arithmetic's dot
-    product, divided by the scale (three roundings).
-    """
-    apart = _dot(query, [k - m for k, m in zip(key, middle, strict=True)])
-    if arithmetic.unit:
-        size = _dot(sizes, [upper(k) for k in key])
-        apart = apart + around_zero(arithmetic.dot_error(size, len(key) + 1, 3))
-    return apart / arb(scale)
-
-
-def _columnwise(rows: object) -> list[Ball]:
-    """The largest value of each entry over the rows."""
-    first, *rest = rows  # pyright: ignore[reportGeneralTypeIssues]
-    for row in rest:
-        first = [a.max(b) for a, b in zip(first, row, strict=True)]
-    return first
-
-
-def _basis(adder: OneLayerAdder, n_tokens: int) -> tuple[Float[np.ndarray, "r d"], np.ndarray]:
-    """Directions that attention writes along, and coordinates [head, pos, token, r], in float64: any would be valid."""
-    heads, d, _ = adder.W_V.shape
-    allowed = [(j, t) for j, tokens in enumerate(adder.layout.tokens) for t in tokens]
-    streams = np.array([adder.W_E[t] + adder.W_pos[j] for j, t in allowed])
-    x = adder.normed(streams, adder.ln1, adder.ln1_b)
-    c = np.einsum("nhe,hed->hnd", np.einsum("nd,hde->nhe", x, adder.W_V) + adder.b_V, adder.W_O)
-    _, sizes, directions = np.linalg.svd(c.reshape(-1, d), full_matrices=False)
-    basis = directions[: max(1, int((sizes > OFF_BASIS * sizes[0]).sum()))]
-    coords = np.zeros((heads, len(adder.layout.tokens), n_tokens, len(basis)))
-    for n, (j, t) in enumerate(allowed):
-        coords[:, j, t] = c[:, n] @ basis.T
-    return basis, coords
-
-
-def above(x: Ball) -> float:
-    """A float that is at least the value of an exact ball; NaN stays NaN."""
-    return math.nextafter(float(x), math.inf)
-
-
-# ---- parts, each as models/transformer/parts computes it
-
-
-def stream(adder: OneLayerAdder, arithmetic: Arithmetic, token: int, position: int) -> list[Ball]:
-    """``W_E[token] + W_pos[position]``, exact or as the float that stores it."""
-    if arithmetic.unit:
-        return [arb(value) for value in adder.stream(token, position).tolist()]
-    both = zip(adder.W_E[token].tolist(), adder.W_pos[position].tolist(), strict=True)
-    return [arb(a) + arb(b) for a, b in both]
-
-
-def normed_stream(adder: OneLayerAdder, arithmetic: Arithmetic, token: int, position: int) -> list[Ball]:
-    """``ln1`` of a token at a position, d balls: ``x / scale * w (+ b)``, after subtracting the mean for LayerNorm.
-
-    Without norms it is the stream.
-    Rounding: the quotient is off by a unit in the last place (2 u), the product by one rounding, the bias's sum by one.
-    """
-    x = stream(adder, arithmetic, token, position)
-    if not adder.has_norms:
-        return x
-    if adder.centred:
-        x = arithmetic.centred(x)
-    width = len(x) // adder.groups
-    scales = [arithmetic.rms(x[at : at + width], adder.eps, adder.eps_outside) for at in range(0, len(x), width)]
-    gained = zip(x, adder.ln1.tolist(), strict=True)
-    normed = [arithmetic.rounded(v / scales[i // width] * w, 3) for i, (v, w) in enumerate(gained)]
-    biased = zip(normed, adder.ln1_b.tolist(), strict=True)
-    return [arithmetic.rounded(v + b) if b else v for v, b in biased]
-
-
-def headed(
-    adder: OneLayerAdder, arithmetic: Arithmetic, x: list[Ball], gain: Float[np.ndarray, " e"] | None, position: int
-) -> list[Ball]:
-    """A query or a key as scores read it: after its norm, if it has one, and rotated, if positions are rotary.
-
-    Rounding: the norm's is as in :func:`normed_stream`; each half of a rotated pair is two products and a difference.
-    """
-    if gain is not None:
-        scale = arithmetic.rms(x, adder.eps, adder.eps_outside)
-        x = [arithmetic.rounded(v / scale * w, 3) for v, w in zip(x, gain.tolist(), strict=True)]
-    return rotated(adder, arithmetic, x, position)
-
-
-def rotated(adder: OneLayerAdder, arithmetic: Arithmetic, x: list[Ball], position: int) -> list[Ball]:
-    """A query or a key after its norm, as scores read it."""
-    config = adder.model.config
-    if config.positional_embedding_type != "rotary":
-        return x
-    half, turned = len(x) // 2, list(x)
-    for i in range(half):
-        at = (2 * i, 2 * i + 1) if config.rotary_adjacent_pairs else (i, half + i)
-        angle = arb(position) / arb(config.rotary_scaling_factor) * arb(config.rotary_base) ** (-arb(2 * i) / len(x))
-        exact = i == 0 and config.rotary_scaling_factor == 1  # the angle is the position: base^0 is 1 in any library
-        off = arithmetic.growth(0 if exact else angle_roundings(config.rotary_base)) * upper(angle)
-        off = off + arithmetic.growth(2 * TRIG_ULPS)
-        cos, sin = (value + around_zero(upper(off)) for value in (angle.cos(), angle.sin()))
-        first, second = (x[place] for place in at)
-        products = [arithmetic.rounded(y) for y in (first * cos, -second * sin, second * cos, first * sin)]
-        turned[at[0]], turned[at[1]] = (arithmetic.rounded(sum(pair)) for pair in (products[:2], products[2:]))
-    return turned
-
-
-def matrices(w: Float[np.ndarray, "head d e"]) -> list[list[list[Ball]]]:
-    return [[[arb(x) for x in row] for row in matrix] for matrix in w.tolist()]
-
-
-def project(arithmetic: Arithmetic, x: list[Ball], w: list[list[Ball]], b: Float[np.ndarray, " e"]) -> list[Ball]:
-    found = []
-    for e, bias in enumerate(b.tolist()):
-        products = [value * row[e] for value, row in zip(x, w, strict=True)]
-        found.append(arithmetic.dot([*products, arb(bias)] if bias else products))  # added anywhere among them
-    return found
-
-
-def attention_rounding(arithmetic: Arithmetic, size: list[Ball], w_o: list[list[Ball]], i: int, keys: int) -> Ball:
-    """What rounding adds to component i of ``(pattern @ values) W_O``, where ``size`` bounds ``sum_j |a_j v_j|``.
+def _rounding_of_sums(
+    arithmetic: Rounding, size: Float[Tensor, "head e"], W_O: Float[np.ndarray, "head e d"], keys: int
+) -> Float[Tensor, " d"]:
+    """What rounding adds to ``(pattern @ values) W_O``, where ``size`` bounds ``sum_j |a_j v_j|``.
 
     Masked keys weigh exactly zero, so that they add no rounding.
     """
-    if not arithmetic.unit:
-        return arb(0)
-    own = [arithmetic.growth(keys) * z + UNDERFLOW_OF_WEIGHTS for z in size]
-    carried = sum((upper(e * row[i]) for e, row in zip(own, w_o, strict=True)), arb(0))
-    written = sum((upper((z + e) * row[i]) for z, e, row in zip(size, own, w_o, strict=True)), arb(0))
-    return carried + arithmetic.growth(len(size)) * written + UNDERFLOW_OF_WEIGHTS
+    flat, of_row = torch.from_numpy(np.abs(W_O)).flatten(0, 1), size.flatten()
+    own = arithmetic.growth(keys) * of_row + UNDERFLOW_OF_WEIGHTS
+    return own @ flat + arithmetic.growth(len(flat)) * ((of_row + own) @ flat) + UNDERFLOW_OF_WEIGHTS

@@ -2,7 +2,7 @@
 
 Weights are exact rationals here (floats are dyadic), and so are scores. What is not rational, a softmax's exponentials,
 is enclosed in ball arithmetic, around the hard-max limit in which a matching key has exactly the weight of BOS and all
-others have zero. With :data:`~interp.proofs.balls.FLOAT32` the enclosures include what the forward pass rounds.
+others have zero. With :data:`~interp.proofs.enclosures.FLOAT32` the enclosures include what the forward pass rounds.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from flint import arb, fmpq
 
-from interp.proofs.balls import Arithmetic, Ball, around_zero, hull, upper
-
-EXP_ERROR = 8  # error of exp and of the rescaling in fused kernels, in units of u; as in coupled_values
+from interp.proofs.balls import Ball, around_zero, growth, hull, upper
+from interp.proofs.enclosures import Rounding
+from interp.proofs.rounding_errors import FUSED_EXP
 
 
 class NotSeparated(Exception):
@@ -108,7 +108,7 @@ class SinkHead(Written):
         gap = (score - at_bos[:, None]) / divisor
         return cls(**vars(written), gap=gap, size=size / divisor)
 
-    def weights(self, arithmetic: Arithmetic, widths: int) -> np.ndarray:
+    def weights(self, arithmetic: Rounding, widths: int) -> np.ndarray:
         """Balls [query id, key id] around a key's computed weight before normalisation, where BOS has weight 1.
 
         ``widths`` is the number of roundings in a score of magnitude 1: those of x, q, k and their product.
@@ -118,7 +118,7 @@ class SinkHead(Written):
         for at, gap in np.ndenumerate(self.gap):
             key = gap, self.size.item(at)
             if key not in known:
-                error = arithmetic.growth(widths) * ball(key[1]) + arithmetic.growth(2) * abs(ball(gap))
+                error = growth(arithmetic, widths) * ball(key[1]) + growth(arithmetic, 2) * abs(ball(gap))
                 known[key] = (ball(gap) + around_zero(upper(error))).exp()
             found[at] = known[key]
         return found
@@ -134,7 +134,7 @@ class Pattern:
     keys: int
 
     @classmethod
-    def of(cls, match: Ball | None, rest: Ball, keys: int, arithmetic: Arithmetic, matches: int = 1) -> Pattern:
+    def of(cls, match: Ball | None, rest: Ball, keys: int, arithmetic: Rounding, matches: int = 1) -> Pattern:
         """The pattern from unnormalised weights, where BOS has 1; ``match`` (of up to ``matches`` keys) may be None.
 
         Lemma: ``fl(a + b)`` is off by at most ``min(|a|, |b|)``, since it could have been rounded to a or to b. In a
@@ -147,11 +147,11 @@ class Pattern:
         off = lost(leak, 1 + near + leak, keys, arithmetic)
         total = (1 + near - off).union(1 + near + leak + off)
         # roundings of exp, the sum over large keys, the quotient, and the products with values summed over large keys
-        relative = arithmetic.growth(2 * EXP_ERROR + 2 * (matches + 1) + 6)
+        relative = growth(arithmetic, 2 * FUSED_EXP + 2 * (matches + 1) + 6)
         spread = 1 + around_zero(relative)
         return cls(1 / total * spread, near / total * spread, (leak / (1 + near - off) * spread).upper(), keys)
 
-    def writes(self, head: Written, bos: int, match: Collection[int], arithmetic: Arithmetic) -> list[Ball]:
+    def writes(self, head: Written, bos: int, match: Collection[int], arithmetic: Rounding) -> list[Ball]:
         """What the head adds to the residual stream; matches may be any of ``match``, the rest any token but BOS."""
         others = [token for token in range(len(head.writes)) if token != bos]
         found = []
@@ -168,30 +168,14 @@ class Pattern:
             total += hull([arb(0), *(ball(values[token]) * self.rest for token in others)])
             small = self.rest * ball(max(sizes[token] for token in others))
             size += small
-            off = arithmetic.growth(head.terms) * size + lost(small, size, self.keys, arithmetic)
+            off = growth(arithmetic, head.terms) * size + lost(small, size, self.keys, arithmetic)
             found.append(total + around_zero(upper(off)))
         return found
 
 
-def lost(small: Ball, size: Ball, terms: int, arithmetic: Arithmetic) -> Ball:
+def lost(small: Ball, size: Ball, terms: int, arithmetic: Rounding) -> Ball:
     """How much rounding small terms add to a sum, see :meth:`Pattern.of`; ``size`` is that of all terms."""
-    if not arithmetic.unit:
+    if not arithmetic.unit32:
         return arb(0)
-    either = 2 * small.upper(), arithmetic.growth(terms) * size.upper()
+    either = 2 * small.upper(), growth(arithmetic, terms) * size.upper()
     return either[0] if either[0] < either[1] else either[1]
-
-
-def times(x: list[Ball], matrix: np.ndarray, arithmetic: Arithmetic, bias: np.ndarray | None = None) -> list[Ball]:
-    """``x @ matrix + bias`` as computed, with an exact matrix. Lemma: adding an exact zero rounds nothing."""
-    found = []
-    for column in range(matrix.shape[1]):
-        terms = [x[row] * ball(matrix[row, column]) for row in np.flatnonzero(matrix[:, column])]
-        if bias is not None and bias[column]:
-            terms.append(ball(bias[column]))
-        found.append(arithmetic.dot(terms) if terms else arb(0))
-    return found
-
-
-def add(x: list[Ball], y: list[Ball], arithmetic: Arithmetic) -> list[Ball]:
-    """``x + y`` as computed."""
-    return [a if b == 0 else arithmetic.rounded(a + b) for a, b in zip(x, y, strict=True)]

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from interp.proofs.balls import FLOAT32
 from interp.proofs.column_adders import check_one_layer
+from interp.proofs.enclosures import FLOAT32
 from interp.proofs.one_layer import OneLayerAdder, Targets, read_adder
 from interp.proofs.ratio_attention import read_ratio_attention
 from interp.proofs.verdict import ArithmeticName, Verdict

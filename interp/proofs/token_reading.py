@@ -14,16 +14,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.proofs.balls import LARGEST
-from interp.proofs.enclosed import Enclosure, Normed
+from interp.proofs.enclosed import Enclosure
 from interp.proofs.enclosures import Rounding
-from interp.proofs.prefix_nodes import Tree
-from interp.proofs.prefix_tree import EnclosedForward
+from interp.proofs.prefix_tree import EnclosedForward, turned
+from interp.proofs.rounding_errors import LARGEST, OWN
 from interp.proofs.visible_paths import QueryPaths
 from models import TransformerConfig
-
-#: Relative error of what a proof computes in float64 from known numbers, on top of the model's own roundings.
-OWN = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,30 +75,19 @@ class TokenReading(EnclosedForward):
         self.number = {letter: i for i, letter in enumerate(letters)}
         self.position, tokens = torch.tensor(letters, dtype=torch.int64).unbind(1)
         self.bias = bias
-        nothing = torch.zeros(0, dtype=torch.int64)
-        self.x = self._embedded(Tree(tokens, ids[self.position], self.position, nothing[:, None], (), nothing))
-        read = self._normed(self.x, "blocks.0.ln1") if config.has_pre_norm else Normed(self.x, ())
-        q, k, v = self._queries_keys_values("blocks.0.attn", read)
+        self.x = self.embedded(tokens, ids[self.position], self.position)
+        self.read = self._before(self.x, "blocks.0.ln1")
+        q, k, v = self._queries_keys_values("blocks.0.attn", self.read)
         if config.use_qk_norm:
             q, k = self._per_head(q, "q"), self._per_head(k, "k")
         if config.positional_embedding_type == "rotary":
-            q, k = self._turned(q), self._turned(k)
+            q, k = turned(self.rounding, config, (q, k), self.position)
         self.q, self.k, self.v = (y.heads_first() for y in (q, k, v))
 
     def _per_head(self, x: Enclosure, which: str) -> Enclosure:
         """Queries or keys after the RMS norm of each head."""
         cfg, gain = self.config, self.weights[f"blocks.0.attn.{which}_norm.w"]
-        return self.rounding.norm(x, gain, None, cfg.eps, cfg.norm_eps_outside, False)
-
-    def _turned(self, x: Enclosure) -> Enclosure:
-        """Rotary embedding of [letter, head, d_head], of the first ``config.rotated`` entries of each head."""
-        cfg = self.config
-        turned = cfg.rotated
-        cos, sin = self.rounding.angles(int(self.position.max()) + 1, cfg.rotary_base, turned // 2)
-        part = Enclosure.of(x.mid[..., :turned], x.rad[..., :turned])
-        found = self.rounding.rotated(part, cos[self.position], sin[self.position], cfg.rotary_adjacent_pairs)
-        mid, rad = (torch.cat((new, old[..., turned:]), -1) for new, old in ((found.mid, x.mid), (found.rad, x.rad)))
-        return Enclosure.of(mid, rad)
+        return self.rounding.normed(x, gain, None, cfg.eps, cfg.norm_eps_outside, False).whole
 
     def at(self, paths: QueryPaths) -> Reading:
         """What the query of some paths reads."""
@@ -144,7 +129,7 @@ class TokenReading(EnclosedForward):
         base, added, added_off = x.mid[0] + bias, x.size[0], x.rad[0]
         # A parallel MLP reads the query's own letter, and nothing that attention writes.
         if cfg.parallel_attn_mlp and cfg.d_mlp:
-            out = self._parallel_mlp(x)
+            out, _ = self.mlp("blocks.0", x)
             base, added, added_off = base + out.mid[0], added + out.size[0], added_off + out.rad[0]
         size = sizes + bias.abs() + added
         after = (rounding.growth(d) + OWN) * sizes + (rounding.growth(3) + OWN) * size + added_off
@@ -154,19 +139,12 @@ class TokenReading(EnclosedForward):
         number = {letter: i for i, letter in enumerate(seen)}
         return Reading(base, W_O, weights, shown, v, number, size, sink, eta, rad, off, after)
 
-    def _parallel_mlp(self, x: Enclosure) -> Enclosure:
-        """What the MLP writes that reads the stream before attention."""
-        block = "blocks.0"
-        read = self._normed(x, f"{block}.ln2") if self.config.has_pre_norm else Normed(x, ())
-        pre = self._linear(
-            read, f"{block}.mlp.W_gate" if self.config.gated_mlp else f"{block}.mlp.W_in", self._b_in(block)
-        )
-        hidden = self._hidden(f"{block}.mlp", pre, read)
-        return self._linear(hidden, f"{block}.mlp.W_out", f"{block}.mlp.b_out")
-
     def scores_of_query(self, own: int, rows: Int[Tensor, " letter"]) -> Enclosure:
         """Scaled scores [head, letter] of the query's letter with all that it can see."""
-        q = Enclosure(self.q.mid[:, [own]], self.q.rad[:, [own]], self.q.norm[:, [own]])
+        q = self.q[:, [own]]
+        plain = self.config.attn_scores == "dot" and self.config.attn_softmax == "softmax" and self.bias is None
+        if plain:
+            return self.rounding.scores_of_one(q, self.k[:, rows], self.config.score_scale)
         keys = self.rounding.keys(self.k).at(rows[None])
         found = self.rounding.scores(q, keys, self.config.attn_scores)
         found = self.rounding.scaled(found, self.config.score_scale)

@@ -15,31 +15,30 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from itertools import product
 
-import flint
 import numpy as np
-from flint import arb
+import torch
 from jaxtyping import Float
 
-from interp.proofs.balls import Arithmetic, Ball
 from interp.proofs.downstream import CHUNK, Downstream, Regions, downstream_of
-from interp.proofs.forms import LEAST, UP, Forms, exactly, linear, multiply, roundings
+from interp.proofs.enclosed import Enclosure
+from interp.proofs.enclosures import Rounding
+from interp.proofs.forms import Forms, exactly, linear, multiply
 from interp.proofs.hunting import after_mlp
 from interp.proofs.one_layer import OneLayerAdder, Targets, read_adder, read_layers
+from interp.proofs.prefix_tree import turned
 from interp.proofs.ratio_attention import (
-    OFF_BASIS,
     QueryTerms,
     RatioAttention,
     attention_of_keys,
     read_ratio_attention,
-    rotated,
 )
+from interp.proofs.rounding_errors import DOUBLE, UP, roundings, up
 from interp.proofs.watch import check_time
 from models.tasks import Task
 from models.transformer import HookedModel
 
 #: About how many pieces a box of what the first attention writes is cut into.
 PIECES = 512
-_PRECISION = 80  # bits, while terms are enclosed
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +67,7 @@ class TwoLayers(Downstream):
 
     adder: TwoLayerAdder
 
-    def __init__(self, adder: TwoLayerAdder, arithmetic: Arithmetic):
+    def __init__(self, adder: TwoLayerAdder, arithmetic: Rounding):
         super().__init__(adder, arithmetic)
         self.first, self.written = Downstream(adder.first, arithmetic), 2 * self.d
         self.moderate &= self.first.moderate
@@ -102,7 +101,7 @@ def _part(regions: Regions, part: slice) -> Regions:
 
 
 @read_ratio_attention.register
-def _read(adder: TwoLayerAdder, arithmetic: Arithmetic) -> RatioAttention:
+def _read(adder: TwoLayerAdder, arithmetic: Rounding) -> RatioAttention:
     """The terms of both attentions, first layer first, at every query of a two-layer adder.
 
     Precondition and postcondition are those of :func:`interp.proofs.ratio_attention.read_ratio_attention`, with heads
@@ -113,8 +112,7 @@ def _read(adder: TwoLayerAdder, arithmetic: Arithmetic) -> RatioAttention:
     below = read_ratio_attention(first, arithmetic)
     if below.obstacle is not None:
         return below
-    with flint.ctx.workprec(_PRECISION):
-        above = _second(adder, arithmetic, first, below)
+    above = _second(adder, arithmetic, first, below)
     if above.obstacle is not None:
         return above
     (heads, *places, r), (others, *_, s) = below.coords.shape, above.coords.shape
@@ -135,45 +133,24 @@ def _read(adder: TwoLayerAdder, arithmetic: Arithmetic) -> RatioAttention:
     return RatioAttention(basis, coords, queries, above.tokens)
 
 
-def _second(
-    adder: TwoLayerAdder, arithmetic: Arithmetic, first: OneLayerAdder, below: RatioAttention
-) -> RatioAttention:
+def _second(adder: TwoLayerAdder, arithmetic: Rounding, first: OneLayerAdder, below: RatioAttention) -> RatioAttention:
     """The terms of the second layer's attention."""
-    heads, d, _ = adder.W_V.shape
+    middle, radius = [], []
+    for low, high in hulls(adder, arithmetic, first, below):  # [cell, head, e], and what is written [cell, head, d]
+        ends = torch.from_numpy(np.stack((low, high))).transpose(1, 2)
+        middle.append(ends.mean(0))
+        radius.append(up((ends - middle[-1]).abs().amax(0) + 2 * DOUBLE * ends.abs().amax(0)))
     cells = list(below.queries)  # (position, token)
-    queries, keys, values, written = hulls(adder, arithmetic, first, below)
-    middle, radius = (written[1] + written[0]) / 2, (written[1] - written[0]) / 2 * UP + LEAST
-    known = np.nan_to_num(middle)
-    _, sizes, directions = np.linalg.svd(known.reshape(-1, d), full_matrices=False)
-    basis = directions[: max(1, int((sizes > OFF_BASIS * sizes[0]).sum()))]
-    on_basis = known @ basis.T
-    off = np.abs(middle - on_basis @ basis) + radius
-    off = off + roundings(len(basis) + 4) * (np.abs(on_basis) @ np.abs(basis) + np.abs(middle))
-    largest = [np.abs(values).max(0), np.abs(written).max(0), off * UP + LEAST]
-    coords = np.zeros((heads, *below.coords.shape[1:3], len(basis)))
-    at: list[list[int]] = [[] for _ in below.tokens]
-    for n, (j, token) in enumerate(cells):
-        coords[:, j, token] = on_basis[n]
-        at[j].append(n)
-
-    def turned(ends: Float[np.ndarray, "end cell head e"], n: int, h: int) -> list[Ball]:
-        x = [arb(low).union(arb(high)) for low, high in ends[:, n, h].T.tolist()]
-        return rotated(adder, arithmetic, x, cells[n][0])
-
-    number = {cell: n for n, cell in enumerate(cells)}
-    return attention_of_keys(
-        adder,
-        arithmetic,
-        lambda h, query, token: turned(queries, number[query, token], h),
-        [[{cells[n][1]: turned(keys, n, h) for n in rows} for rows in at] for h in range(heads)],
-        [[[[arb(x) for x in part[rows, h].max(0).tolist()] for h in range(heads)] for rows in at] for part in largest],
-        basis,
-        coords,
-    )
+    q, k, v, written = (Enclosure.of(*x) for x in zip(middle, radius, strict=True))
+    config = adder.model.config
+    if config.positional_embedding_type == "rotary":
+        at = torch.tensor(cells)[:, 0]
+        q, k = (x.heads_first() for x in turned(arithmetic, config, (q.heads_first(), k.heads_first()), at))
+    return attention_of_keys(adder, arithmetic, cells, (q, k, v), written)
 
 
 def hulls(
-    adder: TwoLayerAdder, arithmetic: Arithmetic, first: OneLayerAdder, below: RatioAttention
+    adder: TwoLayerAdder, arithmetic: Rounding, first: OneLayerAdder, below: RatioAttention
 ) -> list[Float[np.ndarray, "end cell head e"]]:
     """Least and largest normed queries and keys, values and written vectors of the second layer, at each of its cells.
 

@@ -11,11 +11,11 @@ import torch
 
 import interp
 from interp.proofs import check_certificate, load_certificate
-from interp.proofs.balls import FLOAT32, REAL, Arithmetic
 from interp.proofs.branching import ClassProof, Search, prove, split_codes
 from interp.proofs.class_proofs import BranchAndBound
 from interp.proofs.column_verdicts import table_of, window_verdicts
 from interp.proofs.columns import all_classes
+from interp.proofs.enclosures import FLOAT32, REAL, Rounding
 from interp.proofs.leaves import Query
 from interp.proofs.one_layer import read_adder
 from interp.proofs.trials import perturb, random_pairs, rounded
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("without_shape_checks")
 
 
 @cache
-def search_of(name: str, arithmetic: Arithmetic = REAL) -> Search:
+def search_of(name: str, arithmetic: Rounding = REAL) -> Search:
     return Search(read_adder(two_heads() if name == "two heads" else zoo(name)), arithmetic)
 
 
@@ -65,7 +65,7 @@ def shares(found: dict[tuple[int, int], ClassProof]) -> np.ndarray:
         ("two heads", 0, REAL),
     ),
 )
-def test_every_pair_of_a_target_is_certified(name: str, target: int, arithmetic: Arithmetic):
+def test_every_pair_of_a_target_is_certified(name: str, target: int, arithmetic: Rounding):
     search = search_of(name, arithmetic)
     total = sum(shares(prove(search, query)) for query in search.queries(target))
     assert total.tolist() == [10**20, 0, 0]

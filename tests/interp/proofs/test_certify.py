@@ -16,9 +16,9 @@ import models
 from interp.cli import main
 from interp.proofs import check_certificate, load_certificate
 from interp.proofs.answer_curves import decision_curves
-from interp.proofs.balls import REAL
 from interp.proofs.bounds_on_accuracy import AccuracyBounds
 from interp.proofs.counting import Counts
+from interp.proofs.enclosures import REAL
 from interp.proofs.hunting import attention_of
 from interp.proofs.leaves import Query
 from interp.proofs.one_layer import read_adder

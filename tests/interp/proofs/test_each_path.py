@@ -12,7 +12,7 @@ import torch
 import interp
 import models
 from interp.proofs import check_certificate, each_path, load_certificate, machine_proof, watch
-from interp.proofs.balls import CURVED
+from interp.proofs.activations import ACTIVATIONS, SMOOTH
 from interp.proofs.each_path import EachPath, keys_in_sight
 from interp.proofs.enclosed import Enclosure
 from interp.proofs.enclosures import FLOAT32, REAL
@@ -129,7 +129,7 @@ def test_leads_of_the_model_lie_within_their_bounds(rounding: Any):
         assert rounding is REAL or width[1] < width[0]
 
 
-@pytest.mark.parametrize(("act", "outside"), sampled(product(CURVED, (False, True)), ("gelu", False), ("silu", True)))
+@pytest.mark.parametrize(("act", "outside"), sampled(product(SMOOTH, (False, True)), ("gelu", False), ("silu", True)))
 def test_points_of_a_ball_have_leads_within_the_bounds_of_the_block(act: Any, outside: bool):
     """From balls as large as a tenth of the stream, where what a stage curves by is no small thing."""
     config = TransformerConfig(
@@ -178,14 +178,12 @@ def test_points_of_a_ball_have_leads_within_the_bounds_of_the_block(act: Any, ou
             assert (high - low).max() < 1e-6
 
 
-@pytest.mark.parametrize("name", CURVED)
+@pytest.mark.parametrize("name", SMOOTH)
 def test_activations_curve_by_less_than_they_are_said_to(name: str):
-    from interp.proofs.enclosures import activation
-
     x = torch.linspace(-12, 12, 200_001, dtype=torch.float64, requires_grad=True)
-    (slope,) = torch.autograd.grad(activation(name, x).sum(), x, create_graph=True)
+    (slope,) = torch.autograd.grad(ACTIVATIONS[name].value(x).sum(), x, create_graph=True)
     (curve,) = torch.autograd.grad(slope.sum(), x)
-    assert 0.9 * CURVED[name] < float(curve.abs().max()) < CURVED[name]
+    assert 0.9 * ACTIVATIONS[name].curved < float(curve.abs().max()) < ACTIVATIONS[name].curved
 
 
 @cache
@@ -196,12 +194,12 @@ def verdict_on_the_trained_one() -> Verdict:
 def test_the_trained_decoder_is_certified_and_its_certificate_holds(tmp_path: Any):
     model, verdict = zoo(TRAINED), verdict_on_the_trained_one()
     assert (verdict.status, verdict.size, verdict.arithmetic) == ("certified", 1000, "float32")
-    assert verdict.share == 1 and verdict.smallest_margin > 3.7
+    assert verdict.share == 1 and verdict.smallest_margin > 9
     verdict.save(tmp_path / "c.json")
     stored = load_certificate(tmp_path / "c.json")
     assert check_certificate(stored, model).smallest_margin == pytest.approx(verdict.smallest_margin)
     with pytest.raises(UserError):
-        larger = stored.classes.assign(bound=stored.classes["bound"] + 1)
+        larger = stored.classes.assign(bound=stored.classes["bound"] + 6)  # more than problems that are run have
         check_certificate(stored.replace(classes=larger), model)
     with pytest.raises(UserError):
         check_certificate(stored.replace(shape=(2, 1)), model)

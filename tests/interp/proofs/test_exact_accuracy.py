@@ -16,9 +16,9 @@ import interp
 import models
 from interp.cli import main
 from interp.proofs import AccuracyBounds, check_certificate, half_spaces, load_certificate
-from interp.proofs.balls import REAL
 from interp.proofs.branching import Search
 from interp.proofs.counting import RIGHT, WRONG, Counts, count, symbols
+from interp.proofs.enclosures import REAL
 from interp.proofs.half_spaces import half_space_diagrams
 from interp.proofs.hunting import hunt
 from interp.proofs.one_layer import read_adder

@@ -15,7 +15,7 @@ import interp
 import models
 from interp.cli import main
 from interp.proofs import check_certificate, load_certificate
-from interp.proofs.balls import FLOAT32, REAL
+from interp.proofs.enclosures import FLOAT32, REAL
 from interp.proofs.hand_built_parity import ParityProof
 from interp.proofs.sink_heads import NotSeparated, SinkHead
 from interp.proofs.verdict import Verdict

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import pytest
 import torch
 
+from interp.proofs.after_attention import NormOf
 from interp.proofs.enclosures import FLOAT32, Rounding
+from interp.proofs.lead_roundings import Counted, normed_off, products_off
 from interp.proofs.margin_bounds import directions
-from interp.proofs.norm_roundings import Counted, NormOf, normed_off, products_off
 
 D, N = 24, 64
 
@@ -19,6 +20,7 @@ D, N = 24, 64
 class Shared:
     centred: bool
     rounding: Rounding = FLOAT32
+    eps_outside: bool = False
     lost: float = 0.0
 
 

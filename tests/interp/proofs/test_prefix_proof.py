@@ -229,7 +229,7 @@ def test_without_cases_rounding_leaves_some_problems_of_two_layers_open():
     model, task = zoo("addlm-adder-two-digit"), zoo("addlm-adder-two-digit").task
     rows = Rows.of(task, ProblemSpace.of(task))
     place = dict(zip(rows.index.tolist(), range(len(rows)), strict=True))
-    some = torch.tensor([place[100 * a + b] for a, b in ((14, 89), (19, 40), (20, 20), (47, 34), (22, 81), (12, 34))])
+    some = torch.tensor([place[100 * a + b] for a, b in ((49, 10), (19, 40), (20, 20), (49, 33), (83, 83), (12, 34))])
     with torch.no_grad():
         _, before, _ = bounds(model, task, FLOAT32, of=some)
         found, low, high = bounds(model, task, FLOAT32, by_cases=True, of=some)

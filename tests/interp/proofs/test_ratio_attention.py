@@ -9,13 +9,12 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from flint import arb
 
 import interp
 from interp.proofs import ratio_attention
-from interp.proofs.balls import FLOAT32, REAL, Arithmetic
 from interp.proofs.column_adders import certify_one_layer
 from interp.proofs.columns import all_classes
+from interp.proofs.enclosures import FLOAT32, REAL, Rounding
 from interp.proofs.hunting import attention_of, hunt, least_problems
 from interp.proofs.leaves import Leaves, Query
 from interp.proofs.one_layer import OneLayerAdder, read_adder
@@ -61,7 +60,7 @@ def model_of(name: str) -> ArithmeticTransformer:
 
 
 @cache
-def read(name: str, arithmetic: Arithmetic = REAL) -> tuple[OneLayerAdder, RatioAttention]:
+def read(name: str, arithmetic: Rounding = REAL) -> tuple[OneLayerAdder, RatioAttention]:
     adder = read_adder(model_of(name))
     return adder, read_ratio_attention(adder, arithmetic)
 
@@ -135,7 +134,7 @@ def replace_coords(query: Query, coords: np.ndarray) -> Query:
 
 @pytest.mark.parametrize("arithmetic", [pytest.param(REAL, marks=pytest.mark.slow), FLOAT32], ids=["real", "float32"])
 @pytest.mark.parametrize("name", sampled([*(name.values[0] for name in NAMES), *DRAWN], FEW[0], "rotary halves"))
-def test_the_models_attention_is_the_ratio_up_to_its_error(name: str, arithmetic: Arithmetic):
+def test_the_models_attention_is_the_ratio_up_to_its_error(name: str, arithmetic: Rounding):
     """In float64 for the reals, as it runs for float32; and a thousandth of float32's error is not enough for it."""
     adder, attention = read(name, arithmetic)
     weights = {key: value.detach() for key, value in adder.model.effective_weights().items()}
@@ -156,7 +155,7 @@ def test_keys_that_are_left_out_are_within_the_error(far: float, monkeypatch):
     kept = [(terms.weights > 0).sum() for terms in fewer.queries.values()]
     assert sum(kept) < sum((terms.weights > 0).sum() for terms in whole.queries.values())
     assert largest_share(adder.model, fewer, adder, weights) <= 1
-    monkeypatch.setattr(ratio_attention, "_far", lambda *_: arb(0))
+    monkeypatch.setattr(ratio_attention, "_far", lambda *_: 0.0)
     assert largest_share(adder.model, read_ratio_attention(adder, REAL), adder, weights) > 1
 
 

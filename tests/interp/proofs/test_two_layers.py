@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 import interp
 from interp.proofs import check_certificate, two_layers
-from interp.proofs.balls import FLOAT32, REAL
 from interp.proofs.branching import Search
 from interp.proofs.certify import method_for
 from interp.proofs.column_adders import certify_one_layer
+from interp.proofs.enclosures import FLOAT32, REAL
 from interp.proofs.ratio_attention import of_positions, read_ratio_attention
 from interp.proofs.two_layers import TwoLayerAdder, hulls, read_columns
 from interp.proofs.verdict import ArithmeticName

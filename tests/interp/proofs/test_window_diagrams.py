@@ -12,10 +12,10 @@ import torch
 import interp
 import models
 from interp.proofs import column_verdicts as module
-from interp.proofs.balls import REAL
 from interp.proofs.branching import Search
 from interp.proofs.column_verdicts import WindowVerdicts, window_diagrams, window_verdicts
 from interp.proofs.counting import OPEN, RIGHT, WRONG, Diagram, count, diagram_of_windows, symbols
+from interp.proofs.enclosures import REAL
 from interp.proofs.leaves import Leaves
 from interp.proofs.one_layer import read_adder
 from interp.proofs.trials import perturb, random_pairs
