@@ -3,10 +3,10 @@
     for rows, logits, run in resumed(model, tokens, hooks, first):
         replaced = run(replacements)
 
-A replacement at a head's output, a neuron or what a sublayer writes leaves all earlier layers as they were. From its layer on
-the formulas are those of :mod:`models.fast`, and in the last layer only the positions from ``first`` on are
-computed. The logits differ from those of the hooked run by rounding. Replacements elsewhere, or in several layers at once, and
-models that :func:`models.fast.stands_for` does not know, are run whole, through the model's hooks.
+A replacement at a head's output, a neuron or what a sublayer writes leaves all earlier layers as they were. From its
+layer on the formulas are those of :mod:`models.fast`, and in the last layer only the positions from ``first`` on are
+computed. The logits differ from those of the hooked run by rounding. Replacements elsewhere, or in several layers at
+once, and models that :func:`models.fast.stands_for` does not know, are run whole, through the model's hooks.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.proofs.distinct_means import largest_mean, most_assigned, prices_of
-from interp.proofs.enclosed import DOUBLE
+from interp.proofs.rounding_errors import DOUBLE
 from interp.proofs.stacked_weights import StackedWeights
 from models.tasks import Arrangements
 
@@ -62,7 +62,9 @@ class StackedBounds:
     ``errors`` are how far differences of scores, and leads, may be off (:meth:`StackedWeights.float_errors`).
     """
 
-    def __init__(self, weights: StackedWeights, query: int, strings: Int[Tensor, "n place"], errors: tuple[float, float]):
+    def __init__(
+        self, weights: StackedWeights, query: int, strings: Int[Tensor, "n place"], errors: tuple[float, float]
+    ):
         self.weights, self.query, self.errors = weights, query, errors
         self.vocab, self.d = weights.stream.shape[1:]
         self.contexts = _contexts(query, self.vocab, sorted(set(strings.flatten().tolist())))
@@ -214,14 +216,12 @@ class _Sets:
         self.right = right.expand(len(sets))
         self.around = of.within(self.allowed, self.right)
         self.stream = self.weights.stream[of.query, self.asked]
-        #: How much less ``-(b M + m) f_r`` could be if a token of the pool were at no place, [set, pool], for each head.
+        #: For each head, how much less ``-(b M + m) f_r`` could be without a token of the pool, [set, pool].
         self.own_without: list[Tensor] = []
 
     # ---- what the first layer writes
 
-    def _most_at_query(
-        self, along: Float[Tensor, "row d"], allowed: Tensor, how: How = CLOSE
-    ) -> Float[Tensor, " row"]:
+    def _most_at_query(self, along: Float[Tensor, "row d"], allowed: Tensor, how: How = CLOSE) -> Float[Tensor, " row"]:
         """The largest ``along . x_q``."""
         most = self.of.most_written(self.of.query, self.asked.expand(len(along)), along, allowed, how)
         return along @ self.stream + most

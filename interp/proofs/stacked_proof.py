@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Int
@@ -253,8 +252,10 @@ class _Proof:
 
     def evidence(self, ended: str | None) -> MachineEvidence:
         met = [one for one in self.classes if one.lowest is not None]
-        lowest = [one.strings.sample(1, self.generator)[0] if one.lowest is None else one.lowest for one in self.classes]
-        rows: dict[str, list[Any]] = dict.fromkeys((*COUNTED, *MEASURED, "problem"), [])
+        lowest = [
+            one.strings.sample(1, self.generator)[0] if one.lowest is None else one.lowest for one in self.classes
+        ]
+        rows: dict[str, list[Any]] = {}
         zeros = [0] * len(self.classes)
         rows |= {"target": zeros, "before": zeros, "after": zeros}
         rows |= {"token": [one.strings.tokens[self.query] for one in self.classes]}
@@ -269,7 +270,7 @@ class _Proof:
             size=sum(one.strings.count() for one in self.classes),
             unproved=sum(one.unproved for one in self.classes),
             tried=None,
-            classes=pd.DataFrame(rows),
+            classes=pd.DataFrame({name: rows[name] for name in (*COUNTED, *MEASURED, "problem")}),
             obstacle=ended,
             shape=self.task.shape,
         )
@@ -293,5 +294,7 @@ METHOD = Method(
     finding=finding,
     provenance=lambda verdict: Provenance(verdict.size, None, "problems, in classes", rung_of(verdict)),
     read=read,
-    check=judged_again(lambda verdict, model, task: certify_arrangements(model, verdict.arithmetic, task), falls_short, cannot),
+    check=judged_again(
+        lambda verdict, model, task: certify_arrangements(model, verdict.arithmetic, task), falls_short, cannot
+    ),
 )

@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.proofs.balls import EXP_ULPS, LARGEST
 from interp.proofs.enclosures import Rounding
+from interp.proofs.rounding_errors import EXP_ULPS, LARGEST
 from models import ArithmeticTransformer
 
 #: What float64 may lose in a sum of these sizes: some 10^4 operations of 2^-53 each, and more.
@@ -57,7 +57,9 @@ class StackedWeights:
         self.constant = torch.einsum("he,hef->f", self._of(1, "b_V"), W_O) + self._of(1, "b_O")
 
     def _read(self, layer: int, name: str, x: Float[Tensor, "place token d"]) -> Float[Tensor, "head place token e"]:
-        return torch.einsum("jbd,hde->hjbe", x, self._of(layer, f"W_{name}")) + self._of(layer, f"b_{name}")[:, None, None]
+        return (
+            torch.einsum("jbd,hde->hjbe", x, self._of(layer, f"W_{name}")) + self._of(layer, f"b_{name}")[:, None, None]
+        )
 
     def first_layer(self, strings: Int[Tensor, "n place"]) -> Float[Tensor, "n place d"]:
         """The stream after the first layer, in float64."""
@@ -103,7 +105,9 @@ class StackedWeights:
         x0 = self.stream.abs()
         off0 = _length(x0) * grown(1)
         read = {name: self._read(0, name, self.stream) for name in "QKV"}
-        off = {name: self._own(0, name, x0) + _stretch(self._of(0, f"W_{name}"))[:, None, None] * off0 for name in "QKV"}
+        off = {
+            name: self._own(0, name, x0) + _stretch(self._of(0, f"W_{name}"))[:, None, None] * off0 for name in "QKV"
+        }
         size = {name: _length(x) for name, x in read.items()}
         products = torch.einsum("hiae,hjbe->hiajb", read["Q"].abs(), read["K"].abs())
         score = grown(e + 4) * products + _outer(off["Q"], size["K"] + off["K"]) + _outer(size["Q"], off["K"])
