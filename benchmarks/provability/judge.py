@@ -15,6 +15,7 @@ import models
 from benchmarks.provability.ordinary_models import MODELS
 from benchmarks.provability.train import hard_problems
 from interp.proofs import Verdict
+from interp.proofs.machine_evidence import MachineEvidence
 from models.errors import UserError
 
 SAMPLED = 40_000  # problems, half of them carry-rich
@@ -39,7 +40,7 @@ def proved(verdict: Verdict) -> dict[str, Any]:
     if verdict.method == "search":
         return {}  # it proves nothing
     classes: Any = getattr(evidence, "classes", None)
-    if verdict.method == "finite machine":
+    if isinstance(evidence, MachineEvidence):
         bounds = classes["bound"].to_numpy()  # NaN where a class is open
         own = {"classes": len(bounds), "share": evidence.proved / len(bounds), "nodes": int(classes["nodes"].sum())}
         return own | {"proved_margin": float(bounds.min()) if np.isfinite(bounds).all() else None}
