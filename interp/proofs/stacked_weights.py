@@ -137,7 +137,7 @@ class StackedWeights:
         score = (asking + _length(self.asked) + _stretch(self.match) * at_query) * off1.max() + asked * at_query
         score = score + (own["Q"] * (reach["K"] + k_off) + (reach["Q"] + q_off) * own["K"]) * self.scale
         score = score + (grown(e + 4) * (reach["Q"] + q_off) * (reach["K"] + k_off) + e * tiny) * self.scale
-        difference = self._loose(2 * score, 2 * reach["Q"] * reach["K"] * self.scale).max()
+        difference = self._loose(2 * score, 2 * (reach["Q"] + q_off) * (reach["K"] + k_off) * self.scale).max()
         difference = difference + OWN * ((X @ self.match.abs() @ X).max() + (self.asked.abs() @ X).max())
         columns = self.W_U.norm(dim=0)
         U, pair = 2 * self.W_U.abs().amax(1), float(columns.max() * 2)
