@@ -502,7 +502,7 @@ table(
 # ## 8. A model of your own, trained and proved in a minute
 #
 # Nothing of this is made for one model. Here is a task that you state in a line, a transformer of one layer with the
-# usual parts, and 400 steps of training, which take about a quarter of a minute. There are a million problems. The
+# usual parts, and 600 steps of training, which take about a quarter of a minute. There are a million problems. The
 # proof does not run them: it takes what a query sees as paths of a graph, and bounds all paths with one right answer at
 # once. Attention is a ratio of two sums over positions, whose largest value over all paths a dynamic programme finds.
 
@@ -513,7 +513,7 @@ config = models.TransformerConfig(
     d_vocab=reversal.d_vocab, n_ctx=reversal.input_length,
 )  # fmt: skip
 with TemporaryDirectory() as folder:
-    models.train(config, reversal, out=folder, steps=400, lr=0.01, batch_size=128, progress=False)
+    models.train(config, reversal, out=folder, steps=600, lr=0.01, batch_size=128, progress=False)
     mine = models.load(folder)
 tried = score(mine, reversal.sample(1_000, torch.Generator().manual_seed(0)))
 print("{:,} of {:,} drawn problems, 95% interval {:.1%} to {:.1%}".format(tried.correct, tried.n, *tried.interval))

@@ -258,9 +258,9 @@ class _Run:
     def _seconds(self, forward: Callable[[Tensor], Tensor], rows: int) -> float:
         """How long a problem takes in a batch of so many."""
         problems = self.space.problems(torch.arange(rows))
-        forward(problems[:2])  # what is made on the first call
+        forward(problems[:2]).cpu()  # what is made on the first call
         start = time.perf_counter()
-        forward(problems)
+        forward(problems).cpu()  # which waits for a GPU
         return (time.perf_counter() - start) / rows
 
     def _leads(

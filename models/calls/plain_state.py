@@ -14,7 +14,8 @@ from models.errors import UserError
 
 @contextmanager
 def plain_state() -> Iterator[None]:
-    """A context with float32 as torch's default dtype, the CPU as its default device, and no autocast.
+    """A context with float32 as torch's default dtype, the CPU as its default device, no autocast, and no inference
+    mode, in which nothing can follow gradients; gradients are as off as they were in it.
 
     Settings that a program made for its own computations would change how models are built and what they compute.
     torch has one default dtype for all threads: the last of several calls that are open gives it back.
@@ -27,6 +28,9 @@ def plain_state() -> Iterator[None]:
         for kind in ("cpu", "cuda"):
             if torch.is_autocast_enabled(kind):
                 stack.enter_context(torch.autocast(kind, enabled=False))
+        if torch.is_inference_mode_enabled():
+            stack.enter_context(torch.inference_mode(False))
+            stack.enter_context(torch.no_grad())
         yield
 
 
@@ -37,6 +41,8 @@ def is_plain_dtype() -> bool:
 
 def is_plain_state() -> bool:
     """Whether :func:`plain_state` has nothing to change, autocast aside."""
+    if torch.is_inference_mode_enabled():
+        return False
     # A default device is a mode of torch functions, and asking for it is slow.
     return is_plain_dtype() and (not torch._C._len_torch_function_stack() or torch.get_default_device().type == "cpu")
 

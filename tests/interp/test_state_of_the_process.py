@@ -131,6 +131,14 @@ def test_an_answer_is_about_the_model_as_the_caller_has_it(state: str, question:
             assert found.correct == int(right.sum())
 
 
+@pytest.mark.parametrize("state", ["no gradients", "inference mode"])
+def test_what_follows_gradients_is_asked_where_gradients_are_off_too(state: str):
+    ask = lambda: interp.backward_lens(adder(), n=32).to_dataframe().to_json()  # noqa: E731
+    expected = ask()
+    with STATES[state](adder()):
+        assert ask() == expected
+
+
 @pytest.mark.parametrize("question", ["certify", "check_certificate", "score", "attention_by_role"])
 def test_autocast_is_refused(question: str):
     subject, ask = QUESTIONS[question]
