@@ -53,11 +53,16 @@ class StackedWeights:
         W_Q, W_K, W_V, W_O = (self._of(1, f"W_{name}") for name in "QKVO")
         self.match = torch.einsum("hde,hfe->hdf", W_Q, W_K) * self.scale
         self.asked = torch.einsum("he,hfe->hf", self._of(1, "b_Q"), W_K) * self.scale
+        #: M and m of magnitudes, to which float64 rounds those.
+        self.sums = torch.einsum("hde,hfe->hdf", W_Q.abs(), W_K.abs()) * self.scale
+        self.asked_sums = torch.einsum("he,hfe->hf", self._of(1, "b_Q").abs(), W_K.abs()) * self.scale
         self.moved = torch.einsum("hde,hef->hdf", W_V, W_O)
         self.constant = torch.einsum("he,hef->f", self._of(1, "b_V"), W_O) + self._of(1, "b_O")
 
     def _read(self, layer: int, name: str, x: Float[Tensor, "place token d"]) -> Float[Tensor, "head place token e"]:
-        return torch.einsum("jbd,hde->hjbe", x, self._of(layer, f"W_{name}")) + self._of(layer, f"b_{name}")[:, None, None]
+        return (
+            torch.einsum("jbd,hde->hjbe", x, self._of(layer, f"W_{name}")) + self._of(layer, f"b_{name}")[:, None, None]
+        )
 
     def first_layer(self, strings: Int[Tensor, "n place"]) -> Float[Tensor, "n place d"]:
         """The stream after the first layer, in float64."""
@@ -103,10 +108,13 @@ class StackedWeights:
         x0 = self.stream.abs()
         off0 = _length(x0) * grown(1)
         read = {name: self._read(0, name, self.stream) for name in "QKV"}
-        off = {name: self._own(0, name, x0) + _stretch(self._of(0, f"W_{name}"))[:, None, None] * off0 for name in "QKV"}
+        off = {
+            name: self._own(0, name, x0) + _stretch(self._of(0, f"W_{name}"))[:, None, None] * off0 for name in "QKV"
+        }
         size = {name: _length(x) for name, x in read.items()}
         products = torch.einsum("hiae,hjbe->hiajb", read["Q"].abs(), read["K"].abs())
-        score = grown(e + 4) * products + _outer(off["Q"], size["K"] + off["K"]) + _outer(size["Q"], off["K"])
+        score = _outer(off["Q"], size["K"] + off["K"]) + _outer(size["Q"], off["K"])
+        score = score + grown(e + 4) * (products + score)
         score = (score.amax((-1, -2)) + e * tiny) * self.scale  # [head, place, token]
         loose = self._loose(2 * score, 2 * self.scores.abs().amax((-1, -2)) + 2 * score).expm1()
         off1 = off0 + grown(2) * _length(x0) + n * d * tiny
@@ -133,8 +141,9 @@ class StackedWeights:
         score = (asking + _length(self.asked) + _stretch(self.match) * at_query) * off1.max() + asked * at_query
         score = score + (own["Q"] * (reach["K"] + k_off) + (reach["Q"] + q_off) * own["K"]) * self.scale
         score = score + (grown(e + 4) * (reach["Q"] + q_off) * (reach["K"] + k_off) + e * tiny) * self.scale
-        difference = self._loose(2 * score, 2 * reach["Q"] * reach["K"] * self.scale).max()
-        difference = difference + OWN * ((X @ self.match.abs() @ X).max() + (self.asked.abs() @ X).max())
+        scores = reach["Q"] * reach["K"] * self.scale + score
+        difference = self._loose(2 * score, 2 * scores).max()
+        difference = difference + OWN * ((X @ self.sums @ X).max() + (self.asked_sums @ X).max())
         columns = self.W_U.norm(dim=0)
         U, pair = 2 * self.W_U.abs().amax(1), float(columns.max() * 2)
         wrote = torch.einsum("h,hd->d", reach["V"] + v_off, self._of(1, "W_O").abs().amax(1) * math.sqrt(e))
@@ -143,7 +152,8 @@ class StackedWeights:
         lead = lead + grown(3 * n + self.heads * (e + 1) + d + 12) * 2 * (last @ U + 2 * self.b_U.abs().max())
         own_sums = (X + (X @ self.moved.abs()).sum(0) + self.constant.abs()) @ U
         lead = lead + OWN * (own_sums + 2 * self.b_U.abs().max()) + d * tiny
-        within = max(float(x.max()) for x in (X, last, products, reach["Q"] * reach["K"])) < LARGEST
+        largest = max(1.0, self.scale) * torch.stack((products.max(), (reach["Q"] * reach["K"]).max()))
+        within = max(float(x.max()) for x in (X, last, largest)) < LARGEST
         found = float(difference) * (1 + 1e-9), float(lead) * (1 + 1e-9)
         return found if within and all(map(math.isfinite, found)) else (math.inf, math.inf)
 
