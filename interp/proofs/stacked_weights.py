@@ -118,7 +118,7 @@ class StackedWeights:
         score = (score.amax((-1, -2)) + e * tiny) * self.scale  # [head, place, token]
         loose = self._loose(2 * score, 2 * self.scores.abs().amax((-1, -2)) + 2 * score).expm1()
         off1 = off0 + grown(2) * _length(x0) + n * d * tiny
-        out_size = _length(self.bias)
+        out_size, largest = _length(self.bias), [products.max() * max(1.0, self.scale)]
         for h in heads:
             written, W_O = self.written[h], _stretch(self._of(0, "W_O")[h])
             away = _length(written - written.mean((0, 1))).max() / 2
@@ -126,6 +126,7 @@ class StackedWeights:
             off1 = off1 + loose[h] * away + W_O * off["V"][h].max() * (1 + loose[h])
             sums = _stretch(self._of(0, "W_O")[h].abs()) * (size["V"][h].max() + off["V"][h].max())
             off1 = off1 + grown(2 * n + self.heads * (e + 1) + 12) * (sums + most + _length(self.bias)) * (1 + loose[h])
+            largest.append(sums)
             out_size = out_size + most
         x1 = _length(x0) + out_size
         off1 = (off1 + grown(2) * (x1 + off1))[: query + 1]  # [place, token]
@@ -152,8 +153,10 @@ class StackedWeights:
         lead = lead + grown(3 * n + self.heads * (e + 1) + d + 12) * 2 * (last @ U + 2 * self.b_U.abs().max())
         own_sums = (X + (X @ self.moved.abs()).sum(0) + self.constant.abs()) @ U
         lead = lead + OWN * (own_sums + 2 * self.b_U.abs().max()) + d * tiny
-        largest = max(1.0, self.scale) * torch.stack((products.max(), (reach["Q"] * reach["K"]).max()))
-        within = max(float(x.max()) for x in (X, last, largest)) < LARGEST
+        # No partial sum of any product is larger than these, each of which is one of magnitudes.
+        largest += [self._own(0, name, x0).max() / grown(1) for name in "QKV"] + [x / grown(1) for x in own.values()]
+        largest += [X, last, last @ U + self.b_U.abs().max(), reach["Q"] * reach["K"] * max(1.0, self.scale)]
+        within = all(bool((x < LARGEST).all()) for x in largest)
         found = float(difference) * (1 + 1e-9), float(lead) * (1 + 1e-9)
         return found if within and all(map(math.isfinite, found)) else (math.inf, math.inf)
 
