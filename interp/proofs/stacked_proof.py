@@ -141,6 +141,7 @@ class _Proof:
         for name, value in weights.items():
             if not value.isfinite().all():
                 raise UserError(f"{model_name(model)} has NaN or infinite numbers in {name}.")
+        self.effective = weights
         self.classes = [_Class(one) for one in task.arrangements()]
         require_logits(model, torch.tensor([one.strings.answer for one in self.classes]))
         (self.query,) = task.query_positions
@@ -240,9 +241,19 @@ class _Proof:
         known = sorted((one for one in self.classes if one.lowest is not None), key=lambda one: one.lead)
         for one in known[:: max(1, len(known) // REPLAYED)]:
             assert one.lowest is not None
-            if one.open == 0 and not self._lead(one.lowest) >= one.bound - self.errors[1] - SLACK:
+            if one.open == 0 and not self._lead(one.lowest) >= one.bound - self._rounded(one) - SLACK:
                 text = self.task.problem_text(one.lowest.tolist())
                 raise UserError(f"{model_name(self.model)} does not compute what its weights say: see {text}.")
+
+    def _rounded(self, one: _Class) -> float:
+        """How far float32 may move the lead of a class's lowest string below its bound over the reals."""
+        if self.arithmetic == "float32":
+            return 0.0
+        assert one.lowest is not None
+        weights = StackedWeights(self.model, self.effective, self.task.input_length, ROUNDINGS["float32"])
+        difference, lead = weights.float_errors(self.query)
+        _, spread = weights.leads(one.lowest[None], self.query, one.strings.answer)
+        return difference / 2 * float(spread.max()) + lead
 
     def evidence(self, ended: str | None) -> MachineEvidence:
         met = [one for one in self.classes if one.lowest is not None]
