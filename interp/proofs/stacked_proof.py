@@ -253,7 +253,7 @@ class _Proof:
         weights = StackedWeights(self.model, self.effective, self.task.input_length, ROUNDINGS["float32"])
         difference, lead = weights.float_errors(self.query)
         _, spread = weights.leads(one.lowest[None], self.query, one.strings.answer)
-        return difference / 2 * float(spread.max()) + lead
+        return difference / 2 * float(spread.max()) + lead if math.isfinite(lead) else math.inf
 
     def evidence(self, ended: str | None) -> MachineEvidence:
         met = [one for one in self.classes if one.lowest is not None]

@@ -198,6 +198,7 @@ def test_bounds_of_single_strings_include_what_float32_loses(part, without):
     errors = bounds.errors
     for one in model.task.arrangements()[::20]:
         parts = [last for first in one.by_place_of(one.pool[0]) for last in first.by_place_of(first.pool[0])]
+        parts = [*parts, one]
         for shares in missed:
             bounds.errors = (errors[0] * shares[0], errors[1] * shares[1])
             for strings, found in zip(parts, bounds.bounded(parts), strict=True):
