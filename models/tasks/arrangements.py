@@ -45,7 +45,9 @@ class Arrangements:
     def by_place_of(self, token: int) -> list[Arrangements]:
         """The same strings, apart by where a token of the pool is: at each free place, or nowhere."""
         pool = tuple(other for other in self.pool if other != token)
-        here = [replace(self, tokens=_with(self.tokens, place, token), pool=pool) for place in self.free]
+        here: list[Arrangements] = [
+            replace(self, tokens=_with(self.tokens, place, token), pool=pool) for place in self.free
+        ]
         return here if len(pool) < len(self.free) else [*here, replace(self, pool=pool)]
 
     def strings(self) -> Int[Tensor, "n place"]:
