@@ -65,7 +65,7 @@ def largest_mean(
     levels: int = LEVELS,
     steps: int = STEPS,
 ) -> Float[Tensor, " row"]:
-    """Upper bounds of the largest weighted mean over strings of different tokens, float64's own rounding included.
+    """Upper bounds, in float64 and with its rounding, of the largest weighted mean over strings of different tokens.
 
     ``weights`` are not negative; places with a single allowed token are known, and no other place may have it. With no
     ``steps`` prices are zero, and tokens may be the same.
@@ -80,9 +80,8 @@ def largest_mean(
     off = (weights.shape[1] + weights.shape[2] + 8) * 8 * DOUBLE * size
     found = most_assigned(scaled, free, prices) + off
     bound = level + found / torch.where(found > 0, least * (1 - 1e-12), most * (1 + 1e-12))
-    cap = torch.where(allowed, values, NEVER).amax(
-        (-1, -2)
-    )  # no mean exceeds its largest value, also where weights underflow
+    # No mean exceeds its largest value, also where weights underflow.
+    cap = torch.where(allowed, values, NEVER).amax((-1, -2))
     return torch.fmin(bound, cap) + 1e-13 * (level.abs() + cap.abs())
 
 

@@ -59,15 +59,21 @@ class Bounded:
 class StackedBounds:
     """Bounds for sets of strings of one task, whose answer is read at one query.
 
+    ``tokens`` are all that its strings have; some of the strings, from which centres are guessed, need not have them.
     ``errors`` are how far differences of scores, and leads, may be off (:meth:`StackedWeights.float_errors`).
     """
 
     def __init__(
-        self, weights: StackedWeights, query: int, strings: Int[Tensor, "n place"], errors: tuple[float, float]
+        self,
+        weights: StackedWeights,
+        query: int,
+        tokens: Sequence[int],
+        strings: Int[Tensor, "n place"],
+        errors: tuple[float, float],
     ):
         self.weights, self.query, self.errors = weights, query, errors
         self.vocab, self.d = weights.stream.shape[1:]
-        self.contexts = _contexts(query, self.vocab, sorted(set(strings.flatten().tolist())))
+        self.contexts = _contexts(query, tokens)
         self.place, self.before, self.token = self.contexts.T
         self.number = torch.full((weights.n, self.vocab + 1, self.vocab), -1)
         self.number[self.place, self.before, self.token] = torch.arange(len(self.contexts))
@@ -167,11 +173,11 @@ class StackedBounds:
         for match in self.weights.match:
             left, size, right = torch.linalg.svd(g_root @ match @ f_root)
             self.form.append((left.T @ g_inverse, size, right @ f_inverse))
-            rest = match - self.form[-1][0].T @ (size[:, None] * self.form[-1][2])
+            rest = _left_over(match, *self.form[-1])
             value, vector = torch.linalg.eigh(g_root @ (match + match.T) @ g_root / 2)
             self.square.append((value, vector.T @ g_inverse))
-            again = (match + match.T) / 2 - self.square[-1][1].T @ (value[:, None] * self.square[-1][1])
-            self.rest.append(float(torch.maximum(rest.abs().amax(), again.abs().amax())))
+            again = _left_over((match + match.T) / 2, self.square[-1][1], value, self.square[-1][1])
+            self.rest.append(float(torch.maximum(rest, again)))
         #: An upper bound of the sum of |x|'s entries for any string, twice.
         most = self.weights.stream.abs().amax((0, 1)) + self.weights.bias.abs()
         self.size = 2 * float((most + self.weights.written.abs().amax((1, 2)).sum(0)).sum() + x.abs().sum(-1).max())
@@ -216,7 +222,7 @@ class _Sets:
         self.right = right.expand(len(sets))
         self.around = of.within(self.allowed, self.right)
         self.stream = self.weights.stream[of.query, self.asked]
-        #: For each head, how much less ``-(b M + m) f_r`` could be without a token of the pool, [set, pool].
+        #: How much less ``-(b M + m) f_r`` could be if a token of the pool were at no place, [set, pool], by head.
         self.own_without: list[Tensor] = []
 
     # ---- what the first layer writes
@@ -257,8 +263,9 @@ class _Sets:
         self.own_without.append(self._without(along) - own[:, None])
         own = own + (right * along).sum(1)
         right_off = (right_reach * reach).sum(1)
-        rest = of.rest[head] * of.size**2 + of.errors[0]
         centre, key_reach = (x[self.context] for x in of.keys[head])
+        far = max(float(x.abs().sum(1).max()) for x in (middle, right, centre))
+        rest = of.rest[head] * (of.size + 2 * far) ** 2 + of.errors[0]
         away, along_row = centre - right[self.set], along[self.set]
         functional = away @ match.T
         same = away @ asked - (centre * along_row).sum(1) + (key_reach * reach[self.set]).sum(1)
@@ -357,7 +364,7 @@ class _Sets:
         return left.sum(2)
 
 
-def _contexts(query: int, vocab: int, tokens: Sequence[int]) -> Int[Tensor, "context 3"]:
+def _contexts(query: int, tokens: Sequence[int]) -> Int[Tensor, "context 3"]:
     """(Place, token before, token) of all keys before the query; nothing, -1, is before the first place."""
     rows = [(0, -1, token) for token in tokens]
     rows += [(place, a, b) for place in range(1, query) for a in tokens for b in tokens if a != b]
@@ -372,6 +379,14 @@ def centred(along: Float[Tensor, "i d"], most: Tensor, least: Tensor) -> tuple[T
     point = torch.linalg.solve(along, (most + least).T / 2).T
     there = point @ along.T
     return point, torch.maximum(most - there, there - least) * (1 + 1e-9) + 1e-12 * (most.abs() + least.abs())
+
+
+def _left_over(
+    matrix: Float[Tensor, "d d"], left: Float[Tensor, "i d"], size: Float[Tensor, " i"], right: Float[Tensor, "i d"]
+) -> Tensor:
+    """How far an entry of a matrix may be from that of its product form, as that is rounded, too."""
+    rounded = len(size) * 8 * DOUBLE * (left.abs().T @ (size[:, None].abs() * right.abs()))
+    return ((matrix - left.T @ (size[:, None] * right)).abs() + rounded).amax()
 
 
 def _roots(x: Float[Tensor, "n d"]) -> tuple[Float[Tensor, "d d"], Float[Tensor, "d d"]]:

@@ -59,8 +59,10 @@ def reason_of(model: HookedModel) -> str | None:
         return "arrangements are proved of models in float32 on the CPU"
     if config.d_mlp or config.normalization_type is not None:
         return "bounds of two layers are for attention alone, without MLPs or norms"
-    if config.later_switches or config.attn_scores != "dot" or config.positional_embedding_type != "standard":
-        return "bounds of two layers are for softmax attention with learned positions"
+    if config.later_switches or config.attn_top_k is not None or config.attn_scores != "dot":
+        return "bounds of two layers are for attention to all keys by a softmax of products"
+    if config.positional_embedding_type != "standard":
+        return "bounds of two layers are for learned positions"
     return None
 
 
@@ -148,6 +150,7 @@ class _Proof:
         for name, value in weights.items():
             if not value.isfinite().all():
                 raise UserError(f"{model_name(model)} has NaN or infinite numbers in {name}.")
+        self.effective = weights
         self.classes = [_Class(one) for one in task.arrangements()]
         require_logits(model, torch.tensor([one.strings.answer for one in self.classes]))
         (self.query,) = task.query_positions
@@ -155,7 +158,8 @@ class _Proof:
         self.errors = self.weights.float_errors(self.query)
         self.generator = torch.Generator().manual_seed(0)
         drawn = task.encode(task.sample(SAMPLED, self.generator))
-        self.bounds = StackedBounds(self.weights, self.query, drawn, self.errors)
+        tokens = sorted({token for one in self.classes for token in one.strings.all_tokens})
+        self.bounds = StackedBounds(self.weights, self.query, tokens, drawn, self.errors)
         self.refuted: WrongAnswer | None = None
 
     @property
@@ -201,11 +205,11 @@ class _Proof:
         bound, wrong = math.inf, 0
         for part in strings.strings().split(AT_ONCE):
             sure = self._look(one, part)
-            near = (sure <= 0).nonzero()[:, 0]
+            near = (~(sure > 0)).nonzero()[:, 0]  # also where a bound is not a number
             bound = min(bound, float(sure[sure > 0].min()) if len(near) < len(part) else math.inf)
             for row in part[near[:ALONE]]:
                 margin = self._alone(row)
-                wrong, bound = wrong + (margin <= 0), min(bound, margin if margin > 0 else math.inf)
+                wrong, bound = wrong + (not margin > 0), min(bound, margin if margin > 0 else math.inf)
             wrong += max(0, len(near) - ALONE)
         return bound, wrong
 
@@ -246,16 +250,26 @@ class _Proof:
         known = sorted((one for one in self.classes if one.lowest is not None), key=lambda one: one.lead)
         for one in known[:: max(1, len(known) // REPLAYED)]:
             assert one.lowest is not None
-            if one.open == 0 and self._lead(one.lowest) < one.bound - self.errors[1] - SLACK:
+            if one.open == 0 and not self._lead(one.lowest) >= one.bound - self._rounded(one) - SLACK:
                 text = self.task.problem_text(one.lowest.tolist())
                 raise UserError(f"{model_name(self.model)} does not compute what its weights say: see {text}.")
+
+    def _rounded(self, one: _Class) -> float:
+        """How far float32 may move the lead of a class's lowest string below its bound over the reals."""
+        if self.arithmetic == "float32":
+            return 0.0
+        assert one.lowest is not None
+        weights = StackedWeights(self.model, self.effective, self.task.input_length, ROUNDINGS["float32"])
+        difference, lead = weights.float_errors(self.query)
+        _, spread = weights.leads(one.lowest[None], self.query, one.strings.answer)
+        return difference / 2 * float(spread.max()) + lead if math.isfinite(lead) else math.inf
 
     def evidence(self, ended: str | None) -> MachineEvidence:
         met = [one for one in self.classes if one.lowest is not None]
         lowest = [
             one.strings.sample(1, self.generator)[0] if one.lowest is None else one.lowest for one in self.classes
         ]
-        rows: dict[str, list[Any]] = {}
+        rows: dict[str, list[Any]] = {name: [] for name in (*COUNTED, *MEASURED, "problem")}
         zeros = [0] * len(self.classes)
         rows |= {"target": zeros, "before": zeros, "after": zeros}
         rows |= {"token": [one.strings.tokens[self.query] for one in self.classes]}

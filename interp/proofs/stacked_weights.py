@@ -53,6 +53,9 @@ class StackedWeights:
         W_Q, W_K, W_V, W_O = (self._of(1, f"W_{name}") for name in "QKVO")
         self.match = torch.einsum("hde,hfe->hdf", W_Q, W_K) * self.scale
         self.asked = torch.einsum("he,hfe->hf", self._of(1, "b_Q"), W_K) * self.scale
+        #: M and m of magnitudes, to which float64 rounds those.
+        self.sums = torch.einsum("hde,hfe->hdf", W_Q.abs(), W_K.abs()) * self.scale
+        self.asked_sums = torch.einsum("he,hfe->hf", self._of(1, "b_Q").abs(), W_K.abs()) * self.scale
         self.moved = torch.einsum("hde,hef->hdf", W_V, W_O)
         self.constant = torch.einsum("he,hef->f", self._of(1, "b_V"), W_O) + self._of(1, "b_O")
 
@@ -110,11 +113,12 @@ class StackedWeights:
         }
         size = {name: _length(x) for name, x in read.items()}
         products = torch.einsum("hiae,hjbe->hiajb", read["Q"].abs(), read["K"].abs())
-        score = grown(e + 4) * products + _outer(off["Q"], size["K"] + off["K"]) + _outer(size["Q"], off["K"])
+        score = _outer(off["Q"], size["K"] + off["K"]) + _outer(size["Q"], off["K"])
+        score = score + grown(e + 4) * (products + score)
         score = (score.amax((-1, -2)) + e * tiny) * self.scale  # [head, place, token]
         loose = self._loose(2 * score, 2 * self.scores.abs().amax((-1, -2)) + 2 * score).expm1()
         off1 = off0 + grown(2) * _length(x0) + n * d * tiny
-        out_size = _length(self.bias)
+        out_size, largest = _length(self.bias), [products.max() * max(1.0, self.scale)]
         for h in heads:
             written, W_O = self.written[h], _stretch(self._of(0, "W_O")[h])
             away = _length(written - written.mean((0, 1))).max() / 2
@@ -122,6 +126,7 @@ class StackedWeights:
             off1 = off1 + loose[h] * away + W_O * off["V"][h].max() * (1 + loose[h])
             sums = _stretch(self._of(0, "W_O")[h].abs()) * (size["V"][h].max() + off["V"][h].max())
             off1 = off1 + grown(2 * n + self.heads * (e + 1) + 12) * (sums + most + _length(self.bias)) * (1 + loose[h])
+            largest.append(sums)
             out_size = out_size + most
         x1 = _length(x0) + out_size
         off1 = (off1 + grown(2) * (x1 + off1))[: query + 1]  # [place, token]
@@ -137,8 +142,9 @@ class StackedWeights:
         score = (asking + _length(self.asked) + _stretch(self.match) * at_query) * off1.max() + asked * at_query
         score = score + (own["Q"] * (reach["K"] + k_off) + (reach["Q"] + q_off) * own["K"]) * self.scale
         score = score + (grown(e + 4) * (reach["Q"] + q_off) * (reach["K"] + k_off) + e * tiny) * self.scale
-        difference = self._loose(2 * score, 2 * (reach["Q"] + q_off) * (reach["K"] + k_off) * self.scale).max()
-        difference = difference + OWN * ((X @ self.match.abs() @ X).max() + (self.asked.abs() @ X).max())
+        scores = reach["Q"] * reach["K"] * self.scale + score
+        difference = self._loose(2 * score, 2 * scores).max()
+        difference = difference + OWN * ((X @ self.sums @ X).max() + (self.asked_sums @ X).max())
         columns = self.W_U.norm(dim=0)
         U, pair = 2 * self.W_U.abs().amax(1), float(columns.max() * 2)
         wrote = torch.einsum("h,hd->d", reach["V"] + v_off, self._of(1, "W_O").abs().amax(1) * math.sqrt(e))
@@ -147,7 +153,10 @@ class StackedWeights:
         lead = lead + grown(3 * n + self.heads * (e + 1) + d + 12) * 2 * (last @ U + 2 * self.b_U.abs().max())
         own_sums = (X + (X @ self.moved.abs()).sum(0) + self.constant.abs()) @ U
         lead = lead + OWN * (own_sums + 2 * self.b_U.abs().max()) + d * tiny
-        within = max(float(x.max()) for x in (X, last, products, reach["Q"] * reach["K"])) < LARGEST
+        # No partial sum of any product is larger than these, each of which is one of magnitudes.
+        largest += [self._own(0, name, x0).max() / grown(1) for name in "QKV"] + [x / grown(1) for x in own.values()]
+        largest += [X, last, last @ U + self.b_U.abs().max(), reach["Q"] * reach["K"] * max(1.0, self.scale)]
+        within = all(bool((x < LARGEST).all()) for x in largest)
         found = float(difference) * (1 + 1e-9), float(lead) * (1 + 1e-9)
         return found if within and all(map(math.isfinite, found)) else (math.inf, math.inf)
 

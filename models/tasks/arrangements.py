@@ -33,6 +33,11 @@ class Arrangements:
         """The places without a known token."""
         return [place for place, token in enumerate(self.tokens) if token == FREE]
 
+    @property
+    def all_tokens(self) -> set[int]:
+        """The tokens of all of the strings."""
+        return {*self.tokens, *(self.pool if self.free else ())} - {FREE}
+
     def count(self) -> int:
         """How many strings there are."""
         return perm(len(self.pool), len(self.free))
