@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 import models
-from interp.proofs.stacked_proof import _Proof
+from interp.proofs.stacked_proof import ArrangementProof
 from models.tasks import Arrangements
 
 OUT = Path(__file__).parent / "split.svg"
@@ -22,7 +22,10 @@ LOW, HIGH = -6.0, 18.0  # logits
 PROVED, OPEN, MET = "#1f6fb4", "#c8442b", "#333333"
 
 
-def rows_of(proof: _Proof, sets: list[Arrangements], depth: int, said: list[str]) -> list[tuple[int, str, float, float]]:
+Row = tuple[int, str, float, float]
+
+
+def rows_of(proof: ArrangementProof, sets: list[Arrangements], depth: int, said: list[str]) -> list[Row]:
     """(Depth, what is known, bound, least lead that was met) of some sets and, below it, of the parts of each."""
     found = []
     for one, bound, text in zip(sets, proof.bounds.bounded(sets), said, strict=True):
@@ -30,20 +33,21 @@ def rows_of(proof: _Proof, sets: list[Arrangements], depth: int, said: list[str]
         met = float(proof.weights.leads(strings, proof.query, one.answer)[0].min())
         found.append((depth, text, bound.bound, met))
         if bound.bound <= 0 and bound.split is not None:
-            token = proof.task.inputs[bound.split]  # pyright: ignore[reportAttributeAccessIssue]
+            token = proof.task.token_text(bound.split)
             parts = one.by_place_of(bound.split)
             places = [*(f"{token} at place {place}" for place in one.free), f"{token} nowhere"][: len(parts)]
             found += rows_of(proof, parts, depth + 1, places)
     return found
 
 
-def drawing(rows: list[tuple[int, str, float, float]]) -> str:
+def drawing(rows: list[Row]) -> str:
     """The rows as a picture: a bar for each bound, and a dot for the least lead that was met."""
     at = lambda x: LEFT + (WIDTH - LEFT - 20) * (max(x, LOW) - LOW) / (HIGH - LOW)  # noqa: E731
     height = ROW * (len(rows) + 3)
     text = '<text x="{:.0f}" y="{:.0f}" text-anchor="{}" fill="{}">{}</text>'
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="12">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}"',
+        ' font-family="sans-serif" font-size="12">',
         f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
     ]
     for tick in range(int(LOW), int(HIGH) + 1, 6):
@@ -66,7 +70,7 @@ def main() -> None:
     """Bound, split and draw."""
     model = models.load(MODEL)
     with torch.inference_mode():
-        proof = _Proof(model, model.task, "float32")
+        proof = ArrangementProof(model, model.task, "float32")
         tokens = tuple(-1 if letter == "." else model.task.vocabulary.index(letter) for letter in SET)  # pyright: ignore
         (one,) = (each.strings for each in proof.classes if each.strings.tokens == tokens)
         rows = rows_of(proof, [one], 0, [f"{SET.replace('.', '·')}: {one.count():,} strings"])

@@ -106,7 +106,7 @@ def certify_arrangements(
     require_provable(own, arithmetic, reason_of(own))
     identity = identify(model, task)
     with torch.inference_mode():
-        proof = _Proof(own, task, arithmetic)
+        proof = ArrangementProof(own, task, arithmetic)
         ended = proof.run()
     if ended == TIME_UP and proof.refuted is None and proof.open:
         proof.refuted = first_wrong(own, task, SEARCHED)  # outside of inference mode, as it follows gradients
@@ -140,7 +140,7 @@ class _Class:
             self.lead, self.lowest = float(leads[least]), strings[least]
 
 
-class _Proof:
+class ArrangementProof:
     """The search over all sets of a task; results are attributes."""
 
     def __init__(self, model: ArithmeticTransformer, task: Task, arithmetic: ArithmeticName):

@@ -45,7 +45,7 @@ def bounds_of(model: models.ArithmeticTransformer, rounding: Rounding) -> Stacke
     weights = StackedWeights(model, model.effective_weights(), task.input_length, rounding)
     (query,) = task.query_positions
     drawn = task.encode(task.sample(300, torch.Generator().manual_seed(1)))
-    return StackedBounds(weights, query, range(len(task.inputs)), drawn, weights.float_errors(query))
+    return StackedBounds(weights, query, range(task.d_vocab), drawn, weights.float_errors(query))
 
 
 def float_leads(model: models.ArithmeticTransformer, strings: Tensor, answer: int) -> Tensor:
@@ -192,7 +192,8 @@ def test_bounds_of_single_strings_include_what_float32_loses(part, without):
             named["blocks.1.attn.W_Q"].mul_(0.1)
             named["blocks.1.attn.b_K"].add_(1e6 * torch.randn(5, generator=generator))
         else:
-            named["blocks.0.attn.W_V"].zero_(), named["blocks.1.attn.W_V"].zero_()
+            named["blocks.0.attn.W_V"].zero_()
+            named["blocks.1.attn.W_V"].zero_()
     bounds, missed = bounds_of(model, FLOAT32), {(1.0, 1.0): 0, without: 0}
     errors = bounds.errors
     for one in model.task.arrangements()[::20]:
@@ -303,9 +304,9 @@ def test_a_model_that_does_induction_by_construction_is_certified_and_its_verdic
     """The verdict is checked by proving it again."""
     model = planted()
     wrong, least = truth_of(model)
-    verdict = interp.certify(model, arithmetic="float32")
+    verdict = certify_arrangements(model)
     assert (wrong, verdict.status) == (0, "certified")
-    assert verdict.evidence.size == model.task.size == 360
+    assert verdict.evidence.size == 360
     assert 0 < verdict.evidence.smallest_margin <= least
     verdict.save(tmp_path / "verdict.json")
     again = load_certificate(tmp_path / "verdict.json")
