@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from interp.core.bootstrap_draws import resampled_sums
 from interp.core.significance import permutation_p
-from interp.core.stats import percentile_interval, resampled_sums
+from interp.core.stats import percentile_interval
 from models.errors import UserError
 
 _SHUFFLES = 1000  # and as many bootstrap draws

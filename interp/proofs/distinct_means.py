@@ -21,7 +21,9 @@ from torch import Tensor
 
 from interp.proofs.rounding_errors import DOUBLE
 
-LEVELS, STEPS = 4, 1  # guesses of the level, and changes of prices at each
+#: Guesses of the level, and changes of prices at each.
+How = tuple[int, int]
+ROUGH, CLOSE = (2, 0), (4, 1)
 NEVER = -1e30
 
 Values = Float[Tensor, "row place token"]
@@ -59,22 +61,18 @@ def most_assigned(
 
 
 def largest_mean(
-    weights: Values,
-    values: Values,
-    allowed: Bool[Tensor, "row place token"],
-    levels: int = LEVELS,
-    steps: int = STEPS,
+    weights: Values, values: Values, allowed: Bool[Tensor, "row place token"], how: How = CLOSE
 ) -> Float[Tensor, " row"]:
     """Upper bounds, in float64 and with its rounding, of the largest weighted mean over strings of different tokens.
 
-    ``weights`` are not negative; places with a single allowed token are known, and no other place may have it. With no
-    ``steps`` prices are zero, and tokens may be the same.
+    ``weights`` are not negative; places with a single allowed token are known, and no other place may have it. With
+    ``ROUGH`` prices are zero, and tokens may be the same.
     """
     free = allowed.sum(-1) > 1
     shown = torch.where(allowed, weights, 0.0)
     least = torch.where(allowed, weights, torch.inf).amin(-1).sum(-1)
     most = shown.amax(-1).sum(-1)
-    level, prices = _guesses(shown.float(), values.float(), allowed, free, levels, steps)
+    level, prices = _guesses(shown.float(), values.float(), allowed, free, how)
     scaled = torch.where(allowed, weights * (values - level[:, None, None]), NEVER)
     size = (shown * values.abs()).amax(-1).sum(-1) + most * level.abs() + prices.sum(-1)
     off = (weights.shape[1] + weights.shape[2] + 8) * 8 * DOUBLE * size
@@ -86,9 +84,10 @@ def largest_mean(
 
 
 def _guesses(
-    weights: Values, values: Values, allowed: Tensor, free: Tensor, levels: int, steps: int
+    weights: Values, values: Values, allowed: Tensor, free: Tensor, how: How
 ) -> tuple[Float[Tensor, " row"], Float[Tensor, "row token"]]:
     """A level near the largest mean, and prices there."""
+    levels, steps = how
     level = (weights * values).sum((-1, -2)) / weights.sum((-1, -2)).clamp_min(1e-30)
     prices = weights.new_zeros(len(weights), weights.shape[-1])
     closed = torch.where(allowed, 0.0, NEVER)

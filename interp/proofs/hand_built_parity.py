@@ -90,7 +90,7 @@ class ParityProof:
         return Pattern.of(match, rest, len(keys) + 2, self.arithmetic)
 
     def margin(self, k: int, ends: bool) -> float:
-        """A lower bound of the right token's lead over all cases of a step; -inf if there is no bound."""
+        """A lower bound of the right token's lead in all cases of a step. Without a bound, it is -inf."""
         pattern, forward = self.pattern(k, ends), self.forward
         owns, bits = ((ZERO, ONE) if k else (EQUALS,)), ((None,) if ends else (ZERO, ONE))
         cases = [(own, bit) for own in owns for bit in bits]

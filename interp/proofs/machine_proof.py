@@ -24,7 +24,7 @@ from interp.proofs import by_operator, column_adders, each_path, exhaustive
 from interp.proofs.after_attention import AfterAttention
 from interp.proofs.machine_evidence import COUNTED, MEASURED, MachineEvidence, falls_short, finding, read
 from interp.proofs.path_search import PathClass, PathSearch, classes_of, grouped, problems_of
-from interp.proofs.prefix_leads import ROUNDINGS, require_logits, require_provable
+from interp.proofs.prefix_leads import ROUNDINGS, not_float32, require_logits, require_provable
 from interp.proofs.query_paths import query_paths
 from interp.proofs.search_verdict import first_wrong
 from interp.proofs.small_domain import SLACK, require_all_targets, rung_of, status_of
@@ -57,8 +57,8 @@ def reason_of(model: HookedModel) -> str | None:
     if not isinstance(model, ArithmeticTransformer):
         return None  # its copy is asked
     config = model.config
-    if config.dtype != "float32" or model.dtype != torch.float32 or model.device.type != "cpu":
-        return "classes are proved of models in float32 on the CPU"
+    if (reason := not_float32(model)) is not None:
+        return reason
     if config.attn_window is not None:
         return each_path.reason_of(model)
     if more := [name for name in config.later_switches if name not in SWITCHES]:

@@ -28,8 +28,13 @@ def not_enclosed(model: HookedModel) -> str | None:
         return "FIRE's biases are not enclosed by the prefix tree"
     if config.later_switches:
         return f"the prefix tree does not know {config.later_switches[0]}"
-    if config.dtype != "float32" or model.dtype != torch.float32 or model.device.type != "cpu":
-        return "the prefix tree is proved of models in float32 on the CPU"
+    return not_float32(model)
+
+
+def not_float32(model: ArithmeticTransformer) -> str | None:
+    """Why what a model computes is not float32 on the CPU, which bounds of rounding are about; None if it is."""
+    if model.config.dtype != "float32" or model.dtype != torch.float32 or model.device.type != "cpu":
+        return "models are proved in float32 on the CPU"
     return None
 
 

@@ -32,17 +32,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.proofs.distinct_means import largest_mean, most_assigned, prices_of
+from interp.proofs.distinct_means import CLOSE, ROUGH, How, largest_mean, most_assigned, prices_of
 from interp.proofs.rounding_errors import DOUBLE
 from interp.proofs.stacked_weights import StackedWeights
 from models.tasks import Arrangements
 
 AT_ONCE = 2_000  # rows of a call: some megabytes, which stay in a processor's cache
-SAMPLED = 3_000  # strings from which centres and coordinates are guessed
 LEVELS = 6  # steps of Newton's method to the least mean
-#: Levels, and changes of prices at each, of :func:`interp.proofs.distinct_means.largest_mean`.
-How = tuple[int, int]
-ROUGH, CLOSE = (2, 0), (4, 1)
 NEGLIGIBLE = -6.0  # a difference of scores that is not looked at more closely
 LARGEST_SCORE = 500.0
 LEAST_VARIANCE = 1e-6  # of a coordinate, as a share of the largest
@@ -112,7 +108,7 @@ class StackedBounds:
                 score = torch.where(shown, scores[place, token[part], :end], -torch.inf)
                 weight = (score - score.amax((-1, -2), keepdim=True)).exp()
                 value = (own @ written[:end].flatten(0, 1).T).view(len(part), end, self.vocab)
-                total = total + largest_mean(weight, value, shown, *how)
+                total = total + largest_mean(weight, value, shown, how)
             found.append(total)
         return torch.cat(found)
 
@@ -222,8 +218,6 @@ class _Sets:
         self.right = right.expand(len(sets))
         self.around = of.within(self.allowed, self.right)
         self.stream = self.weights.stream[of.query, self.asked]
-        #: How much less ``-(b M + m) f_r`` could be if a token of the pool were at no place, [set, pool], by head.
-        self.own_without: list[Tensor] = []
 
     # ---- what the first layer writes
 
@@ -251,8 +245,11 @@ class _Sets:
 
     # ---- scores
 
-    def differences(self, head: int) -> tuple[Float[Tensor, " row"], Float[Tensor, " set"]]:
-        """Upper bounds of d_k: of each row, and of the query's own key in each set."""
+    def differences(self, head: int) -> tuple[Float[Tensor, " row"], Float[Tensor, " set"], Float[Tensor, "set pool"]]:
+        """Upper bounds of d_k: of each row, and of the query's own key in each set.
+
+        The last is by how much the right key's part, ``-(b M + m) f_r``, would change without a token of the pool.
+        """
         of, match, asked = self.of, self.weights.match[head], self.weights.asked[head]
         left, size, sight = of.form[head]
         right, right_reach = centred(sight, *self._ends_at_source(sight))
@@ -260,7 +257,7 @@ class _Sets:
         reach = reach * size
         along = middle @ match + asked  # [set, d]
         own = of.most_of_keys(-along, self.right, self.around)
-        self.own_without.append(self._without(along) - own[:, None])
+        without = self._without(along) - own[:, None]
         own = own + (right * along).sum(1)
         right_off = (right_reach * reach).sum(1)
         centre, key_reach = (x[self.context] for x in of.keys[head])
@@ -287,7 +284,7 @@ class _Sets:
         most, least = self._ends_at_query(directions)
         at = middle @ directions.T
         square = (value.clamp_min(0.0) * torch.maximum(most - at, at - least) ** 2).sum(1) * (1 + 1e-9)
-        return found, there + square + rest
+        return found, there + square + rest, without
 
     def _without(self, along: Float[Tensor, "set d"]) -> Float[Tensor, "set pool"]:
         """The largest ``-along . x_r`` if a token of the pool were at no place, for each of them."""
@@ -308,12 +305,12 @@ class _Sets:
         lead = lead + self.weights.b_U[self.answer] - self.weights.b_U[others]
         without = lead.new_zeros(*lead.shape, len(self.pool))
         for head in range(self.weights.heads):
-            differences, there = self.differences(head)
+            differences, there, own_without = self.differences(head)
             values = torch.stack([of.least_values(head, self.answer, other) for other in others])
             at_query = -self._each_at_query(-along @ self.weights.moved[head].T)
             level, gain = self._least_mean(values, differences, at_query, there)
             lead = lead + level
-            without = without + self._gained(gain) * self.own_without[-1].exp()[:, None]
+            without = without + self._gained(gain) * own_without.exp()[:, None]
         worst = lead.argmin(1)
         tells = without[torch.arange(len(lead)), worst]
         splits = self.pool[tells.argmin(1)].tolist() if len(self.pool) else [None] * len(lead)

@@ -24,15 +24,17 @@ from torch import Tensor
 
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance
+from interp.proofs import search_verdict
+from interp.proofs.attacks.gradient_attack import RUNS
+from interp.proofs.enclosures import FLOAT32
 from interp.proofs.machine_evidence import COUNTED, MEASURED, MachineEvidence, falls_short, finding, read
-from interp.proofs.prefix_leads import ROUNDINGS, require_logits, require_provable
-from interp.proofs.search_verdict import first_wrong
+from interp.proofs.prefix_leads import ROUNDINGS, not_float32, require_logits, require_provable
 from interp.proofs.small_domain import SLACK, require_all_targets, rung_of, status_of
-from interp.proofs.stacked_bounds import SAMPLED, StackedBounds
+from interp.proofs.stacked_bounds import StackedBounds
 from interp.proofs.stacked_weights import StackedWeights
 from interp.proofs.verdict import ArithmeticName, CertifyOptions, Method, Verdict, about
 from interp.proofs.verdict_checks import judged_again
-from interp.proofs.watch import ENDED, TIME_UP, watched, why_ended
+from interp.proofs.watch import ENDED, TIME_UP, minutes_left, watched, why_ended
 from interp.proofs.wrong_answers import WrongAnswer, identify, wrong_answer
 from models import ArithmeticTransformer, UserError
 from models.importers import from_transformer_lens
@@ -41,6 +43,7 @@ from models.transformer import HookedModel, model_name
 
 FEW_PROBLEMS = 2**22  # see :func:`obstacle`
 FEW = 20_000  # strings of a set that is run in full
+SAMPLED = 3_000  # strings from which centres and coordinates are guessed
 AT_ONCE = 5_000  # strings that are run together
 MET = 64  # strings of each class that are run beforehand, for the least lead that is met
 SEARCHED = 4_000  # runs of the search for a wrong answer after the time is up
@@ -55,8 +58,8 @@ def reason_of(model: HookedModel) -> str | None:
     if not isinstance(model, ArithmeticTransformer):
         return None  # its copy is asked
     config = model.config
-    if config.dtype != "float32" or model.dtype != torch.float32 or model.device.type != "cpu":
-        return "arrangements are proved of models in float32 on the CPU"
+    if (reason := not_float32(model)) is not None:
+        return reason
     if config.d_mlp or config.normalization_type is not None:
         return "bounds of two layers are for attention alone, without MLPs or norms"
     if config.later_switches or config.attn_top_k is not None or config.attn_scores != "dot":
@@ -109,7 +112,8 @@ def certify_arrangements(
         proof = ArrangementProof(own, task, arithmetic)
         ended = proof.run()
     if ended == TIME_UP and proof.refuted is None and proof.open:
-        proof.refuted = first_wrong(own, task, SEARCHED)  # outside of inference mode, as it follows gradients
+        # Outside of inference mode, as it follows gradients.
+        proof.refuted = search_verdict.first_wrong(own, task, SEARCHED)
     with torch.inference_mode():
         proof.replay()
         evidence = proof.evidence(ended)
@@ -150,12 +154,14 @@ class ArrangementProof:
         for name, value in weights.items():
             if not value.isfinite().all():
                 raise UserError(f"{model_name(model)} has NaN or infinite numbers in {name}.")
-        self.effective = weights
         self.classes = [_Class(one) for one in task.arrangements()]
         require_logits(model, torch.tensor([one.strings.answer for one in self.classes]))
         (self.query,) = task.query_positions
-        self.weights = StackedWeights(model, weights, task.input_length, ROUNDINGS[arithmetic])
-        self.errors = self.weights.float_errors(self.query)
+        self.weights, floats = (
+            StackedWeights(model, weights, task.input_length, rounding) for rounding in (ROUNDINGS[arithmetic], FLOAT32)
+        )
+        #: How far differences of scores, and leads, may be off: in the proof's arithmetic, and as the model runs.
+        self.errors, self.float_errors = (each.float_errors(self.query) for each in (self.weights, floats))
         self.generator = torch.Generator().manual_seed(0)
         drawn = task.encode(task.sample(SAMPLED, self.generator))
         tokens = sorted({token for one in self.classes for token in one.strings.all_tokens})
@@ -250,44 +256,48 @@ class ArrangementProof:
         known = sorted((one for one in self.classes if one.lowest is not None), key=lambda one: one.lead)
         for one in known[:: max(1, len(known) // REPLAYED)]:
             assert one.lowest is not None
-            if one.open == 0 and not self._lead(one.lowest) >= one.bound - self._rounded(one) - SLACK:
+            own = 0.0 if self.arithmetic == "float32" else self._rounded(one)
+            if one.open == 0 and not self._lead(one.lowest) >= one.bound - own - SLACK:
                 text = self.task.problem_text(one.lowest.tolist())
                 raise UserError(f"{model_name(self.model)} does not compute what its weights say: see {text}.")
 
     def _rounded(self, one: _Class) -> float:
-        """How far float32 may move the lead of a class's lowest string below its bound over the reals."""
-        if self.arithmetic == "float32":
-            return 0.0
+        """How far float32 may move the lead of a class's lowest string."""
         assert one.lowest is not None
-        weights = StackedWeights(self.model, self.effective, self.task.input_length, ROUNDINGS["float32"])
-        difference, lead = weights.float_errors(self.query)
-        _, spread = weights.leads(one.lowest[None], self.query, one.strings.answer)
+        difference, lead = self.float_errors
+        _, spread = self.weights.leads(one.lowest[None], self.query, one.strings.answer)
         return difference / 2 * float(spread.max()) + lead if math.isfinite(lead) else math.inf
 
     def evidence(self, ended: str | None) -> MachineEvidence:
-        met = [one for one in self.classes if one.lowest is not None]
-        lowest = [
-            one.strings.sample(1, self.generator)[0] if one.lowest is None else one.lowest for one in self.classes
+        rows = [
+            {
+                "target": 0,
+                "token": one.strings.tokens[self.query],
+                "answer": one.strings.answer,
+                "before": 0,
+                "after": 0,
+                "nodes": one.nodes,
+                "open": max(one.open, int(one.unproved > 0)),
+                "bound": math.nan if one.unproved else one.bound,
+                "sampled": math.nan if one.lowest is None else one.lead,
+                "problem": self.task.problem_text(self._example(one).tolist()),
+            }
+            for one in self.classes
         ]
-        rows: dict[str, list[Any]] = {name: [] for name in (*COUNTED, *MEASURED, "problem")}
-        zeros = [0] * len(self.classes)
-        rows |= {"target": zeros, "before": zeros, "after": zeros}
-        rows |= {"token": [one.strings.tokens[self.query] for one in self.classes]}
-        rows |= {"answer": [one.strings.answer for one in self.classes], "nodes": [one.nodes for one in self.classes]}
-        rows |= {"open": [max(one.open, int(one.unproved > 0)) for one in self.classes]}
-        rows |= {"bound": [one.bound if not one.unproved else math.nan for one in self.classes]}
-        rows |= {"sampled": [one.lead if one in met else math.nan for one in self.classes]}
-        rows |= {"problem": [self.task.problem_text(row.tolist()) for row in lowest]}
         return MachineEvidence(
             arithmetic=self.arithmetic,
             state="",
             size=sum(one.strings.count() for one in self.classes),
             unproved=sum(one.unproved for one in self.classes),
             tried=None,
-            classes=pd.DataFrame({name: rows[name] for name in (*COUNTED, *MEASURED, "problem")}),
+            classes=pd.DataFrame(rows)[[*COUNTED, *MEASURED, "problem"]],
             obstacle=ended,
             shape=self.task.shape,
         )
+
+    def _example(self, one: _Class) -> Int[Tensor, " place"]:
+        """The string with the least lead that was met, or any."""
+        return one.strings.sample(1, self.generator)[0] if one.lowest is None else one.lowest
 
 
 def _popped(heap: list[Any]) -> Iterator[Any]:
@@ -297,7 +307,14 @@ def _popped(heap: list[Any]) -> Iterator[Any]:
 
 
 def _judge(model: HookedModel, task: Task, asked: CertifyOptions) -> Verdict:
+    """A wrong answer that a short search finds, in seconds; else the proof."""
     require_all_targets(task, asked)
+    left = minutes_left()
+    seconds = min(search_verdict.SECONDS, 60.0 if left is None else 6 * left)  # at most a tenth of the time
+    if search_verdict.METHOD.obstacle(model, task) is None:
+        found = search_verdict.searched(model, task, "a wrong answer was found first", max(seconds, 1e-3), RUNS // 10)
+        if found.status == "refuted":
+            return found
     return certify_arrangements(model, asked.arithmetic or "float32", task)
 
 

@@ -23,6 +23,7 @@ from models.tasks.arrangements import FREE, Arrangements
 from models.tasks.token_function import TokenFunction
 
 MOST = 4_096  # tokens
+MOST_SETS = 100_000  # of arrangements, each of which takes a proof some hundredths of a second
 
 
 def first_place(problems: Int[Tensor, "n length"]) -> Int[Tensor, " n"]:
@@ -68,6 +69,8 @@ class Induction(TokenFunction):
     def arrangements(self) -> list[Arrangements]:
         """All problems, by the last token, where it stood before and the token that followed it there."""
         tokens, found = range(len(self.inputs)), []
+        if (n := len(tokens) * (len(tokens) - 1) * (self.length - 2)) > MOST_SETS:
+            raise UserError(f"{self.name} has {n:,} sets of arrangements, and more than {MOST_SETS:,} are not made.")
         for asked in tokens:
             for place in range(self.length - 2):
                 for answer in tokens:

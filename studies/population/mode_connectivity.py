@@ -30,12 +30,13 @@ from jaxtyping import Bool, Float
 from interp.causal.ablation.variants import run_variants
 from interp.compare.alignment import Alignment, align, flat, parametrised
 from interp.compare.symmetries import symmetries_of
+from interp.core.bootstrap_draws import resampled_sums
 from interp.core.controls import NO_CONTROL, untrained_copy
 from interp.core.drawings import drawing
 from interp.core.frames import as_frame
 from interp.core.problems import draw, resolve_task
 from interp.core.results import Provenance, Result
-from interp.core.stats import bootstrap_interval, clopper_pearson, percentile_interval, resampled_sums
+from interp.core.stats import bootstrap_interval, clopper_pearson, percentile_interval
 from interp.core.thresholds import ABLE
 from interp.core.views import Curves, Picture, Series
 from models.calls.argument_kinds import Several

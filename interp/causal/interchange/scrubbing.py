@@ -35,6 +35,7 @@ from torch.nn import functional as F
 from interp.causal.interchange.accuracy import counted
 from interp.causal.interchange.pairs import distinct_problems
 from interp.core import runs
+from interp.core.bootstrap_draws import resampled_sums
 from interp.core.drawings import drawing
 from interp.core.model_checks import with_writable_stream
 from interp.core.named_places import NoPositions, find_place
@@ -42,7 +43,7 @@ from interp.core.places import Place
 from interp.core.probe import probe
 from interp.core.problems import require_able, resolve_task
 from interp.core.results import Provenance, Result
-from interp.core.stats import percentile_interval, resampled_sums
+from interp.core.stats import percentile_interval
 from interp.core.views import ENDS, Curves, Line, Picture, Series
 from models.calls import Count
 from models.errors import UserError

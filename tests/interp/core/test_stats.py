@@ -15,7 +15,7 @@ from scipy import stats as scipy_stats
 from interp.causal.ablation.intervals import bootstrap_ratio
 from interp.causal.circuits.faithfulness import compute_faithfulness
 from interp.causal.interchange.scrubbing import recovered_share
-from interp.core import stats
+from interp.core import bootstrap_draws, stats
 from interp.core.separation import auroc, best_threshold, stratified_auroc, stratified_difference
 from interp.core.signal_measures import effect_interval
 from interp.core.significance import permutation_p
@@ -259,7 +259,7 @@ def test_large_samples_are_resampled_block_by_block_within_the_budget(monkeypatc
             asked.append(drawn.size)
             return drawn
 
-    monkeypatch.setattr(stats, "NUMBERS_AT_ONCE", 2**20)
+    monkeypatch.setattr(bootstrap_draws, "NUMBERS_AT_ONCE", 2**20)
     monkeypatch.setattr(stats.np.random, "default_rng", lambda seed: Watched(np.random.PCG64(seed)))
     blocks = np.stack(bootstrap_interval(values, seed=0, resamples=2000))
     assert len(asked) > 5 and max(asked) <= 2**20

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import interp
-from interp.proofs import machine_proof, path_search
+from interp.proofs import exhaustive, machine_proof, path_search
 from interp.proofs.machine_proof import certify_by_machine
 from interp.proofs.query_paths import query_paths
 from interp.proofs.watch import TimeUp
@@ -74,6 +74,22 @@ def test_where_the_time_is_over_a_wrong_answer_is_searched(monkeypatch) -> None:
     found = certify_by_machine(model, "interval")
     assert found.status == "refuted" and found.proved == 0
     assert wrong_answer(model, task, task.as_problems([found.counterexample.problem])) == found.counterexample
+
+
+def test_what_a_proof_leaves_open_is_run_if_half_of_the_time_is_enough_however_many_problems_there_are(monkeypatch):
+    """A right model whose proof is said to be incomplete; 81 problems count as many here."""
+    model = trained(formatted(**TASKS[0]), 0, rate=5e-3, d_model=16, d_head=8, d_mlp=32)
+    monkeypatch.setattr(machine_proof, "FEW_PROBLEMS", 1)
+    monkeypatch.setattr(exhaustive, "LARGEST_SPACE", 10)
+    monkeypatch.setattr(
+        machine_proof,
+        "certify_by_machine",
+        lambda *given: certify_by_machine(*given).replace(status="undecided", counterexample=None),
+    )
+    found = interp.certify(model, minutes=1)
+    assert (found.method, found.status) == ("exhaustive", "certified")
+    monkeypatch.setattr(exhaustive, "LARGEST_RUN", 10)
+    assert interp.certify(model, minutes=1).status == "undecided"
 
 
 def test_a_query_that_sees_the_same_in_all_problems_has_one_path() -> None:

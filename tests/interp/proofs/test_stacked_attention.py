@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+import interp
 import models
 from interp.proofs import check_certificate, load_certificate, stacked_proof
-from interp.proofs.distinct_means import largest_mean
+from interp.proofs.distinct_means import CLOSE, ROUGH, largest_mean
 from interp.proofs.enclosures import FLOAT32, REAL, Rounding
 from interp.proofs.stacked_bounds import StackedBounds, _Sets
 from interp.proofs.stacked_proof import certify_arrangements, reason_of
@@ -66,7 +67,7 @@ def test_no_mean_over_different_tokens_exceeds_its_bound(seed, places, extra, sp
     rows = torch.tensor(list(permutations(range(tokens), places)))
     chosen = weights[torch.arange(places), rows]
     means = (chosen * values[torch.arange(places), rows]).sum(1) / chosen.sum(1)
-    bound = float(largest_mean(weights[None], values[None], allowed[None], *((3, 4) if close else (2, 0))))
+    bound = float(largest_mean(weights[None], values[None], allowed[None], CLOSE if close else ROUGH))
     assert bound >= float(means.max())
     assert bound <= float(values.max()) + 1e-9
     if places == 1:
@@ -130,7 +131,7 @@ def test_no_difference_of_scores_exceeds_its_bound(seed):
     bounds = bounds_of(model, REAL)
     for one in task.arrangements()[seed % 4 :: 4]:
         sets, rows = _Sets(bounds, [one]), one.strings()
-        found, there = sets.differences(0)
+        found, there, _ = sets.differences(0)
         x = bounds.weights.first_layer(rows)
         asked = x[:, -1] @ bounds.weights.match[0] + bounds.weights.asked[0]
         exact = torch.einsum("nf,nkf->nk", asked, x)
@@ -331,3 +332,15 @@ def test_sets_are_what_their_tokens_say():
     assert one.by_place_of(4)[0].tokens == (4, 2, 3, -1, 2)
     drawn = one.sample(50, torch.Generator().manual_seed(0)).tolist()
     assert {*map(tuple, drawn)} <= {*map(tuple, one.strings().tolist())}
+
+
+def test_a_wrong_answer_is_looked_for_before_a_proof_is_begun(monkeypatch):
+    """So that a wrong model is refuted in seconds; without one the proof decides."""
+    monkeypatch.setattr(stacked_proof, "FEW_PROBLEMS", 1)
+    assert interp.certify(random_model(1, 1.0)).method == "search"
+    assert interp.certify(planted()).method == stacked_proof.METHOD.name
+
+
+def test_sets_that_are_too_many_are_not_made():
+    with pytest.raises(models.UserError):
+        induction(12, 4_096).arrangements()

@@ -169,7 +169,7 @@ def test_numbers_that_are_incomplete_or_wrong_are_refused_with_the_place(change:
     assert row.status == "unreadable" and why in row.verdict
 
 
-#: Adders of each start and of each verdict, and what is no adder.
+#: These are adders of every start and verdict, and entries that are not adders.
 OWN = [
     "microadder-75", "microadder-57", "microadder-18", "microadder-11", "microadder-10", "arc-decoder-16",
     "arc-decoder-15", "adder-456", "adder-4-by-hand", "subtractor-47",
