@@ -25,7 +25,6 @@ from torch import Tensor
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance
 from interp.proofs import search_verdict
-from interp.proofs.attacks.gradient_attack import RUNS
 from interp.proofs.enclosures import FLOAT32
 from interp.proofs.machine_evidence import COUNTED, MEASURED, MachineEvidence, falls_short, finding, read
 from interp.proofs.prefix_leads import ROUNDINGS, not_float32, require_logits, require_provable
@@ -307,12 +306,12 @@ def _popped(heap: list[Any]) -> Iterator[Any]:
 
 
 def _judge(model: HookedModel, task: Task, asked: CertifyOptions) -> Verdict:
-    """A wrong answer that a short search finds, in seconds; else the proof."""
+    """A wrong answer that a search finds, in seconds; else the proof."""
     require_all_targets(task, asked)
     left = minutes_left()
     seconds = min(search_verdict.SECONDS, 60.0 if left is None else 6 * left)  # at most a tenth of the time
     if search_verdict.METHOD.obstacle(model, task) is None:
-        found = search_verdict.searched(model, task, "a wrong answer was found first", max(seconds, 1e-3), RUNS // 10)
+        found = search_verdict.searched(model, task, "a wrong answer was found first", max(seconds, 1e-3))
         if found.status == "refuted":
             return found
     return certify_arrangements(model, asked.arithmetic or "float32", task)
