@@ -79,7 +79,7 @@ def _rows(found: Headlines) -> pd.DataFrame:
         {
             "claim": line.claim,
             "printed": line.printed,
-            "ours": f"{row.shown} ({row.ours.provenance.rung})" if row.ours else row.shown,
+            "ours": f"{row.shown} ({row.ours.provenance.strength})" if row.ours else row.shown,
             "verdict": f"{row.label}: {row.remarks}" if row.remarks else row.label,
             "where": line.where,
             "command": line.command,

@@ -2,7 +2,7 @@
 
 Every score of :func:`score` is *sampled*: it holds for the problems that were tried, and the Clopper-Pearson interval
 bounds the accuracy on the distribution they were drawn from, if they were drawn at random. It says nothing about all
-inputs; :mod:`interp.proofs.exhaustive`, which tries them all, sets another rung.
+inputs; :mod:`interp.proofs.exhaustive`, which tries them all, sets another strength of evidence.
 
 Teacher forcing (one pass over prompt and true answer) and greedy decoding (the model reads its own digits) agree on
 whether a *whole* answer is right: both see the same input up to and including the first wrong token. They disagree on
@@ -61,7 +61,7 @@ class Score(Rate):
         by_chain_length: exact counts by the length of the problem's longest carry chain.
         per_target: counts of right tokens per target ("s0", ..., "EOS"), given the method's input to that target.
         failures: the first few wrong problems.
-        rung: the strength of evidence: "exhaustive" if these were all the problems that there are.
+        strength: the strength of evidence: "exhaustive" if these were all the problems that there are.
         base_rate: of problems with two different answers, the share in which the more common one is right.
         doubt: that the task may not be the model's, where it answers less than half
         (:func:`models.tasks.task_doubts.doubt`).
@@ -74,7 +74,7 @@ class Score(Rate):
     by_chain_length: dict[int, Rate]
     per_target: dict[str, Rate]
     failures: tuple[Failure, ...]
-    rung: Literal["sampled", "exhaustive"] = "sampled"
+    strength: Literal["sampled", "exhaustive"] = "sampled"
     doubt: str = ""
     base_rate: float | None = None
 
@@ -88,7 +88,7 @@ class Score(Rate):
         for name in ("doubt", "base_rate"):
             if not value[name]:
                 del value[name]
-        if self.rung == "sampled":
+        if self.strength == "sampled":
             value |= {"interval": list(self.interval), "error_bound": self.error_bound}
         value["by_chain_length"] = {str(length): asdict(rate) for length, rate in self.by_chain_length.items()}
         value["failures"] = [asdict(failure) | {"problem": list(failure.problem)} for failure in self.failures]
@@ -113,11 +113,11 @@ class Score(Rate):
         return " ".join(filter(None, (self.doubt, self._counts() + rate)))
 
     def _counts(self) -> str:
-        if self.rung == "exhaustive":
+        if self.strength == "exhaustive":
             share = f"{self.correct:,} of {self.n:,} ({_short(self.accuracy)})"
-            return f"{self.model} on all {self.problems}: {share}; {self.rung}, {self.method.replace('_', ' ')}"
+            return f"{self.model} on all {self.problems}: {share}; {self.strength}, {self.method.replace('_', ' ')}"
         what = f"{self.model} on {self.problems}: {Rate.__str__(self)}"
-        how = f"{self.rung}, {self.method.replace('_', ' ')}"
+        how = f"{self.strength}, {self.method.replace('_', ' ')}"
         if 2 * self.correct < self.n:  # a bound on the errors would say nothing
             return f"{what}; {how}"
         below = f"error rate below {shown(self.error_bound, up=True)} with 95% confidence"
@@ -226,7 +226,7 @@ class Tally:
         return None if number == self.task.no_number else number
 
     def score(
-        self, model: Model, problems: str, method: str, rung: Literal["sampled", "exhaustive"] = "sampled"
+        self, model: Model, problems: str, method: str, strength: Literal["sampled", "exhaustive"] = "sampled"
     ) -> Score:
         """The score of everything that was counted. ``problems`` says what was."""
         return Score(
@@ -239,7 +239,7 @@ class Tally:
             by_chain_length={length: Rate(*self.chain[length]) for length in sorted(self.chain)},
             per_target={label: Rate(self.n, int(n)) for label, n in zip(self.labels, self.right, strict=True)},
             failures=tuple(self.failures),
-            rung=rung,
+            strength=strength,
             base_rate=int(self.answers.max()) / self.n if int((self.answers > 0).sum()) == 2 else None,
         )
 

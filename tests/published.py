@@ -32,8 +32,8 @@ def write_published(path: Path, model: ArithmeticTransformer) -> Path:
 
 def microadder(model: ArithmeticTransformer) -> dict[str, Any]:
     """A MicroAdder of 57 numbers (flat names), of 67 (names by block), or of an upper rung."""
-    if model.name_or_path in RUNGS:
-        return {"step": 1, "config": RUNGS[model.name_or_path], "model_state_dict": upper_rung(model)}
+    if model.name_or_path in STRENGTHS:
+        return {"step": 1, "config": STRENGTHS[model.name_or_path], "model_state_dict": upper_rung(model)}
     small = {"microadder-57": (FLAT, _flat), "microadder-67": (BY_BLOCK, _by_block)}
     config, state = small[model.name_or_path]
     w = model.weight_map
@@ -143,7 +143,7 @@ def upper_rung(model: ArithmeticTransformer) -> dict[str, torch.Tensor]:
 
 UPPER: dict[str, Any] = {"pos_mode": "spiral_correct", "pos_correction_mode": "linear", "freeze_special": "eos"}
 UPPER |= {"tie_qk": True, "q_phase": True, "attn_out_rank": 2, "ffn_dim": 2}
-RUNGS = {
+STRENGTHS = {
     "microadder-187": UPPER | {"d_model": 6, "tok_dim": 3, "pos_dim": 3, "head_dim": 3},
     "microadder-170": UPPER | {"d_model": 6, "tok_dim": 2, "pos_dim": 4, "head_dim": 3},
     "microadder-133": UPPER | {"tok_dim": 2, "pos_dim": 3, "n_heads": 1, "head_dim": 5, "vocab_size": 10},

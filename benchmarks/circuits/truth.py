@@ -220,7 +220,7 @@ class _Certifier:
         except UserError:
             return "", self.problem[:0]
         if verdict.status == "certified":
-            return verdict.provenance.rung, self.problem[:0]
+            return verdict.provenance.strength, self.problem[:0]
         found = torch.tensor(unproved_problems(verdict, self.task), dtype=torch.int64).reshape(
             -1, *self.problem.shape[1:]
         )

@@ -72,7 +72,7 @@ def judged(name: str, minutes: float) -> dict[str, Any]:
         verdict = interp.certify(model, minutes=minutes)
         found |= {"status": verdict.status, "method": verdict.method, "said": _without_path(name, verdict.finding())}
         found |= proved(verdict)
-        found["strength"] = verdict.provenance.rung
+        found["strength"] = verdict.provenance.strength
     except UserError as error:
         found |= {"status": "refused", "said": _without_path(name, str(error))}
     found["cpu_seconds"] = round(time.process_time() - start, 2)

@@ -176,7 +176,7 @@ def score(model: Model, method: Literal["teacher_forced", "greedy"] = "teacher_f
     found = models.score(loaded, method=method)
     table = found.to_dataframe()
     print(found, table.to_string(index=False, float_format="{:.4f}".format), sep="\n")
-    rests = Provenance(found.n, None, found.problems, found.rung)
+    rests = Provenance(found.n, None, found.problems, found.strength)
     write_reply(json, reply("Score", str(found), table, found.to_dict(), rests))
 
 

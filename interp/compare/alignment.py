@@ -69,7 +69,7 @@ class Alignment(Result):
     @property
     def provenance(self) -> Provenance:
         numbers = sum(value.numel() for value in self.stored[0].values())
-        return Provenance(numbers, None, "parameters of each model", rung="exhaustive")
+        return Provenance(numbers, None, "parameters of each model", strength="exhaustive")
 
     def __repr__(self) -> str:
         return f"<Alignment of {' and '.join(self.names)}, {self.provenance.n:,} parameters each>"

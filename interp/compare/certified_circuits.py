@@ -106,7 +106,7 @@ def certified_circuits(
         raise UserError(f"{model_name(model)} answers {wrong} wrongly with all of its edges, {said}.")
     rows: list[dict[str, Any]] = []
     found: dict[tuple[str, ...], Tensor] = {}  # by the names of the edges
-    rung: Strength = "sampled"
+    strength: Strength = "sampled"
     for mask in masks:
         if any(bool((mask | ~smaller).all()) for smaller in found.values()):
             continue
@@ -119,13 +119,13 @@ def certified_circuits(
             row |= {"status": verdict.status, "proof": verdict.finding()}
             if verdict.status == "certified":
                 found[names] = mask
-                rung = verdict.provenance.rung
+                strength = verdict.provenance.strength
         rows.append(row)
     table = pd.DataFrame(rows, columns=COLUMNS)
     return CertifiedCircuits(
         _sentence(model_name(model), said, table, len(masks)),
         table,
-        Provenance(len(masks), seed, "different circuits of its edges", rung),
+        Provenance(len(masks), seed, "different circuits of its edges", strength),
         model_name(model),
         tuple(found),
     )

@@ -103,7 +103,7 @@ class ModelTable(Result):
         return texts
 
     def to_dataframe(self) -> pd.DataFrame:
-        """One row per model and question: value, low, high, n, rung, control, what the control is, note; ``why`` says
+        """One row per model and question: value, low, high, n, strength, control and what it is, note; ``why`` says
         why a question does not apply."""
         rows = []
         for row in self.rows:
@@ -115,7 +115,19 @@ class ModelTable(Result):
                     continue
                 numbers = {key: value for key, value in asdict(answer).items() if key != "parts"}
                 rows.append(cell | numbers | {"why": ""})
-        order = ["model", "question", "value", "low", "high", "n", "unit", "rung", "control", "control_note", "note"]
+        order = [
+            "model",
+            "question",
+            "value",
+            "low",
+            "high",
+            "n",
+            "unit",
+            "strength",
+            "control",
+            "control_note",
+            "note",
+        ]
         return pd.DataFrame(rows).reindex(columns=[*order, "why"])
 
     def parts(self, question: str) -> pd.DataFrame:
@@ -162,14 +174,14 @@ def _unbroken(cell: str) -> str:
 
 
 def cell_text(answer: Measured | DoesNotApply, question: Question) -> str:
-    """A cell's text: value, interval or rung, and control."""
+    """A cell's text: value, interval or strength, and control."""
     if isinstance(answer, DoesNotApply):
         return "–"
     text = value_text(answer.value, question.unit)
     if answer.low is not None and answer.high is not None:
         text += f" [{answer.low:.3f}, {answer.high:.3f}]"
-    elif answer.rung is not None:
-        text += f" ({answer.rung})"
+    elif answer.strength is not None:
+        text += f" ({answer.strength})"
     return text if answer.control is None else f"{text}; control {answer.control:.3f}"
 
 
@@ -227,8 +239,8 @@ def _heard(answer: Measured | DoesNotApply, question: Question) -> str:
     lines = [f"{question.heading}: {value_text(answer.value, question.unit)}"]
     if answer.low is not None and answer.high is not None:
         lines[0] += f" [{answer.low:.3f}, {answer.high:.3f}]"
-    if answer.rung is not None:
-        lines.append(answer.rung + ("" if answer.n is None else f", n = {answer.n:,}"))
+    if answer.strength is not None:
+        lines.append(answer.strength + ("" if answer.n is None else f", n = {answer.n:,}"))
     if answer.control is not None:
         lines.append(f"{answer.control_note}: {answer.control:.3f}")
     if answer.note:

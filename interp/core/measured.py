@@ -32,7 +32,7 @@ class Measured:
     low: float | None = None
     high: float | None = None
     n: int | None = None
-    rung: Strength | None = None
+    strength: Strength | None = None
     control: float | None = None
     control_note: str = ""
     note: str = ""

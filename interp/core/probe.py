@@ -47,7 +47,7 @@ class Scalar:
     Attributes:
         heading: a few words above a column or a panel.
         unit: "share", "count", or the name of a unit.
-        of: reads the number off a result. It may leave out ``n`` and ``rung``, which are then those of the result's
+        of: reads the number off a result. It may leave out ``n`` and ``strength``, which are then those of the result's
             provenance. An answer with ``parts`` gives one curve for each of them.
         least: a change over training that is smaller counts as no change.
         arguments: (model, task, n, seed) -> arguments that the call needs, or that keep it short.
@@ -125,7 +125,7 @@ class Probe:
         if not math.isfinite(answer.value):
             raise UserError(f"{self.name} finds nothing to give a number for.")
         rests = found.provenance
-        return replace(answer, n=rests.n if answer.n is None else answer.n, rung=answer.rung or rests.rung)
+        return replace(answer, n=rests.n if answer.n is None else answer.n, strength=answer.strength or rests.strength)
 
 
 _PROBES: dict[str, Probe] = {}

@@ -78,7 +78,7 @@ def reply(
     found = Finding(kind, sentence, [encode(row) for row in first], len(table), dict(data or {}))
     if provenance is None:
         return Reply(found)
-    return Reply(found, RestsOn(provenance.n, provenance.seed, provenance.source), provenance.rung)
+    return Reply(found, RestsOn(provenance.n, provenance.seed, provenance.source), provenance.strength)
 
 
 def reply_of(result: Result, most: int = MOST_ROWS, whole: bool = True) -> Reply:

@@ -25,17 +25,17 @@ _PREVIEW_ROWS = 12
 class Provenance:
     """What a number rests on: how many inputs, how they were drawn, and how strong a claim they support.
 
-    ``rung`` is the strength of the evidence. A sample, however large, is "sampled" and never "exhaustive".
+    ``strength`` is the strength of the evidence. A sample, however large, is "sampled" and never "exhaustive".
     """
 
     n: int
     seed: int | None
     source: str  # what the n inputs are: "uniform problems", "rows of the table", ...
-    rung: Strength = "sampled"
+    strength: Strength = "sampled"
 
     def __post_init__(self) -> None:
         check_fields(self)
-        known_name("rung", self.rung, get_args(Strength))
+        known_name("strength", self.strength, get_args(Strength))
         if self.n < 0:
             raise UserError(f"n must be a number of inputs, not {self.n}.")
 
@@ -48,7 +48,7 @@ class Provenance:
         seed = "" if self.seed is None else f", seed {self.seed}"
         zeros = len(str(self.n)) - 1
         n = f"10^{zeros}" if zeros >= 12 and self.n == 10**zeros else f"{self.n:,}"
-        return f"{self.rung}: n = {n} {self.source}{seed}"
+        return f"{self.strength}: n = {n} {self.source}{seed}"
 
 
 class Result(ABC):

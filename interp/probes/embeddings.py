@@ -288,7 +288,7 @@ def circle_fit(
 
 
 def all_rows(n: int, resamples: int, seed: int) -> Provenance:
-    return Provenance(n, seed, f"rows, control of {resamples:,} relabellings", rung="exhaustive")
+    return Provenance(n, seed, f"rows, control of {resamples:,} relabellings", strength="exhaustive")
 
 
 def _spectrum(values: np.ndarray, label: np.ndarray) -> np.ndarray:

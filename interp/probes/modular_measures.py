@@ -140,6 +140,6 @@ def group_symmetry(model: HookedModel, *, task: Task | None = None, n: int = N_P
         ("distance irrelevance", *[found.irrelevance] * 3),
     ]
     table = pd.DataFrame(rows, columns=["measure", "value", "low", "high"])
-    rung = "exhaustive" if found.all_pairs else "sampled"
-    provenance = Provenance(found.n, seed, "pairs and answers; the distances, of all pairs", rung)
+    strength = "exhaustive" if found.all_pairs else "sampled"
+    provenance = Provenance(found.n, seed, "pairs and answers; the distances, of all pairs", strength)
     return Findings(f"{model_name(model)}: {found.clause()}.", table, provenance)

@@ -39,7 +39,7 @@ from models.tasks import LIMIT, Task
 from models.transformer import HookedModel, model_name
 
 #: Columns of the result, which no label can be named.
-TAKEN = ("n", "correct", "accuracy", "low", "high", "rung", "wrong_example", "index", *OTHER_COUNTS)
+TAKEN = ("n", "correct", "accuracy", "low", "high", "strength", "wrong_example", "index", *OTHER_COUNTS)
 #: Name -> function that labels problems; "target" and "shape" are strata as well.
 STRATA: dict[str, Callable[[Task, Any], Any]] = {
     "chain_length": lambda task, problems: task.chain_length(problems),
@@ -72,7 +72,7 @@ def score(
         by: names of :data:`STRATA`, "target", "shape" or "suite"; or labels by name, one per problem. Labels may have
             any name but those of the result's own columns (:data:`TAKEN`). "suite" draws the problems of
             :mod:`interp.probes.stress`, ``n`` of every suite of one case, and a tenth of that of every other case; its
-            strata are the cases ("suite: case"), with the coordinates suite and rung.
+            strata are the cases ("suite: case"), with the coordinates suite and strength.
 
     Raises:
         UserError: a model without hooks or task, an unknown stratum or one named twice, labels that are not one per
@@ -113,7 +113,7 @@ def score(
         targets = np.array([role.label for role in task.target_roles])
         repeated = {name: np.repeat(np.asarray(each), len(targets)) for name, each in labels.items()}
         table = tabulated(right.flatten(), repeated | {"target": np.tile(targets, len(right))})
-    table = table.assign_coords(rung=provenance.rung)
+    table = table.assign_coords(strength=provenance.strength)
     return Scores(model_name(model), table, provenance, errors=len(names) == 1)
 
 
@@ -129,9 +129,9 @@ def _by_suite(model: HookedModel, task: Task, problems: Any, n: int, seed: int) 
     labels = [f"{suite}: {case}" for suite, case, _, here in drawn for _ in range(len(here))]
     found = score(model, task=task, problems=torch.cat([here for *_, here in drawn]), by={"case": labels})
     table = found.table.assign_coords(
-        suite=("case", [suite for suite, *_ in drawn]), rung=("case", [rung for _, _, rung, _ in drawn])
+        suite=("case", [suite for suite, *_ in drawn]), strength=("case", [strength for _, _, strength, _ in drawn])
     )
-    provenance = Provenance(len(labels), seed, "problems in all suites; rungs by case")
+    provenance = Provenance(len(labels), seed, "problems in all suites; strengths by case")
     return replace(found, table=table, provenance=provenance, series="suite")
 
 

@@ -31,7 +31,7 @@ OTHER_COUNTS = ("answer", "answer_forced")  # other counts of a table that are s
 def share_right(found: Scores) -> Measured:
     """The share of all answers that are right."""
     rate = found.rate()
-    low, high = (None, None) if found.provenance.rung == "exhaustive" else rate.interval
+    low, high = (None, None) if found.provenance.strength == "exhaustive" else rate.interval
     return Measured(rate.accuracy, low, high, note=f"{rate.n - rate.correct:,} wrong")
 
 
@@ -57,7 +57,7 @@ class Scores(Result):
     Attributes:
         model: the model's name.
         table: int arrays over the strata (and the series): ``n`` problems tried (0: beyond the model's position tables,
-            -1: not asked) and ``correct``; a coordinate ``rung`` where it differs. A grid of parity also has
+            -1: not asked) and ``correct``; a coordinate ``strength`` where it differs. A grid of parity also has
             ``answer``, final answers right by greedy decoding, and ``answer_forced``, given the true scratchpad. Other
             columns are the question's own.
         series: the dimension or coordinate that is not a stratum, if there is one.
@@ -198,7 +198,8 @@ class Scores(Result):
             if what in frame:
                 prefix = "" if what == "correct" else f"{what}_"
                 frame[[f"{prefix}accuracy", f"{prefix}low", f"{prefix}high"]] = [
-                    _rate(k, n, rung) for k, n, rung in zip(frame[what], frame.n, evidence_of(frame), strict=True)
+                    _rate(k, n, strength)
+                    for k, n, strength in zip(frame[what], frame.n, evidence_of(frame), strict=True)
                 ]
         return frame
 
@@ -209,7 +210,7 @@ class Scores(Result):
         axes = {str(axis): self.table[axis].values.tolist() for axis in self.table.dims}
         counts = {str(name): array.values.tolist() for name, array in self.table.data_vars.items()}
         trained = {axis: list(bounds) for axis, bounds in self.trained.items()} or None
-        stated = {"model": self.model} | dict(self.about) | {"trained": trained, "rung": "sampled"}
+        stated = {"model": self.model} | dict(self.about) | {"trained": trained, "strength": "sampled"}
         return {"kind": "exact-match-grid", "version": FORMAT, **stated, "axes": axes, "counts": counts}
 
     @classmethod
@@ -254,11 +255,11 @@ def error_bound(n: int, strata: int = 1) -> float:
 
 
 def evidence_of(frame: pd.DataFrame) -> Any:
-    return frame.rung if "rung" in frame else ["sampled"] * len(frame)
+    return frame.strength if "strength" in frame else ["sampled"] * len(frame)
 
 
-def _rate(correct: int, n: int, rung: str) -> tuple[float, float, float]:
+def _rate(correct: int, n: int, strength: str) -> tuple[float, float, float]:
     if n <= 0:
         return float("nan"), float("nan"), float("nan")
     share = correct / n
-    return (share, *(clopper_pearson(correct, n) if rung == "sampled" else (share, share)))
+    return (share, *(clopper_pearson(correct, n) if strength == "sampled" else (share, share)))

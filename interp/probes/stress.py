@@ -13,8 +13,8 @@ never fewer than eight digits; a model can be right on 100,000 of them and wrong
                           and the neighbours of all these
 
 Curricula train on numbers with few digits; on these the suites show what is remembered, not what generalises. Scores
-are of whole answers (greedy decoding and teacher forcing agree on them). Each case has its own rung: exhaustive where
-all its problems were tried, else sampled, with a Clopper-Pearson interval for its own distribution.
+are of whole answers (greedy decoding and teacher forcing agree on them). Each case has its own strength of evidence:
+exhaustive where all its problems were tried, else sampled, with a Clopper-Pearson interval for its own distribution.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def runs_of_nines(k: int, n: int, generator: torch.Generator) -> Tensor:
 
 
 def suites(n: int, seed: int) -> list[tuple[str, str, Strength, Tensor]]:
-    """(suite, case, rung, problems) of every case: ``n`` problems if it is the suite's only case, else ``n / 10``."""
+    """(suite, case, strength, problems) of every case: ``n`` problems if it is alone in its suite, else ``n / 10``."""
     generator, part = torch.Generator().manual_seed(seed), n // SHARE
 
     def below(k: int) -> tuple[Strength, Tensor]:

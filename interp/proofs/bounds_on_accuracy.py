@@ -21,13 +21,13 @@ from interp.core.probe import Scalar, probe
 from interp.core.results import Provenance, Result
 from interp.core.views import Picture, Points, Series
 from interp.proofs.branching import Search
-from interp.proofs.class_proofs import rung_of, weights_out_of_range
+from interp.proofs.class_proofs import rounding_of, weights_out_of_range
 from interp.proofs.column_verdicts import window_diagrams, window_verdicts
 from interp.proofs.counting import Counts, Diagram, count
 from interp.proofs.enclosures import Rounding
 from interp.proofs.half_spaces import half_space_diagrams
 from interp.proofs.one_layer import OneLayerAdder, one_layer_adder, read_adder, require_unchanged
-from interp.proofs.verdict import RUNGS, ArithmeticName, over_all_pairs
+from interp.proofs.verdict import STRENGTHS, ArithmeticName, over_all_pairs
 from models.errors import UserError
 from models.files import write_json_atomic
 from models.numerals import percent
@@ -190,7 +190,7 @@ class AccuracyBounds(Result):
 def bounds_from_dict(value: dict[str, Any]) -> AccuracyBounds:
     """The inverse of :meth:`AccuracyBounds.to_dict`. Raises KeyError, TypeError or ValueError for anything else."""
     names = ("model", "fingerprint", "arithmetic", "method")
-    if value["arithmetic"] not in RUNGS:
+    if value["arithmetic"] not in STRENGTHS:
         raise ValueError("unknown arithmetic")
     return AccuracyBounds(
         **{name: str(value[name]) for name in names},  # pyright: ignore[reportArgumentType]
@@ -251,7 +251,7 @@ def accuracy_bounds(
     if arithmetic == "float":
         raise UserError("A grid in floats proves no bound on the accuracy; ask for 'interval' or 'float32'.")
     adder = read_adder(model, task)
-    found = bounds_of(adder, rung_of(arithmetic, model, adder), arithmetic, float(tolerance))
+    found = bounds_of(adder, rounding_of(arithmetic, model, adder), arithmetic, float(tolerance))
     require_unchanged(adder)
     return found
 
@@ -264,7 +264,7 @@ def check_tolerance(tolerance: Any) -> None:
 
 def bounds_of(
     adder: OneLayerAdder,
-    rung: Rounding,
+    rounding: Rounding,
     arithmetic: ArithmeticName,
     tolerance: float,
     wrong: Mapping[int, Sequence[tuple[int, int]]] | None = None,
@@ -276,7 +276,7 @@ def bounds_of(
     """
     start = time.perf_counter()
     rule = adder.layout.rule
-    method, diagrams, counts = _narrowest(adder, rung, Fraction(tolerance) * rule.size)
+    method, diagrams, counts = _narrowest(adder, rounding, Fraction(tolerance) * rule.size)
     wrong = wrong or {}
     return AccuracyBounds(
         model=model_name(adder.model),
@@ -310,10 +310,10 @@ def _lengths(adder: OneLayerAdder, pairs: Set[tuple[int, int]]) -> list[int]:
     return adder.model.task.chain_length(torch.tensor(sorted(pairs))).tolist() if pairs else []
 
 
-def _narrowest(adder: OneLayerAdder, rung: Rounding, wanted: Fraction) -> tuple[str, Verdicts, Counts]:
+def _narrowest(adder: OneLayerAdder, rounding: Rounding, wanted: Fraction) -> tuple[str, Verdicts, Counts]:
     """Refine verdicts on all targets until at most ``wanted`` pairs are open; returns those with the fewest open."""
     best, before = None, math.inf
-    for method, diagrams in _refined(adder, rung):
+    for method, diagrams in _refined(adder, rounding):
         counts = count([diagram for own in diagrams for diagram in own], adder.layout.rule, by_chain=True)
         found = sum(counts.open)
         if best is None or found < sum(best[2].open):
@@ -325,11 +325,11 @@ def _narrowest(adder: OneLayerAdder, rung: Rounding, wanted: Fraction) -> tuple[
     return best
 
 
-def _refined(adder: OneLayerAdder, rung: Rounding) -> Iterator[tuple[str, Verdicts]]:
+def _refined(adder: OneLayerAdder, rounding: Rounding) -> Iterator[tuple[str, Verdicts]]:
     """Yield verdicts that become finer with each round."""
-    search, rule = Search(adder, rung, most_boxes=MOST_BOXES), adder.layout.rule
+    search, rule = Search(adder, rounding, most_boxes=MOST_BOXES), adder.layout.rule
     reason = search.attention.obstacle
-    if reason is None and rung.unit32:
+    if reason is None and rounding.unit32:
         reason = weights_out_of_range(adder)
     if reason is not None:
         raise UserError(f"The accuracy of {model_name(adder.model)} cannot be bounded: {reason}.")

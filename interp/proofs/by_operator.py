@@ -95,13 +95,13 @@ def _parts(model: HookedModel, task: Task) -> dict[str, tuple[HookedModel, Task]
     }
 
 
-def _obstacle(model: HookedModel, task: Task) -> str | None:
+def _why_not(model: HookedModel, task: Task) -> str | None:
     parts = _parts(model, task)
     if not parts:
         return "its problems do not have several operators, each with a rule of its own"
     if (other := altered(task)) is not None:
         return f"{other} is another method than the certifier knows"
-    return next(filter(None, (METHODS[TEN_DIGIT_ADDERS].obstacle(*part) for part in parts.values())), None)
+    return next(filter(None, (METHODS[TEN_DIGIT_ADDERS].why_not(*part) for part in parts.values())), None)
 
 
 def _status(parts: dict[str, Verdict]) -> Status:
@@ -145,10 +145,10 @@ def _finding(verdict: Verdict) -> str:
 def _provenance(verdict: Verdict) -> Provenance:
     """That of the part whose evidence is the weakest, over the problems of all parts."""
     parts = [part.provenance for part in verdict.parts.values()]
-    rungs = ("sampled", "exhaustive", "certified in floats", "certified in intervals", "certified with rounding")
-    weakest = min(parts, key=lambda part: rungs.index(part.rung))
+    strengths = ("sampled", "exhaustive", "certified in floats", "certified in intervals", "certified with rounding")
+    weakest = min(parts, key=lambda part: strengths.index(part.strength))
     domain = "; ".join(f"{operator}: {part.source}" for operator, part in zip(verdict.parts, parts, strict=True))
-    return Provenance(sum(part.n for part in parts), None, domain, weakest.rung)
+    return Provenance(sum(part.n for part in parts), None, domain, weakest.strength)
 
 
 def _read(value: dict[str, Any]) -> OperatorEvidence:
@@ -175,7 +175,7 @@ def _check(verdict: Verdict, model: HookedModel, task: Task) -> Verdict:
 
 METHOD = Method(
     NAME,
-    _obstacle,
+    _why_not,
     _judge,
     _finding,
     _provenance,

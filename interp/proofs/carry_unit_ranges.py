@@ -21,7 +21,7 @@ from interp.core.probe import Scalar, probe
 from interp.core.results import Provenance, Result
 from interp.core.views import Bars, Picture, Series
 from interp.proofs.branching import CHUNK, Search, regions
-from interp.proofs.class_proofs import rung_of
+from interp.proofs.class_proofs import rounding_of
 from interp.proofs.leaves import Leaves, Query
 from interp.proofs.one_layer import one_layer_adder, read_adder
 from interp.proofs.verdict import ArithmeticName, over_all_pairs
@@ -104,7 +104,7 @@ def carry_unit_ranges(
         UserError: a model whose attention has no bounds, or weights beyond those that bounds are stated for.
     """
     adder = read_adder(model, task)
-    search, rule = Search(adder, rung_of(arithmetic, model, adder)), adder.layout.rule
+    search, rule = Search(adder, rounding_of(arithmetic, model, adder)), adder.layout.rule
     if arithmetic == "float" or search.attention.obstacle is not None:
         raise UserError(f"{model_name(model)} has no bounds: {search.attention.obstacle or 'floats prove nothing'}.")
     signals = (f"{rule.carry} in", f"{rule.carry} out")

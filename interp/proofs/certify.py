@@ -13,9 +13,9 @@
                                    is enough for: all are run through the model
     search                         what none of these can prove: a wrong answer is looked for along gradients
 
-The first method without an ``obstacle`` judges the model, and raises if it cannot judge something else about it; those
-of plug-ins (:mod:`models.plugins`) are asked before these. One that finds on the way that it cannot judge the model
-leaves it to the general method of one layer, or to the search. All return a :class:`~interp.proofs.verdict.Verdict`.
+The first method whose ``why_not`` is None judges the model, and raises if it cannot judge something else about it.
+Those of plug-ins (:mod:`models.plugins`) are asked before these. One that finds on the way that it cannot judge the
+model leaves it to the general method of one layer, or to the search. All return a :class:`~interp.proofs.verdict.Verdict`.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def _unproved(model: HookedModel, task: Task, asked: CertifyOptions) -> Verdict:
     if machine_proof.can_judge(model, task):  # though another method was to be quicker
         return _by(machine_proof.METHOD, model, task, asked)
     for method in METHODS.values():
-        if not method.proves and method.obstacle(model, task) is None:
+        if not method.proves and method.why_not(model, task) is None:
             return _by(method, model, task, asked)
     raise CannotJudge(model, asked.reason)
 
@@ -206,7 +206,7 @@ def _method_or_reason(model: HookedModel, task: Task) -> tuple[Method | None, st
     for method in METHODS.values():
         if not method.proves:
             continue
-        if (reason := method.obstacle(model, task)) is None:
+        if (reason := method.why_not(model, task)) is None:
             return method, ""
         if method.meant_for(task):
             reasons.append(reason)

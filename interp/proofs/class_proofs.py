@@ -131,7 +131,7 @@ def weights_out_of_range(adder: OneLayerAdder) -> str | None:
     return None
 
 
-def rung_of(name: ArithmeticName, model: HookedModel, adder: OneLayerAdder) -> Rounding:
+def rounding_of(name: ArithmeticName, model: HookedModel, adder: OneLayerAdder) -> Rounding:
     """The arithmetic with this name, if ``model``, read as ``adder``, can be judged in it.
 
     Raises:

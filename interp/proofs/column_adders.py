@@ -15,7 +15,7 @@ from interp.proofs import certificate as evidence
 from interp.proofs.bounds_on_accuracy import WIDTH, bounds_of, check_tolerance
 from interp.proofs.branching import ClassProof
 from interp.proofs.certificate import CLASS, OverTheReals, PairEvidence, dataset
-from interp.proofs.class_proofs import UNPROVED, BranchAndBound, rung_of
+from interp.proofs.class_proofs import UNPROVED, BranchAndBound, rounding_of
 from interp.proofs.columns import Classes
 from interp.proofs.extreme_pairs import Leads, replay, require_bounds, wrong_answer
 from interp.proofs.one_layer import FEW, FEW_OF_TWO, OneLayerAdder, Targets, known_layout, require_unchanged
@@ -95,8 +95,8 @@ def _certify(
 ) -> Verdict:
     start = time.perf_counter()
     adder = read_columns(model, task, targets)
-    rung = rung_of(arithmetic, model, adder)
-    case = BranchAndBound(adder, rung)
+    rounding = rounding_of(arithmetic, model, adder)
+    case = BranchAndBound(adder, rounding)
     leads = replay(adder, case.classes, arithmetic)
     wrong, proofs, obstacle = leads.wrong(adder, case.classes), [UNPROVED] * len(case.classes), case.obstacle
     failing = ~(leads.own > 0)
@@ -120,7 +120,7 @@ def _certify(
         if status == "undecided" and arithmetic == "float32":
             reals = _over_the_reals(case)
         if status in ("refuted", "undecided") and arithmetic != "float" and tolerance is not None and not case.obstacle:
-            accuracy = bounds_of(adder, rung, arithmetic, tolerance, leads.failing_pairs(case.classes))
+            accuracy = bounds_of(adder, rounding, arithmetic, tolerance, leads.failing_pairs(case.classes))
     return Verdict(
         **about(model, adder.model.task, adder.fingerprint, start),
         method=METHOD.name,
@@ -204,10 +204,10 @@ def check_one_layer(certificate: Verdict, model: HookedModel, task: Task | None 
     start = time.perf_counter()
     adder = read_columns(model, task, certificate.targets)
     require_claim(certificate, adder.fingerprint, model, adder.model.task)
-    rung = rung_of(certificate.arithmetic, model, adder)
+    rounding = rounding_of(certificate.arithmetic, model, adder)
     if certificate.method != METHOD.name:
         raise _broken(f"it was made by a method of an earlier version ({certificate.method}); make it again")
-    case = BranchAndBound(adder, rung)
+    case = BranchAndBound(adder, rounding)
     classes = _same_classes(certificate, case)
     data = certificate.classes
     leads = replay(adder, replace(case.classes, witnesses=classes.witnesses), certificate.arithmetic)
@@ -227,7 +227,7 @@ def check_one_layer(certificate: Verdict, model: HookedModel, task: Task | None 
             raise _broken("the model answers its counterexample otherwise")
         failing = leads.failing_pairs(case.classes)
         if (accuracy := certificate.accuracy) is not None:
-            own = rung_of(accuracy.arithmetic, model, adder)
+            own = rounding_of(accuracy.arithmetic, model, adder)
             again = bounds_of(adder, own, accuracy.arithmetic, accuracy.requested, failing)
             names = ("model", "fingerprint", "arithmetic", "method")
             if any(getattr(accuracy, name) != getattr(again, name) for name in names) or not accuracy.encloses(again):
@@ -296,7 +296,7 @@ def _proved_again(
     return proofs
 
 
-def _obstacle(model: HookedModel, task: Task) -> str | None:
+def _why_not(model: HookedModel, task: Task) -> str | None:
     try:
         rule = known_layout(model, task, 1 if model.cfg.n_layers == 1 else 2)[1].rule
     except UserError as error:
@@ -318,7 +318,7 @@ def _judge(model: HookedModel, task: Task, asked: CertifyOptions) -> Verdict:
 
 METHOD = Method(
     TEN_DIGIT_ADDERS,
-    obstacle=_obstacle,
+    why_not=_why_not,
     certify=_judge,
     finding=evidence.finding,
     provenance=evidence.provenance,

@@ -18,7 +18,7 @@ from interp.core.results import Provenance
 from interp.core.stored_data import DATA
 from interp.core.views import Grid, Picture
 from interp.proofs.coupled_addition import HAND_BUILT, ShapeProof, prove_shapes
-from interp.proofs.verdict import RUNGS, ArithmeticName
+from interp.proofs.verdict import STRENGTHS, ArithmeticName
 from models import UserError
 from models.families.hand_built.position_coupling_addition import NAME
 from models.files import write_bytes_atomic
@@ -97,5 +97,5 @@ def margins_view(result: CertifiedGrid) -> Picture:
     """The proved margin of every shape, operands by digits."""
     m, n = result.margins.shape
     axes = "digits of each operand", "operands", "", result.margins, range(1, m + 1), range(1, n + 1), "margin (logits)"
-    rests_on = Provenance(result.margins.size, None, "shapes, all problems of each", RUNGS[result.arithmetic])
+    rests_on = Provenance(result.margins.size, None, "shapes, all problems of each", STRENGTHS[result.arithmetic])
     return Picture([Grid(*axes, "range", upwards=True)], title=result.sentence(), provenance=rests_on)

@@ -31,7 +31,7 @@ BATCH = 1024  # contents at a time
 WEAK, FOLLOWED = 1.0, 64  # leads with bounds below this are followed along their directions, this many at a time
 
 
-def reason_of(model: ArithmeticTransformer) -> str | None:
+def why_not_model(model: ArithmeticTransformer) -> str | None:
     """What of a model with ``attn_window`` is in the way of the bounds, in words. None says that nothing is."""
     config = model.config
     if config.later_switches != ("attn_window",) or not set(config.window_offsets) <= set(TWO_BY_TWO):

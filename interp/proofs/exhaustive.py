@@ -334,7 +334,7 @@ class _Run:
         )
 
 
-def _obstacle(model: HookedModel, task: Task, most: int | None = None) -> str | None:
+def _why_not(model: HookedModel, task: Task, most: int | None = None) -> str | None:
     try:
         problem_space(task, LARGEST_SPACE if most is None else most)
     except UserError as error:
@@ -381,14 +381,14 @@ def _falls_short(verdict: Verdict, found: Verdict) -> str | None:
 #: A check runs everything again in other batches.
 METHOD = Method(
     "exhaustive",
-    obstacle=_obstacle,
+    why_not=_why_not,
     certify=_judge,
     finding=finding,
-    provenance=lambda verdict: Provenance(verdict.score.n, None, verdict.what, verdict.score.rung),
+    provenance=lambda verdict: Provenance(verdict.score.n, None, verdict.what, verdict.score.strength),
     read=_read,
     check=judged_again(
         lambda verdict, model, task: certify_exhaustively(model, task, CHECK_BATCH, verdict.score.n, LARGEST_RUN),
         _falls_short,
-        lambda model, task: _obstacle(model, task, LARGEST_RUN),  # it was begun as there was time
+        lambda model, task: _why_not(model, task, LARGEST_RUN),  # it was begun as there was time
     ),
 )

@@ -33,7 +33,7 @@ from interp.proofs.hand_built_parity import ParityProof
 from interp.proofs.sink_heads import NotSeparated
 from interp.proofs.small_domain import require_all_targets
 from interp.proofs.verdict import (
-    RUNGS,
+    STRENGTHS,
     ArithmeticName,
     CertifyOptions,
     Evidence,
@@ -146,7 +146,7 @@ def finding(verdict: Verdict) -> str:
 def provenance(verdict: Verdict) -> Provenance:
     own: HandBuiltEvidence = verdict.evidence
     if verdict.status == "certified":
-        return Provenance(len(own.parts), None, f"parts of a proof for {own.domain}", RUNGS[own.arithmetic])
+        return Provenance(len(own.parts), None, f"parts of a proof for {own.domain}", STRENGTHS[own.arithmetic])
     return Provenance(len(own.parts), None, "parts of a proof that does not close")
 
 
@@ -333,7 +333,7 @@ _PROOFS: dict[type, Callable[[Any, tuple[int, ...], ArithmeticName], Proof]] = {
 # ---- the method
 
 
-def _obstacle(model: HookedModel, task: Task) -> str | None:
+def _why_not(model: HookedModel, task: Task) -> str | None:
     if not is_hand_built(model):
         return f"{model_name(model)} is not hand-built"
     other = altered(model.task) or altered(task)
@@ -376,7 +376,7 @@ def _falls_short(verdict: Verdict, found: Verdict) -> str | None:
 
 METHOD = Method(
     "hand-built",
-    obstacle=_obstacle,
+    why_not=_why_not,
     certify=_judge,
     finding=finding,
     provenance=provenance,

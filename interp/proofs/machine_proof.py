@@ -27,7 +27,7 @@ from interp.proofs.path_search import PathClass, PathSearch, classes_of, grouped
 from interp.proofs.prefix_leads import ROUNDINGS, not_float32, require_logits, require_provable
 from interp.proofs.query_paths import query_paths
 from interp.proofs.search_verdict import first_wrong
-from interp.proofs.small_domain import SLACK, require_all_targets, rung_of, status_of
+from interp.proofs.small_domain import SLACK, require_all_targets, status_of, strength_of
 from interp.proofs.token_reading import TokenReading
 from interp.proofs.verdict import ArithmeticName, CertifyOptions, Method, Verdict, about
 from interp.proofs.verdict_checks import judged_again
@@ -38,7 +38,7 @@ from models.importers import from_transformer_lens
 from models.tasks import Machine, MultiOperandAddition, Task, machine_of, machine_of_shorter
 from models.transformer import HookedModel, model_name
 
-FEW_PROBLEMS, FEW_DIRECTIONS = 2**15, 12  # see :func:`obstacle`
+FEW_PROBLEMS, FEW_DIRECTIONS = 2**15, 12  # see :func:`why_not`
 SEARCHED = 4_000  # runs of the search for a wrong answer after the time is up
 REPLAYED = 64  # classes whose lowest problem is run through the model itself
 ROUNDED = 1e-3  # how far float32 may move a lead of a problem that is run, against a bound over the reals
@@ -50,7 +50,7 @@ LEAST_MINUTES = 1e-9  # of a proof, whose time may be over before it begins
 # ---- what can be judged
 
 
-def reason_of(model: HookedModel) -> str | None:
+def why_not_model(model: HookedModel) -> str | None:
     """What of a model the bounds are not stated for."""
     if model.cfg.n_layers != 1:
         return f"bounds of what a query sees are for one layer, and {model_name(model)} has {model.cfg.n_layers}"
@@ -60,7 +60,7 @@ def reason_of(model: HookedModel) -> str | None:
     if (reason := not_float32(model)) is not None:
         return reason
     if config.attn_window is not None:
-        return each_path.reason_of(model)
+        return each_path.why_not_model(model)
     if more := [name for name in config.later_switches if name not in SWITCHES]:
         return f"the bounds do not know {more[0]}"
     for name, allowed in (
@@ -79,13 +79,13 @@ def reason_of(model: HookedModel) -> str | None:
     return None
 
 
-def obstacle(model: HookedModel, task: Task) -> str | None:
+def why_not(model: HookedModel, task: Task) -> str | None:
     """Why this method does not judge a model on a task, in words. None says that it does.
 
     What it could judge is left to others in two cases. Few problems are better enclosed one by one. Where heads write
     along few directions, intervals of what they write are as close as anything, and quicker.
     """
-    if (reason := reason_of(model)) is not None:
+    if (reason := why_not_model(model)) is not None:
         return reason
     try:
         size = _machine_of(model, task).count()
@@ -104,7 +104,7 @@ def obstacle(model: HookedModel, task: Task) -> str | None:
 
 def can_judge(model: HookedModel, task: Task) -> bool:
     """Whether the method could judge a model, whatever is left to others."""
-    if reason_of(model) is not None:
+    if why_not_model(model) is not None:
         return False
     try:
         _machine_of(model, task)
@@ -128,7 +128,7 @@ def _machine_of(model: HookedModel, task: Task) -> Machine:
 def _of_few_directions(model: HookedModel, task: Task) -> Method | None:
     """The method for adders and subtractors that encloses what heads write in intervals, if it judges this one."""
     methods = (column_adders.METHOD, by_operator.METHOD)
-    return next((method for method in methods if method.obstacle(model, task) is None), None)
+    return next((method for method in methods if method.why_not(model, task) is None), None)
 
 
 def directions_written(model: HookedModel) -> int:
@@ -143,10 +143,10 @@ def directions_written(model: HookedModel) -> int:
 def certify_by_machine(model: HookedModel, arithmetic: ArithmeticName = "float32", task: Task | None = None) -> Verdict:
     """Prove a model of one layer right on all problems of a task with a machine, or find one that it gets wrong.
 
-    Precondition: as :func:`reason_of` says of the model. Postcondition: "certified" only if the right token's lead is
-    proved positive at every target of every problem, "conditional" if so and the machine is only tried against the
-    task; "refuted" only with a problem that the model, decoding it alone, gets wrong. The problems with the least leads
-    of some classes are run through the model itself, and must lie above their bounds.
+    Precondition: as :func:`why_not_model` says. Postcondition: "certified" only if the right token's lead is proved positive
+    at every target of every problem, "conditional" if so and the machine is only tried against the task; "refuted" only
+    with a problem that the model, decoding it alone, gets wrong. The problems with the least leads of some classes are
+    run through the model itself, and must lie above their bounds.
 
     Cost: 3 to 10 ms for each node with a stream of 32 numbers and an MLP of 128; a class takes one to some dozens. A
     time limit (:mod:`interp.proofs.watch`) or Ctrl-C end it as undecided, with the share that is proved.
@@ -158,7 +158,7 @@ def certify_by_machine(model: HookedModel, arithmetic: ArithmeticName = "float32
     start = time.perf_counter()
     task = resolve_task(model, task)
     own = model if isinstance(model, ArithmeticTransformer) else from_transformer_lens(model, task)
-    require_provable(own, arithmetic, reason_of(own))
+    require_provable(own, arithmetic, why_not_model(own))
     identity, machine = identify(model, task), _machine_of(own, task)
     with torch.inference_mode():
         proof = _Proof(own, task, machine, arithmetic)
@@ -320,11 +320,11 @@ def _judge(model: HookedModel, task: Task, asked: CertifyOptions) -> Verdict:
 
 METHOD = Method(
     "finite machine",
-    obstacle=obstacle,
+    why_not=why_not,
     certify=_judge,
     finding=finding,
     provenance=lambda verdict: (
-        Provenance(verdict.size, None, "problems, in classes", rung_of(verdict))
+        Provenance(verdict.size, None, "problems, in classes", strength_of(verdict))
         if verdict.tried is None
         else Provenance(verdict.tried, None, "problems on which the task is the machine")
     ),

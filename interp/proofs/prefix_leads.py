@@ -19,7 +19,7 @@ SPLIT = 16  # problems at a time when they are proved by cases
 Leads = Float[Tensor, "problem target"]
 
 
-def not_enclosed(model: HookedModel) -> str | None:
+def why_not_model(model: HookedModel) -> str | None:
     """Why the enclosures do not cover what a model computes, in words, or None if they do."""
     if not isinstance(model, ArithmeticTransformer):
         return "a prefix tree is proved of this project's models"

@@ -32,17 +32,17 @@ from interp.core.problems import resolve_task
 from interp.core.results import Provenance
 from interp.proofs.enclosures import Rounding
 from interp.proofs.exhaustive import certify_exhaustively
-from interp.proofs.prefix_leads import ROUNDINGS, leads_of, not_enclosed, require_logits, require_provable
+from interp.proofs.prefix_leads import ROUNDINGS, leads_of, require_logits, require_provable, why_not_model
 from interp.proofs.prefix_nodes import Rows
 from interp.proofs.prefix_tree import EnclosedForward
 from interp.proofs.small_domain import (
     SLACK,
     SmallDomainEvidence,
     require_all_targets,
-    rung_of,
     smallest_margins,
     status_of,
     stored_domain,
+    strength_of,
 )
 from interp.proofs.verdict import IN_WORDS, ArithmeticName, CertifyOptions, Method, Verdict, about, is_count
 from interp.proofs.verdict_checks import judged_again
@@ -115,9 +115,9 @@ def finding(verdict: Verdict) -> str:
 # ---- what can be judged
 
 
-def obstacle(model: HookedModel, task: Task) -> str | None:
+def why_not(model: HookedModel, task: Task) -> str | None:
     """Why this method cannot judge a model on a task, in words. None says that it can."""
-    if (reason := not_enclosed(model)) is not None:
+    if (reason := why_not_model(model)) is not None:
         return reason
     try:
         space = ProblemSpace.of(task)
@@ -140,7 +140,7 @@ def certify_prefixes(
 ) -> Verdict:
     """Prove a causal model right on every problem of a small domain, or find one that it gets wrong.
 
-    Precondition: as :func:`obstacle` says. Postcondition: "certified" only if the right token's lead is proved positive
+    Precondition: as :func:`why_not` says. Postcondition: "certified" only if the right token's lead is proved positive
     at every target of every problem; "refuted" only with a problem that the model, decoding it alone, gets wrong. The
     smallest margins and some others are run through the model itself and must lie within their bounds.
 
@@ -157,7 +157,7 @@ def certify_prefixes(
     """
     start = time.perf_counter()
     task = resolve_task(model, task)
-    require_provable(model, arithmetic, obstacle(model, task))
+    require_provable(model, arithmetic, why_not(model, task))
     identity = identify(model, task)
     with torch.inference_mode():
         proof = _Proof(model, task, ROUNDINGS[arithmetic])
@@ -336,10 +336,10 @@ def _falls_short(verdict: Verdict, found: Verdict) -> str | None:
 
 METHOD = Method(
     "prefix tree",
-    obstacle=obstacle,
+    why_not=why_not,
     certify=_judge,
     finding=finding,
-    provenance=lambda verdict: Provenance(verdict.n, None, verdict.what, rung_of(verdict)),
+    provenance=lambda verdict: Provenance(verdict.n, None, verdict.what, strength_of(verdict)),
     read=_read,
     check=judged_again(
         lambda verdict, model, task: certify_prefixes(

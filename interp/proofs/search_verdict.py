@@ -125,7 +125,7 @@ def _wrong(model: HookedModel, task: Task, found: Attack) -> WrongAnswer | None:
 
 def first_wrong(model: HookedModel, task: Task, runs: int) -> WrongAnswer | None:
     """A wrong answer that a short search finds, if it finds one; None for what cannot be searched."""
-    if _obstacle(model, task) is not None:
+    if _why_not(model, task) is not None:
         return None
     return _wrong(model, task, attack(model, task=task, runs=runs, seconds=SECONDS))
 
@@ -176,7 +176,7 @@ def _check(verdict: Verdict, model: HookedModel, task: Task) -> Verdict:
     return verdict.replace(evidence=found.evidence)
 
 
-def _obstacle(model: HookedModel, task: Task) -> str | None:
+def _why_not(model: HookedModel, task: Task) -> str | None:
     """Why a model and a task cannot be searched."""
     try:
         require_hook(model, EMBED)
@@ -200,7 +200,7 @@ def _judge(model: HookedModel, task: Task, asked: CertifyOptions) -> Verdict:
 
 METHOD = Method(
     "search",
-    obstacle=_obstacle,
+    why_not=_why_not,
     certify=_judge,
     finding=finding,
     provenance=lambda verdict: Provenance(verdict.tried, verdict.seed, "problems along gradients"),

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from interp.core.results import Strength
 from interp.core.views import Picture
 from interp.proofs.verdict import (
-    RUNGS,
+    STRENGTHS,
     CertifyOptions,
     Evidence,
     Status,
@@ -82,9 +82,9 @@ class SmallDomainEvidence(Evidence):
         return super().to_dict() | {"smallest": table | {"rows": rows.where(rows.notna(), None).to_dict("records")}}
 
 
-def rung_of(verdict: Verdict) -> Strength:
+def strength_of(verdict: Verdict) -> Strength:
     """How strong a claim a proof supports."""
-    return RUNGS[verdict.arithmetic] if verdict.status == "certified" else "sampled"
+    return STRENGTHS[verdict.arithmetic] if verdict.status == "certified" else "sampled"
 
 
 def require_all_targets(task: Task, asked: CertifyOptions) -> None:

@@ -28,7 +28,7 @@ from interp.proofs import search_verdict
 from interp.proofs.enclosures import FLOAT32
 from interp.proofs.machine_evidence import COUNTED, MEASURED, MachineEvidence, falls_short, finding, read
 from interp.proofs.prefix_leads import ROUNDINGS, not_float32, require_logits, require_provable
-from interp.proofs.small_domain import SLACK, require_all_targets, rung_of, status_of
+from interp.proofs.small_domain import SLACK, require_all_targets, status_of, strength_of
 from interp.proofs.stacked_bounds import StackedBounds
 from interp.proofs.stacked_weights import StackedWeights
 from interp.proofs.verdict import ArithmeticName, CertifyOptions, Method, Verdict, about
@@ -40,7 +40,7 @@ from models.importers import from_transformer_lens
 from models.tasks import Arrangements, Task
 from models.transformer import HookedModel, model_name
 
-FEW_PROBLEMS = 2**22  # see :func:`obstacle`
+FEW_PROBLEMS = 2**22  # see :func:`why_not`
 FEW = 20_000  # strings of a set that is run in full
 SAMPLED = 3_000  # strings from which centres and coordinates are guessed
 AT_ONCE = 5_000  # strings that are run together
@@ -50,7 +50,7 @@ REPLAYED = 64  # classes whose lowest string is run through the model itself
 ALONE = 1_000  # strings too near to a tie for the bounds of rounding that are decoded alone
 
 
-def reason_of(model: HookedModel) -> str | None:
+def why_not_model(model: HookedModel) -> str | None:
     """What of a model the bounds are not stated for."""
     if model.cfg.n_layers != 2:
         return f"bounds of arrangements are for two layers, and {model_name(model)} has {model.cfg.n_layers}"
@@ -74,10 +74,10 @@ def cannot(model: HookedModel, task: Task) -> str | None:
         task.arrangements()
     except UserError as error:
         return str(error).rstrip(".")
-    return reason_of(model)
+    return why_not_model(model)
 
 
-def obstacle(model: HookedModel, task: Task) -> str | None:
+def why_not(model: HookedModel, task: Task) -> str | None:
     """Why this method does not judge a model on a task. Few problems are left to be run, which counts wrong answers."""
     if (reason := cannot(model, task)) is not None:
         return reason
@@ -90,9 +90,9 @@ def certify_arrangements(
 ) -> Verdict:
     """Prove a model of two layers of attention right on all arrangements of a task, or find one that it gets wrong.
 
-    Precondition: as :func:`reason_of` says of the model. Postcondition: "certified" only if the right token's lead is
-    proved positive for every string; "refuted" only with a string that the model, decoding it alone, gets wrong. The
-    strings with the least leads that were met are run through the model itself, and must lie above their bounds.
+    Precondition: as :func:`why_not_model` says. Postcondition: "certified" only if the right token's lead is proved positive
+    for every string; "refuted" only with a string that the model, decoding it alone, gets wrong. The strings with the
+    least leads that were met are run through the model itself, and must lie above their bounds.
 
     Cost: 20 to 50 ms for each set, with a stream of 32 numbers and 16 tokens; see ``docs/proofs.md`` for how many sets
     induction takes. A time limit (:mod:`interp.proofs.watch`) or Ctrl-C end it as undecided, with the share that is
@@ -105,7 +105,7 @@ def certify_arrangements(
     start = time.perf_counter()
     task = resolve_task(model, task)
     own = model if isinstance(model, ArithmeticTransformer) else from_transformer_lens(model, task)
-    require_provable(own, arithmetic, reason_of(own))
+    require_provable(own, arithmetic, why_not_model(own))
     identity = identify(model, task)
     with torch.inference_mode():
         proof = ArrangementProof(own, task, arithmetic)
@@ -310,7 +310,7 @@ def _judge(model: HookedModel, task: Task, asked: CertifyOptions) -> Verdict:
     require_all_targets(task, asked)
     left = minutes_left()
     seconds = min(search_verdict.SECONDS, 60.0 if left is None else 6 * left)  # at most a tenth of the time
-    if search_verdict.METHOD.obstacle(model, task) is None:
+    if search_verdict.METHOD.why_not(model, task) is None:
         found = search_verdict.searched(model, task, "a wrong answer was found first", max(seconds, 1e-3))
         if found.status == "refuted":
             return found
@@ -319,10 +319,10 @@ def _judge(model: HookedModel, task: Task, asked: CertifyOptions) -> Verdict:
 
 METHOD = Method(
     "two layers of attention",
-    obstacle=obstacle,
+    why_not=why_not,
     certify=_judge,
     finding=finding,
-    provenance=lambda verdict: Provenance(verdict.size, None, "problems, in classes", rung_of(verdict)),
+    provenance=lambda verdict: Provenance(verdict.size, None, "problems, in classes", strength_of(verdict)),
     read=read,
     check=judged_again(
         lambda verdict, model, task: certify_arrangements(model, verdict.arithmetic, task), falls_short, cannot

@@ -136,7 +136,7 @@ def all_pairs(entry: Any) -> str:
     It is empty without a certificate, and for a model that is refuted: there is no evidence that it is right.
     """
     certificate = stored_certificate(entry)
-    return certificate.provenance.rung if certificate is not None and certificate.status == "certified" else ""
+    return certificate.provenance.strength if certificate is not None and certificate.status == "certified" else ""
 
 
 def on_all_inputs(name: str) -> str:
@@ -166,7 +166,7 @@ def on_all_inputs(name: str) -> str:
     if "counterexample" in (known := entry.get("certificate", {})):
         return f"refuted: {known['counterexample']}"
     if found is not None and isinstance(found.evidence, PrefixEvidence | OperatorEvidence | MachineEvidence):
-        return f"{found.provenance.rung}, {found.domain}"
+        return f"{found.provenance.strength}, {found.domain}"
     if found is not None:
         return all_pairs(name)
     return "" if "loss" in entry["score"] else _not_judged(name)
@@ -194,7 +194,7 @@ def judge_constructed(name: str) -> dict[str, Any]:
         sizes = f"all sizes to {operands} operands of {digits} digits"
         return {"evidence": "certified with rounding", "domain": sizes, "smallest_margin": float(grid.margins.min())}
     found = certified_at_best(model) if model.task.pairs_below == LIMIT else certify(model)
-    evidence = found.provenance.rung if found.status == "certified" else found.status
+    evidence = found.provenance.strength if found.status == "certified" else found.status
     domain = ALL_PAIRS if model.task.pairs_below == LIMIT else found.provenance.source
     return {
         "evidence": evidence,

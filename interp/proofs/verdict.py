@@ -41,7 +41,7 @@ FORMAT = 1
 ArithmeticName = Literal["float", "interval", "float32"]
 ARITHMETICS = get_args(ArithmeticName)
 #: How strong a claim each arithmetic supports.
-RUNGS: dict[str, Strength] = {
+STRENGTHS: dict[str, Strength] = {
     "float": "certified in floats",
     "interval": "certified in intervals",
     "float32": "certified with rounding",
@@ -209,13 +209,13 @@ class Method:
 
     Attributes:
         name: the text of ``method`` in a verdict and in its file.
-        obstacle: (model, task) -> why the method cannot judge such models and tasks, in words, or None if it can.
+        why_not: (model, task) -> why the method cannot judge such models and tasks, in words, or None if it can.
         certify: (model, task, what was asked) -> a verdict. It may be that of another method. Raises CannotJudge where
             it finds on the way that it cannot judge the model, so that others are asked.
         finding: a verdict of this method -> its sentence.
         provenance: a verdict of this method -> what it rests on.
         read: a file's fields -> the evidence; raises KeyError, TypeError or ValueError if they do not make one.
-        meant_for: task -> whether the method is made for such tasks, so that its obstacle is what a user should know.
+        meant_for: task -> whether the method is made for such tasks, so that its reason is what a user should know.
         check: (verdict, model, task) -> the verdict as derived again; raises UserError unless it holds. That of most
             methods is :func:`interp.proofs.verdict_checks.judged_again`.
         counterexample: a counterexample in a file -> the one in a verdict; raises as ``read`` does.
@@ -223,7 +223,7 @@ class Method:
     """
 
     name: str
-    obstacle: Callable[[Any, Task], str | None]
+    why_not: Callable[[Any, Task], str | None]
     certify: Callable[[Any, Task, CertifyOptions], Verdict]
     finding: Callable[[Verdict], str]
     provenance: Callable[[Verdict], Provenance]
@@ -234,7 +234,7 @@ class Method:
     proves: bool = True
 
 
-#: The methods by name, in the order in which they are tried: the first without an obstacle judges a model.
+#: The methods by name, in the order in which they are tried: the first that can judges a model.
 METHODS: dict[str, Method] = {}
 #: The method that reads files of methods that are unknown (earlier versions had others), and whose check refuses them.
 TEN_DIGIT_ADDERS = "branch and bound over columns"
@@ -261,7 +261,7 @@ def over_all_pairs(rule: ColumnRule, arithmetic: ArithmeticName) -> Provenance:
     is not known to be the task's."""
     if rule.tried is not None:
         return Provenance(rule.tried, None, f"problems on which the task's answer is a {rule.operator} b")
-    return Provenance(rule.size, None, rule.pairs, RUNGS[arithmetic])
+    return Provenance(rule.size, None, rule.pairs, STRENGTHS[arithmetic])
 
 
 def about(model: HookedModel, task: Task, identity: str, start: float) -> dict[str, Any]:

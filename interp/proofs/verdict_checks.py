@@ -42,18 +42,18 @@ def require_model(verdict: Verdict, model: HookedModel, task: Task) -> Task:
 def judged_again(
     again: Callable[[Verdict, HookedModel, Task], Verdict],
     falls_short: Callable[[Verdict, Verdict], str | None],
-    obstacle: Callable[[HookedModel, Task], str | None] | None = None,
+    why_not: Callable[[HookedModel, Task], str | None] | None = None,
 ) -> Callable[[Verdict, HookedModel, Task], Verdict]:
     """A check that judges the model once more, where there is no search that a certificate could spare.
 
     The model must answer the counterexample as the verdict says, get the same status from ``again``, and give all that
     the verdict claims: ``falls_short`` says in words what of it the verdict found again does not have, or None.
-    ``obstacle`` is by default the method's, as it is when the method is chosen.
+    ``why_not`` is by default the method's, as it is when the method is chosen.
     """
 
     def check(verdict: Verdict, model: HookedModel, task: Task) -> Verdict:
         task = require_model(verdict, model, task)
-        in_the_way = obstacle or method_named(verdict.method).obstacle
+        in_the_way = why_not or method_named(verdict.method).why_not
         if (reason := in_the_way(model, task)) is not None:
             raise UserError(f"This certificate does not hold: {reason}.")
         if (one := verdict.counterexample) is not None:

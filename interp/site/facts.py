@@ -15,12 +15,12 @@ POSITIONS = {"standard": "learned", "coupled": "coupled", "rotary": "rotary", "f
 
 def proved_words(certificate: Verdict) -> str:
     """What a certificate proves, as a sentence; "" if it does not prove the model right."""
-    rung = {"certified with rounding": "float32 rounding included", "certified in intervals": "in real arithmetic"}
-    if certificate.status != "certified" or certificate.provenance.rung not in rung:
+    strength = {"certified with rounding": "float32 rounding included", "certified in intervals": "in real arithmetic"}
+    if certificate.status != "certified" or certificate.provenance.strength not in strength:
         return ""
     own = certificate.evidence
     of = own.rule.all_pairs if isinstance(own, PairEvidence) else "all inputs"
-    return f"It is proved right on {of}, {rung[certificate.provenance.rung]}."
+    return f"It is proved right on {of}, {strength[certificate.provenance.strength]}."
 
 
 def architecture(cfg: Any) -> str:
@@ -44,7 +44,7 @@ def score_words(score: dict[str, Any]) -> str:
         low, high = score["interval"]
         return (
             f"validation loss {score['loss']:.4f} nats a character (95% interval over windows {low:.3f} to "
-            f"{high:.3f}; {score['n']:,} characters, {score['rung']})"
+            f"{high:.3f}; {score['n']:,} characters, {score['strength']})"
         )
     rate = Rate(score["n"], score["correct"])
     low, high = rate.interval

@@ -193,8 +193,8 @@ _ARC = {"arc_A": 5.0, "arc_start": math.pi / 4 - 4.5 * _STRIDE, "arc_stride": _S
 PLACED_START = add_recipe(
     "microadder-placed-start",
     Recipe(
-        begin_at=(*_ARC.items(), *((f"pos_equals[{i}]", x) for i, x in enumerate(_before_the_first_column()))),
-        hold_until=tuple((name, 20_000) for name in _ARC),
+        initial_values=(*_ARC.items(), *((f"pos_equals[{i}]", x) for i, x in enumerate(_before_the_first_column()))),
+        freeze_until=tuple((name, 20_000) for name in _ARC),
     ),
 )
 
@@ -211,7 +211,7 @@ _OPPOSED = [
 ]
 OPPOSED_START = add_recipe(
     "microadder-opposed-start",
-    _SHORT.replace(steps=18_000, min_lr_ratio=0.01, begin_at=(*(_SHORT.begin_at or ()), *_OPPOSED)),
+    _SHORT.replace(steps=18_000, min_lr_ratio=0.01, initial_values=(*(_SHORT.initial_values or ()), *_OPPOSED)),
 )
 
 #: BFGS after that, on problems as drawn before carries fade: most seeds that stand at 90 to 99.9% then reach 100%.
@@ -226,7 +226,7 @@ register_options("microadder-53", replace(rung(57).options, norm="scalar"), SHOR
 #: the angle and the scores start at constants, and neurons, values and head at random.
 POLISHED = add_recipe(
     "microadder-polished",
-    _SHORT.replace(steps=6_000, min_lr_ratio=0.05, begin_at=tuple(_ARC.items()), polish=_POLISH),
+    _SHORT.replace(steps=6_000, min_lr_ratio=0.05, initial_values=tuple(_ARC.items()), polish=_POLISH),
 )
 #: The smallest models, by their number of parameters: plus and equals on the spiral, values along one direction, output
 #: in the token plane, and (below 36) columns on a level circle.
@@ -240,10 +240,10 @@ SMALLEST: dict[int, dict[str, Any]] = {
 DRAWN = add_recipe(
     "microadder-drawn",
     POLISHED.replace(
-        hold_until=None,
-        keep_best=((2_000, 0.125),),
+        freeze_until=None,
+        keep_share=((2_000, 0.125),),
         polish=replace(_POLISH, relative=True),
-        begin_at=(
+        initial_values=(
             ("norm_w", (0.5, 3.0)),
             ("arc_A", (1.0, 10.0)),
             ("arc_start", (-math.pi, math.pi)),
@@ -257,7 +257,7 @@ DRAWN = add_recipe(
 #: A second choice of ranges, made after the first had been counted: attention starts softer and output larger.
 _SECOND = {"arc_stride": (-0.3, 0.3), "W_qk": (0.5, 3.0), "out_B": (-8.0, 8.0)}
 DRAWN_AGAIN = add_recipe(
-    "microadder-drawn-again", DRAWN.replace(begin_at=tuple((dict(DRAWN.begin_at or ()) | _SECOND).items()))
+    "microadder-drawn-again", DRAWN.replace(initial_values=tuple((dict(DRAWN.initial_values or ()) | _SECOND).items()))
 )
 for _n, _changes in SMALLEST.items():
     register_options(f"microadder-{_n}", replace(rung(57).options, **_changes), {10: DRAWN}.get(_n, POLISHED))

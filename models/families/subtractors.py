@@ -65,7 +65,7 @@ def _start() -> tuple[tuple[str, float | tuple[float, float]], ...]:
     turn = -2 * math.pi / TWIN.period
     x, y = (SPIRAL["amp"] * f(turn) for f in (math.cos, math.sin))
     places = {"pos_equals": (x, y, 1.0), "pos_plus": (x, y, -1.0)}
-    kept = [(name, value) for name, value in OPPOSED_START.begin_at or () if not name.startswith("pos_")]
+    kept = [(name, value) for name, value in OPPOSED_START.initial_values or () if not name.startswith("pos_")]
     return (*kept, *((f"{name}[{i}]", value) for name, place in places.items() for i, value in enumerate(place)))
 
 
@@ -74,8 +74,8 @@ SUBTRACT = add_recipe(
     OPPOSED_START.replace(
         steps=12_000,
         problems=SubtractionProblems(((400, 3), (1_400, 6)), CarryMix(0.8, 3_000, 9_000)),
-        begin_at=_start(),
-        keep_best=((6_000, 0.25), (11_000, 0.125)),
+        initial_values=_start(),
+        keep_share=((6_000, 0.25), (11_000, 0.125)),
         polish=Polish(drawn_at=4_000),
     ),
 )
@@ -87,7 +87,7 @@ PADDED = add_recipe(
         warmup_steps=1_350,
         problems=SubtractionProblems(carry_mix=CarryMix(0.5, 10_000, 20_000)),
         eval_every=1_000,
-        give_up=((10_000, 0.35),),
+        drop_seed_below=((10_000, 0.35),),
         snapshots=0,
     ),
 )

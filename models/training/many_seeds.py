@@ -8,7 +8,7 @@ Each part is an ordinary run with a run folder such as OUT/parts/000064; ``train
 bits (on processors of one kind, as always). So the number of machines, their order and their failures change nothing.
 One stacked run of all seeds has the same bits as long as every part has as many seeds as its groups and no seed ends.
 When seeds end, a stacked run makes new groups of those that are left, and other groups round differently.
-``keep_best`` chooses within a part.
+``keep_share`` chooses within a part.
 
 A worker trains in a folder of its own, which it sends with every checkpoint; only this process writes to OUT. When all
 parts are done they become one run folder with all seeds in order: last and best parameters, how every seed ended, what

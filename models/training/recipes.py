@@ -94,16 +94,16 @@ class Recipe:
     validation_size: int = 2_048  # problems, half uniform and half carry-rich, none of them in AdderBoard
     stop_after_perfect: int | None = 10  # a seed ends after this many perfect validations in a row; None: never
     # (step, token accuracy): a seed below this accuracy at that step ends as hopeless; None: every seed goes to the end
-    give_up: tuple[tuple[int, float], ...] | None = None
+    drop_seed_below: tuple[tuple[int, float], ...] | None = None
     # (step, share): this share of the run's seeds, the best by token accuracy (for text, by loss), continues after that
     # step, and the others end as hopeless (successive halving); None: every seed goes to the end. On a cluster, each
     # part of the run keeps this share of its own seeds
-    keep_best: tuple[tuple[int, float], ...] | None = None
+    keep_share: tuple[tuple[int, float], ...] | None = None
     # (parameter, value): its initial value in every seed; (parameter, (low, high)): drawn uniformly from there by every
     # seed. A parameter is named as in the weight map's named_parameters(): "norm_w" means all its numbers, "norm_w[4]"
     # one of them
-    begin_at: tuple[tuple[str, float | tuple[float, float]], ...] | None = None
-    hold_until: tuple[tuple[str, int], ...] | None = None  # (parameter, step): it keeps its initial value until then
+    initial_values: tuple[tuple[str, float | tuple[float, float]], ...] | None = None
+    freeze_until: tuple[tuple[str, int], ...] | None = None  # (parameter, step): it keeps its initial value until then
     polish: Polish | None = None  # BFGS after the last step, for models with few parameters
     snapshots: int = 48  # log-spaced over the run, besides step 0 and the last
     autocast: bool = False  # bfloat16 matrix products, where they are fast; MicroAdder does not survive it
@@ -122,24 +122,24 @@ class Recipe:
             raise UserError(f"betas lie between 0 and 1, and below 1, not {self.betas}.")
         if self.stop_after_perfect is not None and self.stop_after_perfect < 1:
             raise UserError(f"stop_after_perfect must be at least 1 or None, not {self.stop_after_perfect}.")
-        for step, token in self.give_up or ():
+        for step, token in self.drop_seed_below or ():
             if step < 0 or not 0 <= token <= 1:
                 raise UserError(
-                    f"give_up is made of steps and token accuracies between 0 and 1, not ({step}, {token})."
+                    f"drop_seed_below is made of steps and token accuracies between 0 and 1, not ({step}, {token})."
                 )
-        for name, value in self.begin_at or ():
+        for name, value in self.initial_values or ():
             low, high = value if isinstance(value, Sequence) else (value, value)
             if not -math.inf < low <= high < math.inf:
                 raise UserError(f"{name} must begin at a finite value, or between two of them, not {value}.")
-        for name, step in self.hold_until or ():
+        for name, step in self.freeze_until or ():
             if step < 0:
                 raise UserError(f"{name} must be held until a step >= 0, not {step}.")
         if self.polish is not None and isinstance(self.problems, SequenceSource):
             raise UserError("polish needs problems of one length, with all operands in columns.")
-        for step, share in self.keep_best or ():
+        for step, share in self.keep_share or ():
             if step < 0 or not 0 < share <= 1:
                 raise UserError(
-                    f"keep_best is made of steps and shares of the seeds above 0 and at most 1, not ({step}, {share})."
+                    f"keep_share is made of steps and shares of the seeds above 0 and at most 1, not ({step}, {share})."
                 )
 
     def lr_at(self, step: int) -> float:
@@ -167,8 +167,8 @@ class Recipe:
             steps=self.steps // times,
             warmup_steps=self.warmup_steps // times,
             problems=replace(problems, digit_curriculum=digits, carry_mix=mix),
-            hold_until=self.hold_until and tuple((name, step // times) for name, step in self.hold_until),
-            give_up=None,
+            freeze_until=self.freeze_until and tuple((name, step // times) for name, step in self.freeze_until),
+            drop_seed_below=None,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -178,7 +178,7 @@ class Recipe:
 def starts_of(recipe: Mapping[str, Any]) -> tuple[dict[str, tuple[float, float]], list[str]]:
     """(drawn, placed) of a recipe as JSON: the ranges that parameters are drawn from, and the names of those that begin
     at one value in every seed. The others begin as their weight map initialises them."""
-    begin = dict(recipe.get("begin_at") or ())
+    begin = dict(recipe.get("initial_values") or ())
     drawn = {name: (ends[0], ends[1]) for name, ends in begin.items() if isinstance(ends, Sequence)}
     return drawn, [name for name in begin if name not in drawn]
 

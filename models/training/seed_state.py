@@ -94,7 +94,7 @@ class SeedState:
             self.decay_stage = max(self.decay_stage, reached)
         if recipe.stop_after_perfect is not None and self.perfect_in_a_row >= recipe.stop_after_perfect:
             self.end("perfect", step)
-        for at, token in recipe.give_up or ():
+        for at, token in recipe.drop_seed_below or ():
             if step - recipe.eval_every < at <= step and self.token < token:
                 self.end("hopeless", step)
         return best

@@ -93,14 +93,14 @@ class Trainer:
         seeds = torch.tensor([state.seed for state in self.states])
         keys = row_keys(seeds, _STARTS, self.layout.n, torch.device("cpu"))
         drawn = uniform(keys, 0).view(len(seeds), self.layout.n).to(self.device)
-        for name, value in self.recipe.begin_at or ():
+        for name, value in self.recipe.initial_values or ():
             low, high = value if isinstance(value, Sequence) else (value, value)
             place = self.layout.places(name)
             self.theta[:, place] = (low + (high - low) * drawn[:, place]).to(self.theta)
         until = torch.zeros(self.layout.n, dtype=torch.long)
-        for name, step in self.recipe.hold_until or ():
+        for name, step in self.recipe.freeze_until or ():
             until[self.layout.places(name)] = step
-        return until.to(self.device) if self.recipe.hold_until else None
+        return until.to(self.device) if self.recipe.freeze_until else None
 
     # ---- what fixed-length and many-length problems do differently
 
@@ -163,7 +163,7 @@ class Trainer:
             for place, row in enumerate(group.rows):
                 self._judge(row, {key: value[place].item() for key, value in report.items()}, float(losses[place]))
         self.model.train()
-        self._keep_best()
+        self._keep_share()
         for group in self.groups:
             group.refresh()
         n_active = sum(state.active for state in self.states)
@@ -200,10 +200,10 @@ class Trainer:
             if state.accepted is not None:
                 self.best_theta[row] = self.theta[row]
 
-    def _keep_best(self) -> None:
+    def _keep_share(self) -> None:
         """Successive halving: where the recipe says so, end the seeds that are not among the best of the run."""
         last, step = self.step_number - self.recipe.eval_every, self.step_number
-        shares = [share for at, share in self.recipe.keep_best or () if last < at <= step]
+        shares = [share for at, share in self.recipe.keep_share or () if last < at <= step]
         if shares:
             best = sorted(self.states, key=lambda state: state.standing, reverse=True)
             for state in best[math.ceil(min(shares) * len(best)) :]:

@@ -248,7 +248,7 @@ than that with 95% confidence, on problems drawn like these. A case that was tri
 def suite_table(cases: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """Wrong answers by suite, one column per model; the cases of a suite are summed."""
     first = next(iter(cases.values())).groupby("suite", sort=False)
-    table = pd.DataFrame({"problems": first.n.sum(), "rung": first.rung.unique().map(" and ".join)})
+    table = pd.DataFrame({"problems": first.n.sum(), "strength": first.strength.unique().map(" and ".join)})
     for name, own in cases.items():
         table[name] = _wrong(own).groupby(own.suite, sort=False).sum()
     table.loc["all"] = [table.problems.sum(), "", *(_wrong(own).sum() for own in cases.values())]
@@ -257,11 +257,11 @@ def suite_table(cases: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
 
 def case_table(cases: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """Wrong answers by case, one column per model, with one wrong answer of each model that has any."""
-    table = next(iter(cases.values()))[["case", "n", "rung"]].rename(columns={"n": "problems"})
+    table = next(iter(cases.values()))[["case", "n", "strength"]].rename(columns={"n": "problems"})
     for name, own in cases.items():
         table[name] = _wrong(own)
     bounds = [shown(Rate(n, n).error_bound, up=True) for n in table.problems]
-    table["bound if none is wrong"] = np.where(table.rung == "sampled", bounds, "")
+    table["bound if none is wrong"] = np.where(table.strength == "sampled", bounds, "")
     for name, own in cases.items():
         if _wrong(own).any():
             table[f"{name}: a wrong one"] = own.wrong_example

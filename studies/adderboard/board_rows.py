@@ -283,7 +283,7 @@ def _verdict(model: HookedModel, minutes: float | None) -> dict[str, Any]:
         if (reals := getattr(verdict, "reals", None)) is not None and not reals.open:
             found["proved"] = OVER_THE_REALS
         if verdict.status == "certified":
-            over = verdict.provenance.rung == "certified in intervals"
+            over = verdict.provenance.strength == "certified in intervals"
             return found | {"wrong": "0", "share": "", "proved": OVER_THE_REALS if over else WITH_ROUNDING}
         if verdict.status == "refuted":
             return found | {"counterexample": _example(verdict.counterexample)} | _share(model, minutes)

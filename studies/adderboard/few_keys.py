@@ -98,7 +98,7 @@ def finding(verdict: Verdict) -> str:
     return f"undecided: {ran}; {margin}"
 
 
-def obstacle(model: HookedModel, task: Task) -> str | None:
+def why_not(model: HookedModel, task: Task) -> str | None:
     """Why this method cannot judge a model, in words, or None if it can."""
     if not isinstance(model, ArithmeticTransformer) or not is_framed(task):
         return "its task has no frame"
@@ -165,7 +165,7 @@ def _problems() -> Int[Tensor, "n 2"]:
 def certify_few_keys(model: HookedModel, task: Any) -> Verdict:
     """Run every class of problems through a model, and say whether it is right in all of them.
 
-    Precondition: :func:`obstacle` is None. Postcondition: "certified" if every class is answered rightly, by more than
+    Precondition: :func:`why_not` is None. Postcondition: "certified" if every class is answered rightly, by more than
     ten times the noise; "refuted" with a problem that the model, decoding it alone, gets wrong; ``wrong`` counts the
     pairs with at least one digit that is wrong given the right ones before it. Cost: 60,000 sequences. A time limit or
     Ctrl-C end it as refuted if a class was wrong by then, and are raised otherwise.
@@ -285,7 +285,7 @@ def _read(value: dict[str, Any]) -> FewKeysEvidence:
 
 METHOD = Method(
     "few keys",
-    obstacle=obstacle,
+    why_not=why_not,
     certify=_judge,
     finding=finding,
     provenance=lambda verdict: Provenance(verdict.classes, None, "classes of all 10^20 pairs", "exhaustive"),

@@ -53,7 +53,7 @@ def _row(name: str) -> BoardRow | None:
         return BoardRow(OWN, "", "undecided", "no verdict is stored", **facts)
     facts |= {"margin": verdict.smallest_margin, "method": verdict.method, "seconds": verdict.seconds}
     if verdict.status == "certified":
-        over = verdict.provenance.rung == "certified in intervals"
+        over = verdict.provenance.strength == "certified in intervals"
         facts |= {"proved": OVER_THE_REALS if over else WITH_ROUNDING, "wrong": "0"}
     elif verdict.counterexample is not None:
         a, b, said = verdict.counterexample

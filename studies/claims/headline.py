@@ -165,7 +165,7 @@ class Row:
             source = ours.provenance
             number = {"value": ours.value, "low": low, "high": high}
             number |= {"counts": ours.counts and list(ours.counts), "p": ours.p, "model": ours.model}
-            number |= {"n": source.n, "seed": source.seed, "source": source.source, "rung": source.rung}
+            number |= {"n": source.n, "seed": source.seed, "source": source.source, "strength": source.strength}
         return {
             "paper": line.paper,
             "kind": line.kind,

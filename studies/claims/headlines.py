@@ -93,10 +93,10 @@ class Headlines(Result):
         """One row per fact, with its kind, our number, the verdict, the rule and what the number rests on."""
         rows = []
         for row in (each.to_dict() for each in self.rows):
-            ours = row["ours"] or {"model": "", "rung": "", "n": None, "source": "", "seed": None}
+            ours = row["ours"] or {"model": "", "strength": "", "n": None, "source": "", "seed": None}
             found = {name: row[name] for name in ("paper", "kind", "where", "claim", "printed")}
             found |= {"ours": row["shown"], "verdict": row["verdict"], "command": row["command"]}
-            found |= {"model": ours["model"], "rung": ours["rung"], "n": ours["n"], "of": ours["source"]}
+            found |= {"model": ours["model"], "strength": ours["strength"], "n": ours["n"], "of": ours["source"]}
             rows.append(found | {"seed": ours["seed"], "rule": row["rule"], "remarks": row["remarks"]})
         return pd.DataFrame(rows)
 
@@ -116,7 +116,7 @@ class Headlines(Result):
         for paper, rows in self.to_dataframe().groupby("paper", sort=False):
             lines = [columns, ["---"] * len(columns)]
             for row in rows.to_dict("records"):
-                row["ours"] += f" *{row['rung']}*" if row["rung"] else ""
+                row["ours"] += f" *{row['strength']}*" if row["strength"] else ""
                 row["verdict"] += f" ({row['remarks']})" if row["remarks"] else ""
                 row["command"] = f"`{row['command']}`" if row["command"] else ""
                 lines.append([" ".join(row[name].split()).replace("|", "\\|") for name in columns])

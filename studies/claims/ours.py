@@ -63,21 +63,21 @@ def _said(value: float) -> str:
 
 @measure
 def number(
-    value: float, n: int, what: str, *, rung: Strength = "exhaustive", seed: int | None = None, model: str = "",
+    value: float, n: int, what: str, *, strength: Strength = "exhaustive", seed: int | None = None, model: str = "",
     remark: str = "",
 ) -> Ours:  # fmt: skip
     """A number without an interval; by default it is counted and not sampled."""
-    return Ours(float(value), Provenance(n, seed, what, rung), model=model, remark=remark)
+    return Ours(float(value), Provenance(n, seed, what, strength), model=model, remark=remark)
 
 
 @measure
 def share(
-    successes: int, n: int, what: str, rung: Strength = "sampled", seed: int | None = None, model: str = "",
+    successes: int, n: int, what: str, strength: Strength = "sampled", seed: int | None = None, model: str = "",
     remark: str = "",
 ) -> Ours:  # fmt: skip
     """A proportion with its Clopper-Pearson interval, or without one if every input was tried."""
-    low, high = (None, None) if rung != "sampled" else clopper_pearson(successes, n)
-    found = Ours(successes / n, Provenance(n, seed, what, rung), low, high, counts=(successes, n), model=model)
+    low, high = (None, None) if strength != "sampled" else clopper_pearson(successes, n)
+    found = Ours(successes / n, Provenance(n, seed, what, strength), low, high, counts=(successes, n), model=model)
     return replace(found, remark=remark)
 
 
@@ -87,7 +87,7 @@ def rest(of: Ours) -> Ours:
     assert of.counts is not None
     right, n = of.counts
     source = of.provenance
-    return share(n - right, n, source.source, source.rung, source.seed, of.model)
+    return share(n - right, n, source.source, source.strength, source.seed, of.model)
 
 
 @measure

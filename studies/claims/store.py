@@ -90,7 +90,7 @@ class Store:
     def score(self, name: str) -> Ours:
         """The share of its test set that an entry answers rightly."""
         score = self.entry(name)["score"]
-        return share(score["correct"], score["n"], f"problems of {score['problems']}", score["rung"], model=name)
+        return share(score["correct"], score["n"], f"problems of {score['problems']}", score["strength"], model=name)
 
     def certified(self, name: str) -> Ours:
         """The share of all 10^20 pairs that a stored proof covers, which is 1 if there is one."""

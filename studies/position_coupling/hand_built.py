@@ -193,7 +193,7 @@ def run_hand_built(settings: Settings) -> Made | None:
         "settings": asked,
         "cells": [list(cell.values()) for cell in cells],
         "versions": {"torch": str(torch.__version__)},
-        "rung": "sampled",
+        "strength": "sampled",
         "cell": [field.name for field in fields(GridCell)],
         "sizes": list(stored("large", {"kind": "hand-built-large"}, sizes)),
     }

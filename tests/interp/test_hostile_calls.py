@@ -159,7 +159,9 @@ def test_numbers_of_numpy_are_python_s_in_what_is_kept() -> None:
     assert type(Parity(np.int64(3)).n_digits) is int  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("bad", [{"n": -1}, {"n": 1.5}, {"n": True}, {"seed": "x"}, {"source": 3}, {"rung": "sure"}])
+@pytest.mark.parametrize(
+    "bad", [{"n": -1}, {"n": 1.5}, {"n": True}, {"seed": "x"}, {"source": 3}, {"strength": "sure"}]
+)
 def test_a_provenance_of_something_else_is_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(UserError):
         interp.Provenance(**{"n": 1, "seed": None, "source": "problems"} | bad)

@@ -34,8 +34,8 @@ def test_a_score_of_all_problems_is_the_models_own(nearly, n):
     truth = models.score(nearly, every).correct
     assert 0 < truth < 256
     found = interp.score(nearly, n=n)
-    assert (found.rate().n, found.rate().correct, found.provenance.rung) == (256, truth, "exhaustive")
-    assert interp.score(nearly, n=255).provenance.rung == "sampled"
+    assert (found.rate().n, found.rate().correct, found.provenance.strength) == (256, truth, "exhaustive")
+    assert interp.score(nearly, n=255).provenance.strength == "sampled"
 
 
 def test_every_probe_of_problems_looks_at_each_once(nearly):
@@ -50,7 +50,7 @@ def test_every_probe_of_problems_looks_at_each_once(nearly):
         except UserError:
             continue
         asked += 1
-        assert found.n <= 256 and found.rung == "exhaustive", probe.name
+        assert found.n <= 256 and found.strength == "exhaustive", probe.name
     assert asked >= 7
 
 
@@ -64,5 +64,5 @@ def test_a_sample_is_all_problems_in_an_order_of_its_seed(task):
     one, same, other = (draw(task, None, size + 50, seed, 0.5).problems for seed in (1, 1, 2))
     assert len(one) == len(one.unique(dim=0)) == size and task.domain.holds(one).all()
     assert torch.equal(one, same) and not torch.equal(one, other)
-    assert draw(task, one, 7, 0).provenance.rung == "exhaustive"
-    assert draw(task, one[1:].repeat(2, 1), 7, 0).provenance.rung == "sampled"
+    assert draw(task, one, 7, 0).provenance.strength == "exhaustive"
+    assert draw(task, one[1:].repeat(2, 1), 7, 0).provenance.strength == "sampled"

@@ -216,7 +216,7 @@ def test_an_interval_is_written_with_as_many_digits_as_tell_its_ends_apart():
 def test_a_score_is_json(flawed: ColumnAdder, problems: Tensor) -> None:
     result = models.score(flawed, problems, task=TASK)
     value = json.loads(json.dumps(result.to_dict(), allow_nan=False))
-    assert (value["n"], value["correct"], value["rung"]) == (2000, result.correct, "sampled")
+    assert (value["n"], value["correct"], value["strength"]) == (2000, result.correct, "sampled")
     assert value["interval"] == list(result.interval)
     assert sum(rate["correct"] for rate in value["by_chain_length"].values()) == result.correct
 

@@ -260,7 +260,7 @@ def smallest_circuit(
         with suppress(UserError):
             again = searched(judges[replacement])
     how = f"apart from the {len(one):,} searched on (split by seed {seed})" if held_out else "searched on as well"
-    rung = "exhaustive" if getattr(pairs, "exhaustive", False) and not held_out else "sampled"
+    strength = "exhaustive" if getattr(pairs, "exhaustive", False) and not held_out else "sampled"
     return Circuit(
         again=again,
         model=model_name(model),
@@ -279,7 +279,7 @@ def smallest_circuit(
         random_curve=random_curve,
         searched_on=len(one),
         held_out=held_out,
-        provenance=Provenance(len(other), pairs.seed, f"pairs that differ in {pairs.what}, {how}", rung),
+        provenance=Provenance(len(other), pairs.seed, f"pairs that differ in {pairs.what}, {how}", strength),
     )
 
 

@@ -270,7 +270,7 @@ def linear_probes(
     )
     assert found is not None
     source = f"{sample.provenance.source}, {folds} folds of digit pairs"
-    provenance = Provenance(len(chosen), seed, source, sample.provenance.rung)
+    provenance = Provenance(len(chosen), seed, source, sample.provenance.strength)
     labelled_columns = target_labels(task, targets)
     return compute_linear_probes(found, labels, labelled_columns, model_name(model), at, provenance, folds, blank)
 

@@ -73,7 +73,7 @@ def report_text(runs: Runs) -> Report:
         counts={"seeds_tried": len(seeds)},
         seconds=seconds,
         score=result.to_dict()
-        | {"problems": "next characters", "method": "teacher_forced", "rung": "all of the validation part"},
+        | {"problems": "next characters", "method": "teacher_forced", "strength": "all of the validation part"},
         seeds=losses,
     )
 
@@ -147,7 +147,7 @@ def report_sequences(runs: Runs) -> Report:
             "correct": first.correct,
             "problems": task.shape_text,
             "method": "teacher_forced",
-            "rung": "sampled",
+            "strength": "sampled",
             "seed": SCORE_SEED,
             "shapes": [{"shape": list(s), "n": rate.n, "correct": rate.correct} for s, rate in scores[at].items()],
         },
@@ -199,9 +199,9 @@ def report_two_digit(runs: Runs) -> Report:
             "correct": chosen.test.correct,
             "problems": "the 500 pairs held out",
             "method": "greedy",
-            "rung": "sampled",
+            "strength": "sampled",
             "interval": list(chosen.test.interval),
-            "all": {"n": 10_000, "correct": chosen.test.correct + chosen.train.correct, "rung": "exhaustive"},
+            "all": {"n": 10_000, "correct": chosen.test.correct + chosen.train.correct, "strength": "exhaustive"},
         },
         seeds=[
             {"seed": row.seed.number, "chosen": row is chosen, "test": asdict(row.test), "train": asdict(row.train)}

@@ -94,7 +94,7 @@ def test_a_score_is_printed_by_chain_length_and_written_as_json(checkpoint, tmp_
     printed = capsys.readouterr().out
     assert "10,010 of 10,010" in printed and "sampled" in printed and "chain_length" in printed
     stored = json.loads((tmp_path / "score.json").read_text())["result"]["data"]
-    assert stored["correct"] == 10_010 and stored["rung"] == "sampled"
+    assert stored["correct"] == 10_010 and stored["strength"] == "sampled"
 
 
 def test_a_tampered_file_is_one_sentence_without_traceback(tmp_path: Path, capsys):

@@ -95,7 +95,7 @@ def test_what_takes_long_is_asked_by_name(change: float, value: float, status: s
 @pytest.mark.slow
 def test_two_digit_sums_are_all_tried() -> None:
     found = answer(interp.compare_models([models.load("toygpt-learned-pre")], questions=["score"], n=20), "score")
-    assert found.rung == "exhaustive" and found.n == 10_000 and found.low is None
+    assert found.strength == "exhaustive" and found.n == 10_000 and found.low is None
     assert found.note == "22 wrong" and round(10_000 * found.value) == 9_978
 
 
@@ -137,7 +137,7 @@ def test_every_number_is_finite_lies_in_its_interval_and_says_what_it_rests_on(n
     model = models.build(MODULAR, p=13) if modular else models.load(ELSEWHERE.get(name, "microadder-57"))
     task = model.task.at(2, 3) if name in ELSEWHERE else None  # type: ignore[attr-defined]
     found = find_probe(name).number(model, task=task, n=100 if name == "linear_probes" else 32, seed=0)
-    assert np.isfinite(found.value) and found.n and found.rung
+    assert np.isfinite(found.value) and found.n and found.strength
     for each in (found, *found.parts):
         assert each.low is None or each.high is None or each.low - 1e-9 <= each.value <= each.high + 1e-9
     scalar = find_probe(name).scalar
@@ -203,9 +203,9 @@ def test_a_new_question_is_one_probe_with_a_number(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_share_below_one_is_never_shown_as_one() -> None:
-    assert cell_text(Measured(0.99994, rung="exhaustive"), SHARE) == "0.99994 (exhaustive)"
+    assert cell_text(Measured(0.99994, strength="exhaustive"), SHARE) == "0.99994 (exhaustive)"
     assert cell_text(Measured(1 - 1e-7), SHARE) == "< 1"
-    found = (Measured(0.9998, 0.997, 1.0, 1000), Measured(1.0, 0.996, 1.0, 1000), Measured(1.0, rung="exhaustive"))
+    found = (Measured(0.9998, 0.997, 1.0, 1000), Measured(1.0, 0.996, 1.0, 1000), Measured(1.0, strength="exhaustive"))
     rows = tuple(ModelRow(str(i), "sums", "", 1, 1, 1, 1, {"score": each}) for i, each in enumerate(found))
     table = ModelTable((SHARE,), rows, interp.Provenance(1000, 0, "problems"))
     heat = next(trace for trace in table.figure().data if trace.type == "heatmap" and trace.text is not None)

@@ -54,10 +54,10 @@ DECODERS = {
     "relu, no norm": SMALL.replace(act_fn="relu", normalization_type=None),
     "attention only": SMALL.replace(d_mlp=0),
 }
-RUNGS = [f"microadder-{n}" for n in (57, 67, 74, 75, 78, 100, 133)]
+STRENGTHS = [f"microadder-{n}" for n in (57, 67, 74, 75, 78, 100, 133)]
 LOW_RANK = ["adder-456", "adder-491", "adder-512", "adder-582"]
 TIED = "tied decoder, coupled positions"
-ALL = [*DECODERS, TIED, *RUNGS, *LOW_RANK]
+ALL = [*DECODERS, TIED, *STRENGTHS, *LOW_RANK]
 
 
 def generic(name: str, seed: int = 0) -> ArithmeticTransformer:

@@ -50,7 +50,7 @@ def test_a_model_whose_logits_do_not_depend_on_the_operands_has_no_marks(program
 
 def test_no_pair_and_answer_counts_twice():
     found = interp.group_symmetry(built("pizza", 5), n=2048)
-    assert found.provenance.n == 5**3 and found.provenance.rung == "exhaustive"
+    assert found.provenance.n == 5**3 and found.provenance.strength == "exhaustive"
     assert interp.group_program(built("pizza", 5), n=2048).provenance.n == 5**2
 
 
@@ -85,7 +85,7 @@ def test_a_task_without_a_group_is_refused(ask):
 def test_a_construction_is_proved_on_all_pairs_with_rounding(program, p):
     verdict = interp.certify(built(program, p))
     assert verdict.status == "certified" and verdict.provenance.n == p**2
-    assert verdict.provenance.rung == "certified with rounding"
+    assert verdict.provenance.strength == "certified with rounding"
 
 
 def test_the_chosen_frequencies_tell_wrong_answers_apart_best():

@@ -81,10 +81,10 @@ def test_chains_are_planted_where_the_task_can_and_all_problems_are_seen_to_be_a
     assert (found.table.n == 7).all() and found.table.chain_length.values.tolist() == list(range(11))
     two = models.load("addlm-adder-two-digit")
     every = interp.score(two, problems=TwoDigitAddition().domain.every())
-    assert every.provenance.rung == "exhaustive" and every.rate().n == 10_000
+    assert every.provenance.strength == "exhaustive" and every.rate().n == 10_000
     frame = every.to_dataframe()
     assert (frame.low == frame.accuracy).all() and (frame.high == frame.accuracy).all()
-    assert interp.score(two, problems=TwoDigitAddition().domain.every()[1:]).provenance.rung == "sampled"
+    assert interp.score(two, problems=TwoDigitAddition().domain.every()[1:]).provenance.strength == "sampled"
 
 
 def test_shapes_are_the_grid_of_sizes_and_unknown_strata_are_named():

@@ -43,9 +43,11 @@ def test_cases_have_the_chain_lengths_and_digit_counts_in_their_names():
 
 
 def test_what_is_called_exhaustive_is_every_problem_once():
-    small = [(case, rung, problems) for name, case, rung, problems in suites(N, 0) if name == "digit counts"][:2]
-    for k, (_, rung, problems) in enumerate(small, 1):
-        assert rung == "exhaustive" and len(problems.unique(dim=0)) == len(problems) == 100**k
+    small = [(case, strength, problems) for name, case, strength, problems in suites(N, 0) if name == "digit counts"][
+        :2
+    ]
+    for k, (_, strength, problems) in enumerate(small, 1):
+        assert strength == "exhaustive" and len(problems.unique(dim=0)) == len(problems) == 100**k
     edges = of("edge cases")["every ordered pair"]
     assert len(edges.unique(dim=0)) == len(edges) == len(edge_numbers()) ** 2
     assert {0, 1, 9, 10, 11, 99, 10**9, 10**10 - 1, 5 * 10**9, 4444444444} <= set(edge_numbers())

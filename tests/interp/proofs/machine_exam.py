@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from interp.proofs.machine_proof import _Proof, reason_of
+from interp.proofs.machine_proof import _Proof, why_not_model
 from interp.proofs.path_search import PathClass
 from interp.proofs.watch import time_limit
 from models import ArithmeticTransformer
@@ -140,7 +140,7 @@ def shifted(model: ArithmeticTransformer, token: int, by: float) -> ArithmeticTr
 
 def proof_of(model: ArithmeticTransformer, task: FormattedTask, arithmetic: Any, seconds: float = 20.0) -> _Proof:
     """The search over all classes of a model, as far as it comes."""
-    assert reason_of(model) is None
+    assert why_not_model(model) is None
     with torch.inference_mode(), time_limit(seconds / 60):
         proof = _Proof(model, task, machine_of(task), arithmetic)
         proof.run()

@@ -54,7 +54,7 @@ def refuted() -> tuple[ArithmeticTransformer, Verdict]:
 def test_a_model_that_is_right_with_every_operator_is_certified_on_all_their_problems():
     model, found = certified()
     assert found.status == "certified" and found.provenance.n == model.task.domain.size == 2 * 10**6
-    assert found.provenance.rung == "certified with rounding" and "+" in found.witness
+    assert found.provenance.strength == "certified with rounding" and "+" in found.witness
     assert found.domain == "+ of all 10^6 pairs and & of all 10^6 pairs"
     assert found.smallest_margin == min(part.lower_bound for part in found.parts.values()) > 0
 
@@ -70,7 +70,7 @@ def test_the_bounds_are_those_of_addition_alone_to_the_bit():
 def test_one_wrong_operator_refutes_by_a_problem_of_it_that_the_model_gets_wrong():
     model, found = refuted()
     assert (found.status, found.parts["+"].status, found.parts["-"].status) == ("refuted", "certified", "refuted")
-    assert found.provenance.rung == "sampled"
+    assert found.provenance.strength == "sampled"
     problem = model.task.as_problems([found.counterexample.problem])
     assert problem[0, 1] == 1 and int(found.counterexample.predicted) == int(problem[0, 0] + problem[0, 2])
     assert check_certificate(found, model).counterexample == found.counterexample

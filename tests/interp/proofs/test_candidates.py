@@ -73,7 +73,9 @@ def test_a_run_that_starts_at_certified_weights_stops_at_its_first_validation_an
     assert "holds: certified in interval arithmetic: all 10^20 pairs" in capsys.readouterr().out
     found = stored_certificate(tmp_path / "entry")
     assert (
-        found is not None and found.arithmetic == "interval" and all_pairs(tmp_path / "entry") == found.provenance.rung
+        found is not None
+        and found.arithmetic == "interval"
+        and all_pairs(tmp_path / "entry") == found.provenance.strength
     )
     assert (tmp_path / "entry" / FILE).read_bytes() == (kept / FILE).read_bytes()
     kept_facts = models.zoo.read_entry(tmp_path / "entry")["certificate"]

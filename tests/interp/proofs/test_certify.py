@@ -83,7 +83,7 @@ def test_zoo_models_are_certified_with_float32_rounding(name):
     found = interp.certify(zoo(name))
     assert (found.status, found.arithmetic, found.open, found.failing) == ("certified", "float32", 0, 0)
     assert 0 < found.lower_bound <= found.smallest_margin
-    assert found.provenance.rung == "certified with rounding" and found.provenance.n == 10**20
+    assert found.provenance.strength == "certified with rounding" and found.provenance.n == 10**20
     assert len(found.classes.target) == 3442
 
 
@@ -178,7 +178,7 @@ def test_a_refutation_is_a_problem_that_the_model_gets_wrong(rounded_to_bfloat16
     a, b, answer = found.counterexample
     said = rounded_to_bfloat16.task.decode(predict(rounded_to_bfloat16, [(a, b)], "greedy"))[0]
     assert said == answer != a + b
-    assert found.provenance.rung == "sampled"
+    assert found.provenance.strength == "sampled"
     check_certificate(found, rounded_to_bfloat16)
 
 

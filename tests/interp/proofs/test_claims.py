@@ -82,13 +82,13 @@ def test_what_was_only_tried_is_conditional_and_every_claim_says_so(tmp_path):
     model = short_adder(2, lambda a, b: a + b)
     verdict = certify_one_layer(model, "interval")
     assert (verdict.status, verdict.exit_status) == ("conditional", 5)
-    assert verdict.rule.tried >= 1000 and verdict.provenance.rung == "sampled"
+    assert verdict.rule.tried >= 1000 and verdict.provenance.strength == "sampled"
     assert verdict.provenance.n == verdict.rule.tried
     verdict.save(tmp_path / "verdict.json")
     stored = load_certificate(tmp_path / "verdict.json")
     assert check_certificate(stored, model).status == "conditional"
     for found in (interp.carry_unit_ranges(model), interp.accuracy_bounds(model)):
-        assert found.provenance.rung == "sampled" and model.task.numbers_fields[0].name in str(found)
+        assert found.provenance.strength == "sampled" and model.task.numbers_fields[0].name in str(found)
     value = stored.to_dict()
     for change in ({"status": "certified"}, {"rule": value["rule"] | {"tried": None}}):
         with pytest.raises(UserError):
@@ -142,7 +142,7 @@ def test_a_wrong_problem_in_hand_is_a_refutation_when_the_time_ends(tmp_path, mo
     found = certify_exhaustively(model)
     assert found.status == "refuted" and 0 < found.score.n < found.size == whole.score.n
     assert 0 < found.score.n - found.score.correct <= whole.score.n - whole.score.correct
-    assert found.provenance.rung == "sampled"
+    assert found.provenance.strength == "sampled"
     monkeypatch.undo()
     found.save(tmp_path / "verdict.json")
     assert check_certificate(load_certificate(tmp_path / "verdict.json"), model).status == "refuted"

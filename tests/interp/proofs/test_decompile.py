@@ -85,7 +85,7 @@ def test_what_it_says_is_what_was_found():
     program = found()
     assert program.gap == program.levels.gap.min() > 0.3 and len(program.levels) == 101
     assert program.bits == (8 * len(PROGRAM), 32 * 67)
-    assert program.provenance.rung == "certified with rounding" and program.provenance.n == 10**20
+    assert program.provenance.strength == "certified with rounding" and program.provenance.n == 10**20
     assert 8 < program.reads.ratio_low[0] < 10 < program.reads.ratio_high[0] < 12
     assert program.digits.written.is_monotonic_increasing
     assert Decompiled.from_dict(program.to_dict()).to_dict() == program.to_dict()

@@ -252,7 +252,7 @@ def changed(**changes: Any) -> ArithmeticTransformer:
     "model", [coder("-window1"), coder(""), coder("-window-2x2", layers=2), changed(attn_scores="max_plus")]
 )
 def test_other_models_are_not_judged(model: ArithmeticTransformer):
-    assert machine_proof.obstacle(model, model.task) is not None
+    assert machine_proof.why_not(model, model.task) is not None
     with pytest.raises(UserError):
         certify_by_machine(model)
 

@@ -150,7 +150,7 @@ def test_rounding_leaves_pairs_open():
     assert not found.reached and found.width < 0.01
     exact = interp.accuracy_bounds(broken("last digit"))
     assert found.lower <= exact.upper and exact.lower <= found.upper
-    assert found.provenance.rung == "certified with rounding"
+    assert found.provenance.strength == "certified with rounding"
 
 
 # ---- in certificates, as text and as a picture

@@ -107,7 +107,7 @@ def test_the_verdict_is_that_of_an_independent_enumeration(which):
     for length in range(3):
         rows = task.chain_length(pairs) == length
         assert (by_length[length].n, by_length[length].correct) == (int(rows.sum()), int(right[rows].sum()))
-    assert found.provenance.rung == found.score.rung == "exhaustive"
+    assert found.provenance.strength == found.score.strength == "exhaustive"
 
 
 def test_margins_are_the_models_and_none_is_smaller():

@@ -52,8 +52,8 @@ def test_parity_is_certified_for_all_strings(arithmetic):
     found = interp.certify(models.build(PARITY, max_bits=30), arithmetic=arithmetic)
     assert found.status == "certified" and len(found.parts) == 60 and found.open == 0
     assert 0.99 < found.smallest_margin <= 1
-    rung = {"interval": "certified in intervals", "float32": "certified with rounding"}[arithmetic]
-    assert found.provenance.rung == rung
+    strength = {"interval": "certified in intervals", "float32": "certified with rounding"}[arithmetic]
+    assert found.provenance.strength == strength
 
 
 @pytest.mark.parametrize("eta", [2.5, 4.0, 16.0])
@@ -118,7 +118,7 @@ def test_broken_parity_weights_are_refuted_by_a_string_that_is_wrong(key, index,
     model = changed(PARITY, key, index, by, max_bits=6)
     found = interp.certify(model)
     assert found.status == "refuted" and found.open > 0 and is_wrong_on(model, found)
-    assert found.provenance.rung == "sampled"
+    assert found.provenance.strength == "sampled"
     check_certificate(found, model)
 
 

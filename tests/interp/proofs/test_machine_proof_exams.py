@@ -16,7 +16,7 @@ import torch
 
 import interp
 from interp.proofs.functional_extremes import Nodes
-from interp.proofs.machine_proof import METHOD, certify_by_machine, reason_of
+from interp.proofs.machine_proof import METHOD, certify_by_machine, why_not_model
 from interp.proofs.margin_bounds import margin_bounds
 from interp.proofs.path_search import Node, cuts_of
 from models import ArithmeticTransformer
@@ -82,7 +82,7 @@ def bounds_hold(seed: int) -> int:
     rng, generator = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
     task, arithmetic = made(seed), ARITHMETICS[seed % 2]
     model = random_model(task, seed, float(rng.choice([0.2, 0.5, 1.0, 2.0])), **{"d_model": 6, **random_fields(rng)})
-    if reason_of(model) is not None:
+    if why_not_model(model) is not None:
         return 0
     truth, positive = Truth(task), 0
     proof = proof_of(model, task, arithmetic, seconds=1e-3)
@@ -137,7 +137,7 @@ def exam(
     task = made(seed)
     truth, model = Truth(task), trained(task, seed, **random_fields(rng))
     proved = wrong = 0
-    if reason_of(model) is not None:
+    if why_not_model(model) is not None:
         return 0, 0
     for noise in noises:
         changed = noisy(model, noise, seed)
@@ -267,7 +267,7 @@ def test_another_dtype_gets_a_true_verdict(
     dtype: torch.dtype, right_model: tuple[ArithmeticTransformer, Truth]
 ) -> None:
     model, truth = copy.deepcopy(right_model[0]).to(dtype), right_model[1]
-    assert METHOD.obstacle(model, truth.task) is not None
+    assert METHOD.why_not(model, truth.task) is not None
     verdict_is_true(model, truth)
 
 

@@ -19,7 +19,7 @@ from interp.proofs.enclosures import FLOAT32, REAL, Rounding
 from interp.proofs.exhaustive import certify_exhaustively
 from interp.proofs.prefix_leads import bounds_of
 from interp.proofs.prefix_nodes import Rows, Tree
-from interp.proofs.prefix_proof import certify_prefixes, obstacle
+from interp.proofs.prefix_proof import certify_prefixes, why_not
 from interp.proofs.prefix_tree import EnclosedForward
 from models.errors import UserError
 from models.evaluation import margins, predict
@@ -221,7 +221,7 @@ def test_two_layers_trained_are_proved(arithmetic: Any):
     loss = {"interval": 1e-2, "float32": 6.0}[arithmetic]
     assert run.smallest_margin - loss < found.smallest_margin < run.smallest_margin + 1e-5
     if arithmetic == "interval":
-        assert found.witness == run.witness and found.provenance.rung == "certified in intervals"
+        assert found.witness == run.witness and found.provenance.strength == "certified in intervals"
 
 
 def test_without_cases_rounding_leaves_some_problems_of_two_layers_open():
@@ -301,7 +301,7 @@ def test_what_is_asked_for_is_what_is_done():
 )  # fmt: skip
 def test_a_switch_that_the_tree_does_not_know_is_refused(switch: dict[str, Any]):
     model = drawn(replace(PLAIN, **switch), column_addition(3))
-    assert obstacle(model, model.task) is not None
+    assert why_not(model, model.task) is not None
     with pytest.raises(UserError):
         certify_prefixes(model, "interval")
 
@@ -318,7 +318,7 @@ def test_what_it_cannot_judge_is_refused(change: str):
     elif change == "fire":
         model = zoo("parity-coupling-1l4h-fire-small")
     task = TenDigitAddition() if change == "large" else in_shape(model, 4) if change == "fire" else model.task
-    assert (obstacle(model, task) is None) == (change in ("hook", "training"))
+    assert (why_not(model, task) is None) == (change in ("hook", "training"))
     with pytest.raises(UserError):
         certify_prefixes(model, "float32", task)
 

@@ -113,7 +113,7 @@ def more_than_are_always_run(monkeypatch):
     certify = sys.modules["interp.proofs.certify"]
     monkeypatch.setattr(certify, "METHODS", {name: METHODS[name] for name in ("exhaustive", "search")})
     method = METHODS["exhaustive"]
-    monkeypatch.setitem(certify.METHODS, "exhaustive", replace(method, obstacle=lambda *_: "too many problems"))
+    monkeypatch.setitem(certify.METHODS, "exhaustive", replace(method, why_not=lambda *_: "too many problems"))
 
 
 @pytest.mark.usefixtures("more_than_are_always_run")

@@ -18,7 +18,7 @@ from interp.proofs import check_certificate, load_certificate, stacked_proof
 from interp.proofs.distinct_means import CLOSE, ROUGH, largest_mean
 from interp.proofs.enclosures import FLOAT32, REAL, Rounding
 from interp.proofs.stacked_bounds import StackedBounds, _Sets
-from interp.proofs.stacked_proof import certify_arrangements, reason_of
+from interp.proofs.stacked_proof import certify_arrangements, why_not_model
 from interp.proofs.stacked_weights import StackedWeights
 from interp.proofs.watch import time_limit
 from models.tasks import Arrangements, induction
@@ -286,14 +286,14 @@ def test_a_proof_over_the_reals_knows_that_the_model_itself_rounds():
 
 
 def test_models_that_the_bounds_do_not_know_are_refused_by_name():
-    assert reason_of(random_model(0, 0.1)) is None
+    assert why_not_model(random_model(0, 0.1)) is None
     for fields in (
         {"d_mlp": 8},
         {"normalization_type": "LN"},
         {"n_layers": 1},
         {"positional_embedding_type": "rotary"},
     ):
-        assert reason_of(random_model(0, 0.1, **fields)) is not None
+        assert why_not_model(random_model(0, 0.1, **fields)) is not None
     broken = random_model(0, 0.1)
     with torch.no_grad():
         next(iter(broken.weight_map.own().values())).view(-1)[0] = float("nan")

@@ -525,7 +525,7 @@ def test_a_file_that_unpacks_to_gigabytes_is_refused_before_it_does(tmp_path):
 def test_samples_have_a_status_and_an_exit_code_of_their_own(capsys, tmp_path):
     assert main(["certify", FAST, "--arithmetic", "float", "--json", str(tmp_path / "c.json")]) == 4
     found = load_certificate(tmp_path / "c.json")
-    assert (found.status, found.exit_status, found.provenance.rung) == ("sampled", 4, "sampled")
+    assert (found.status, found.exit_status, found.provenance.strength) == ("sampled", 4, "sampled")
     assert main(["certify", FAST, "--check", str(tmp_path / "c.json")]) == 4
     assert "certified" not in capsys.readouterr().out
     value = json.loads((tmp_path / "c.json").read_text())["result"]["data"]
@@ -598,7 +598,7 @@ def test_every_stored_verdict_is_of_a_registered_method_and_is_written_as_it_was
 
 def test_a_method_of_ones_own_judges_what_no_other_can(monkeypatch: pytest.MonkeyPatch):
     verdict, module = certified(), sys.modules["interp.proofs.certify"]  # not the function
-    own = replace(METHODS["exhaustive"], name="own", obstacle=lambda model, task: None, certify=lambda *_: verdict)
+    own = replace(METHODS["exhaustive"], name="own", why_not=lambda model, task: None, certify=lambda *_: verdict)
     monkeypatch.setattr(module, "METHODS", {})
     model = models.load("toygpt-learned-pre")
     with pytest.raises(UserError, match="cannot judge"):

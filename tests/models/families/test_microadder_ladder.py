@@ -260,7 +260,7 @@ def test_a_spiral_may_start_before_its_first_column() -> None:
 
 
 def test_the_placed_start_lies_where_trained_arcs_and_the_column_before_the_first_lie() -> None:
-    begin = dict(PLACED_START.begin_at or ())
+    begin = dict(PLACED_START.initial_values or ())
     trained = {name: p.item() for name, p in models.load("microadder-57").weight_map.named_parameters() if p.ndim == 0}
     centre = begin["arc_start"] + 4.5 * begin["arc_stride"]
     assert centre == pytest.approx(math.pi / 4)
@@ -274,7 +274,7 @@ def test_the_placed_start_lies_where_trained_arcs_and_the_column_before_the_firs
 def test_a_shorter_schedule_holds_for_the_same_share_of_it() -> None:
     recipe = PLACED_START
     short = recipe.shrunk(5)
-    shares = [{step / each.steps for _, step in each.hold_until or ()} for each in (recipe, short)]
+    shares = [{step / each.steps for _, step in each.freeze_until or ()} for each in (recipe, short)]
     assert shares[0] == shares[1] == {1 / 3}
 
 

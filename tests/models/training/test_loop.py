@@ -217,7 +217,7 @@ def test_groups_are_repacked_when_seeds_end_and_the_others_do_not_notice(tmp_pat
 def test_a_seed_that_falls_behind_is_given_up_and_the_others_go_on_with_the_same_bits(tmp_path: Path, four: Path):
     tokens = [line["token"] for line in RunFolder(four).metrics()]
     threshold = sorted(tokens[1])[2]  # two of the four are below it at step 20
-    some = tiny(tmp_path / "some", seeds=4, recipe=TINY.replace(give_up=((20, threshold),)))
+    some = tiny(tmp_path / "some", seeds=4, recipe=TINY.replace(drop_seed_below=((20, threshold),)))
     kept = [i for i, token in enumerate(tokens[1]) if token >= threshold]
     assert [s.status for s in some.seeds] == ["finished" if i in kept else "hopeless" for i in range(4)]
     assert all(s.stopped_at == 20 for i, s in enumerate(some.seeds) if i not in kept)
@@ -232,7 +232,7 @@ def test_only_the_best_share_of_the_seeds_goes_on_whether_or_not_the_run_was_sto
     tokens = [line["token"] for line in RunFolder(four).metrics()]
     best = sorted(range(4), key=lambda i: tokens[1][i], reverse=True)[:2]  # at step 20
     last = max(best, key=lambda i: tokens[3][i])  # at step 40
-    recipe = TINY.replace(keep_best=((20, 0.5), (40, 0.25)))
+    recipe = TINY.replace(keep_share=((20, 0.5), (40, 0.25)))
     halved = tiny(tmp_path / "halved", seeds=4, recipe=recipe)
     ends = [60 if i == last else 40 if i in best else 20 for i in range(4)]
     assert [s.stopped_at for s in halved.seeds] == ends
@@ -247,7 +247,7 @@ def test_only_the_best_share_of_the_seeds_goes_on_whether_or_not_the_run_was_sto
 
 def test_held_parameters_begin_where_the_recipe_says_and_stay_there_whether_or_not_the_run_was_stopped(tmp_path: Path):
     begin = (("arc_A", 4.0), ("norm_w[4]", 0.25))
-    recipe = TINY.replace(begin_at=begin, hold_until=(("arc_A", 30), ("norm_w[4]", 30)))
+    recipe = TINY.replace(initial_values=begin, freeze_until=(("arc_A", 30), ("norm_w[4]", 30)))
     thetas = []
     for name, stops in (("whole", [None]), ("parts", [20, 40, None])):
         for stop in stops:
@@ -263,14 +263,14 @@ def test_held_parameters_begin_where_the_recipe_says_and_stay_there_whether_or_n
         )
     for name in ("arc_B", "norm_w[5]", "norm_w[-1]"):
         with pytest.raises(UserError):
-            tiny(tmp_path / "wrong", recipe=TINY.replace(begin_at=((name, 4.0),)))
+            tiny(tmp_path / "wrong", recipe=TINY.replace(initial_values=((name, 4.0),)))
 
 
 def test_a_start_drawn_from_a_range_is_the_seeds_own_and_covers_the_range(tmp_path: Path):
     low, high = -2.0, 6.0
     first = {}
     for name, seeds, first_seed in (("eight", 8, 0), ("one", 1, 5)):
-        recipe = TINY.replace(begin_at=(("W_fc1", (low, high)),))
+        recipe = TINY.replace(initial_values=(("W_fc1", (low, high)),))
         tiny(tmp_path / name, seeds=seeds, first_seed=first_seed, recipe=recipe, stop_at_step=1)
         first[name] = RunFolder(tmp_path / name).snapshots()[0]["W_fc1"]
     drawn = first["eight"].flatten()
@@ -279,7 +279,7 @@ def test_a_start_drawn_from_a_range_is_the_seeds_own_and_covers_the_range(tmp_pa
     assert torch.equal(first["eight"][5], first["one"][0])
     for ends in ((3.0, 2.0), (0.0, float("inf")), (float("nan"), 1.0)):
         with pytest.raises(UserError):
-            TINY.replace(begin_at=(("W_fc1", ends),))
+            TINY.replace(initial_values=(("W_fc1", ends),))
 
 
 def test_seeds_that_were_given_up_do_not_stand_above_those_that_go_on():
@@ -312,7 +312,7 @@ def test_a_compiled_kernel_is_not_given_half_precision(tmp_path: Path):
 @pytest.mark.parametrize("rule", [((-1, 0.5),), ((10, 0.0),), ((10, 1.5),)])
 def test_a_share_of_seeds_is_above_zero_and_at_most_one(rule: tuple[tuple[int, float], ...]):
     with pytest.raises(UserError):
-        Recipe(keep_best=rule)
+        Recipe(keep_share=rule)
 
 
 @pytest.mark.slow

@@ -29,12 +29,12 @@ def test_whatever_differs_from_the_registered_recipe_is_listed_with_both_values(
     recipe = get_recipe("microadder-74")
     fade = recipe.problems.carry_mix
     problems = type(recipe.problems)(carry_mix=type(fade)(0.8, 2_000, fade.fade_end))
-    text = card("microadder-74", recipe.replace(steps=24_000, give_up=((10_000, 0.35),), problems=problems))
+    text = card("microadder-74", recipe.replace(steps=24_000, drop_seed_below=((10_000, 0.35),), problems=problems))
     assert text.splitlines()[3:] == [
         "",
         "with a recipe that differs from the registered one, microadder-74, in",
         "",
-        "* `give_up`: [[10000, 0.35]] (registered: none)",
+        "* `drop_seed_below`: [[10000, 0.35]] (registered: none)",
         "* `problems.carry_mix.fade_start`: 2,000 (registered: 10,000)",
         "* `steps`: 24,000 (registered: 120,000)",
     ]

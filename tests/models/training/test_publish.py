@@ -65,7 +65,7 @@ def test_an_entry_counts_seeds_over_all_runs_and_loads_as_the_chosen_one(tmp_pat
     folders = [run("a", 0, [2]), run("b", 4, [])]
     monkeypatch.setitem(FIXED_TESTS, "AdderBoard", ADDER_BOARD)
     older = json.loads((folders[0] / "config.json").read_text())
-    del older["recipe"]["give_up"], older["digest"]  # as of a run made before there was this field
+    del older["recipe"]["drop_seed_below"], older["digest"]  # as of a run made before there was this field
     (folders[0] / "config.json").write_text(json.dumps(older | {"digest": digest_of(older)}))
     folder, score = publish(folders, tmp_path / "entry")
     config = json.loads((folder / "config.json").read_text())

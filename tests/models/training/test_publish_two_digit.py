@@ -38,7 +38,7 @@ def test_an_entry_holds_the_best_seed_on_training_pairs_and_says_what_all_of_the
     assert config["training"]["seed"] == best["seed"] and best["chosen"] and len(seeds) == 2
     assert config["training"]["step"] == 3
     whole = score(model, TwoDigitAddition().domain.every(), method="greedy")
-    assert config["score"]["all"] == {"n": 10_000, "correct": whole.correct, "rung": "exhaustive"}
+    assert config["score"]["all"] == {"n": 10_000, "correct": whole.correct, "strength": "exhaustive"}
     assert best["digits"] == [whole.per_target[f"s{i}"].correct for i in range(3)]
     assert (rate.n, rate.correct) == (500, score(model).correct)
     card = (folder / "card.md").read_text()

@@ -30,8 +30,8 @@ NAN, INF = math.nan, math.inf
         {"warmup_steps": -1},
         {"snapshots": -3},
         {"stop_after_perfect": 0},
-        {"give_up": ((10, 1.5),)},
-        {"give_up": ((-1, 0.5),)},
+        {"drop_seed_below": ((10, 1.5),)},
+        {"drop_seed_below": ((-1, 0.5),)},
     ],
 )
 def test_a_recipe_that_cannot_be_is_refused(change):

@@ -236,11 +236,11 @@ def test_staging_folders_of_killed_saves_are_cleared_away(tmp_path: Path):
 
 def test_a_refused_run_leaves_nothing_behind_and_does_not_block_the_next(tmp_path: Path):
     out = tmp_path / "runs" / "mine"
-    refused = Recipe(steps=20, batch_size=32, validation_size=64, begin_at=(("no_such_number", 1.0),))
+    refused = Recipe(steps=20, batch_size=32, validation_size=64, initial_values=(("no_such_number", 1.0),))
     with pytest.raises(UserError):
         train("microadder-57", out, recipe=refused, progress=False)
     assert not any(tmp_path.iterdir())
-    allowed = refused.replace(begin_at=None, warmup_steps=5, eval_every=10)
+    allowed = refused.replace(initial_values=None, warmup_steps=5, eval_every=10)
     assert train("microadder-57", out, recipe=allowed, progress=False, compile=False).complete
     kept = {path.name: path.read_bytes() for path in out.iterdir() if path.is_file()}
     with pytest.raises(UserError):

@@ -35,7 +35,7 @@ def test_a_seed_ends_when_it_was_perfect_so_many_times_in_a_row():
 
 
 def test_a_seed_is_given_up_at_the_first_validation_from_the_step_that_is_asked_of_it():
-    recipe = Recipe(give_up=((700, 0.5),))
+    recipe = Recipe(drop_seed_below=((700, 0.5),))
     state, _ = judged(recipe, {"exact": 0.0, "token": 0.4})
     assert state.active
     state.judge({"exact": 0.0, "token": 0.4}, 1000, recipe)

@@ -46,7 +46,7 @@ def test_stress_tables_count_the_errors_of_every_model_and_show_one_of_each():
         assert suites[name].iloc[-1] == suites[name].iloc[:-1].sum() == cases[name].sum() == result.wrong > 0
         assert (cases[f"{name}: a wrong one"] != "").equals(cases[name] > 0)
     assert suites.problems.iloc[-1] == cases.problems.sum() == result.provenance.n
-    assert ((cases["bound if none is wrong"] == "") == (cases.rung == "exhaustive")).all()
+    assert ((cases["bound if none is wrong"] == "") == (cases.strength == "exhaustive")).all()
 
 
 @pytest.mark.slow

@@ -76,11 +76,11 @@ def test_other_attention_is_not_judged(was: str, now: str, tmp_path: Path) -> No
     """Scores that are not sharp, and a head that looks at another column."""
     assert HARD.count(was) == 1
     model = load(tmp_path, HARD.replace(was, now))
-    assert few_keys.obstacle(model, model.task) is not None
+    assert few_keys.why_not(model, model.task) is not None
 
 
 @pytest.mark.slow
 def test_soft_attention_has_an_obstacle_here(tmp_path: Path) -> None:
     model = load(tmp_path, TIED_VALUES)
     adder = models.load("microadder-57")
-    assert few_keys.obstacle(model, model.task) is not None and few_keys.obstacle(adder, adder.task) is not None
+    assert few_keys.why_not(model, model.task) is not None and few_keys.why_not(adder, adder.task) is not None

@@ -16,7 +16,7 @@ import models
 from models.errors import UserError
 from models.tasks.fixed_test_sets import ADDER_BOARD
 from studies.checkpoints import load_published
-from tests.published import RUNGS, upper_rung, write_published
+from tests.published import STRENGTHS, upper_rung, write_published
 
 FILES = {"microadder-57": "microadder_57p.pt", "microadder-67": "microadder_67p.pt"}
 Change = Callable[[dict[str, Any]], object]
@@ -123,7 +123,7 @@ def test_the_published_100_answers_all_of_adderboard(checkpoint: Callable[[str],
     assert models.score(model).correct == 10_010
 
 
-@pytest.mark.parametrize("name", RUNGS)
+@pytest.mark.parametrize("name", STRENGTHS)
 def test_the_rungs_of_that_layout_are_known_by_their_configurations(name: str, tmp_path: Path) -> None:
     """What a configuration does not name is what its generation of the code did: two heads, 14 tokens, biases."""
     model = models.build(name, seed=1)
@@ -145,7 +145,7 @@ def test_a_configuration_between_the_rungs_is_imported_without_being_named(tmp_p
     weight_map = MicroAdderWeights(replace(rung(133).options, delimiters=True))
     weight_map.initialise(torch.Generator().manual_seed(0))
     model = models.ArithmeticTransformer(weight_map, weight_map.options.task(), name="microadder-141")
-    config = RUNGS["microadder-133"] | {"vocab_size": 14}
+    config = STRENGTHS["microadder-133"] | {"vocab_size": 14}
     state = {key: value.detach().contiguous() for key, value in upper_rung(model).items()}
     torch.save({"config": config, "model_state_dict": state}, tmp_path / "some.pt")
     imported = load_published(tmp_path / "some.pt")

@@ -132,4 +132,4 @@ def test_a_share_between_two_bounds_may_be_too_large_as_well():
 def test_what_was_tried_as_a_whole_has_no_interval():
     assert share(9, 10, "all").ends != (0.9, 0.9)
     assert share(9, 10, "all", "exhaustive").ends == (0.9, 0.9)
-    assert number(57, 57, "parameters").provenance.rung == "exhaustive"
+    assert number(57, 57, "parameters").provenance.strength == "exhaustive"

@@ -36,7 +36,7 @@ def test_every_row_of_every_paper_is_judged_shown_and_tabulated():
     assert Counter(frame.verdict) == Counter(result.counts())
     assert {row.verdict for row in result.rows} == {*VERDICTS} - {"not measured"}  # every row has a number, or says why
     judged = frame[~frame.verdict.isin(["not testable", "not run", "not measured"])]
-    assert (judged.ours != "–").all() and (judged.rung != "").all() and (judged.command != "").all()
+    assert (judged.ours != "–").all() and (judged.strength != "").all() and (judged.command != "").all()
     assert (judged.n > 0).all() and (judged.rule != "").all()
     assert frame[frame.verdict.isin(["not testable", "not run"])].remarks.str.len().min() > 0
     text = json.dumps(result.to_dict(), allow_nan=False)

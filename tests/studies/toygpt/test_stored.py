@@ -15,7 +15,7 @@ from studies.toygpt.studies import BEST, BUDGET, errors
 def test_every_variant_is_in_the_zoo_with_its_exhaustive_score():
     for variant in VARIANTS:
         entry = read_entry(variant.name)
-        assert entry["score"]["all"]["n"] == 10_000 and entry["score"]["all"]["rung"] == "exhaustive"
+        assert entry["score"]["all"]["n"] == 10_000 and entry["score"]["all"]["strength"] == "exhaustive"
         assert entry["training"]["step"] == BUDGET
         assert (models.zoo.resolve(variant.name) / "model.safetensors").stat().st_size < 2_000_000
 

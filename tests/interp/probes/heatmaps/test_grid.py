@@ -62,7 +62,7 @@ def test_a_correct_adder_is_right_in_every_cell():
     assert result.accuracy.digits.values.tolist() == [1, 2, 3]
     assert result.accuracy.operands.values.tolist() == [2, 3, 4]
     assert (result.accuracy == 1).all() and (result.table.n == 20).all()
-    assert result.provenance.rung == "sampled"
+    assert result.provenance.strength == "sampled"
 
 
 @pytest.mark.parametrize("offsets", ["start 2", "random"])

@@ -244,7 +244,9 @@ def test_the_file_says_what_the_result_says(tmp_path: Path):
     value = json.loads((tmp_path / "attack.json").read_text())
     assert Attack.from_dict(value).sentence() == of_toygpt().sentence()
     assert value["n_wrong"] == of_toygpt().n_wrong and len(value["wrong"]) == len(of_toygpt().wrong)
-    assert Attack.from_dict(value).provenance.rung == "sampled" and value["history"]["random"][-1][0] <= value["runs"]
+    assert (
+        Attack.from_dict(value).provenance.strength == "sampled" and value["history"]["random"][-1][0] <= value["runs"]
+    )
 
 
 def test_the_figure_shows_both_searches_and_every_target():
