@@ -106,7 +106,8 @@ class Score(Rate):
                 Failure(**failure | {"problem": tuple(failure["problem"])}) for failure in value["failures"]
             ),
         }
-        return cls(**{name: item for name, item in value.items() if name not in derived} | read)
+        named = {"rung": "strength"}  # as files of earlier versions call it
+        return cls(**{named.get(name, name): item for name, item in value.items() if name not in derived} | read)
 
     def __str__(self) -> str:
         rate = "" if self.base_rate is None else f"; the more common answer is right in {_short(self.base_rate)}"

@@ -39,7 +39,7 @@ from interp.figures.tables import table
 from interp.proofs import check_certificate, decision_curves
 from interp.proofs.activations import ACTIVATIONS
 from interp.proofs.branching import Search, prove
-from interp.proofs.enclosed import Enclosure, Matrix
+from interp.proofs.enclosed import Enclosure, TrimmedMatrix
 from interp.proofs.enclosures import FLOAT32, REAL
 from interp.proofs.hunting import attention_of
 from interp.proofs.leaves import Query
@@ -410,7 +410,7 @@ table(
 # at most n u / (1 - n u) times the sum of their magnitudes.
 
 # %%
-numbers, ones = Enclosure.exact(torch.tensor([[1, -1, 1 / 8]])), Matrix.of(torch.ones(3, 1))
+numbers, ones = Enclosure.exact(torch.tensor([[1, -1, 1 / 8]])), TrimmedMatrix.of(torch.ones(3, 1))
 rows = []
 for name, arithmetic in (("the reals", REAL), ("float32", FLOAT32)):
     found = arithmetic.linear(numbers, ones)

@@ -87,3 +87,15 @@ def test_a_file_name_says_which_file_is_meant() -> None:
     for package in ("models", "interp"):
         names = Counter(path.name for path in files if path.parts[0] == package)
         assert {name for name, times in names.items() if times > 1} <= {"__init__.py", "answers.py", "expressions.py"}
+
+
+def test_a_class_has_a_name_of_its_own() -> None:
+    """A public class of the library shares its name with no other, so that a reader never has to ask which."""
+    homes = Counter(
+        node.name
+        for package in ("models", "interp")
+        for path in (ROOT / package).rglob("*.py")
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert [name for name, count in homes.items() if count > 1] == []

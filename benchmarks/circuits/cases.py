@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from benchmarks.circuits.subjects import N_METHOD, Subject
 from benchmarks.circuits.truth import CORRUPTED, METRICS, THRESHOLD, experiment_of
-from interp.causal.circuits import Criterion, Space, space_of
+from interp.causal.circuits import CircuitSpace, Criterion, space_of
 from interp.causal.edges import EdgeExperiment
 from models.errors import UserError
 from models.tasks import ProblemPairs
@@ -108,7 +108,7 @@ class Case:
         return experiment_of(self.subject, self.pairs, self.ablation, METRICS)
 
     @cached_property
-    def space(self) -> Space:
+    def space(self) -> CircuitSpace:
         return space_of(self.experiment)
 
     @property

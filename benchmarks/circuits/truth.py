@@ -28,7 +28,7 @@ from torch import Tensor
 
 import interp
 from benchmarks.circuits.subjects import N_TRUTH, TRUTH_SEED, Subject, pairs_hash, weights_hash
-from interp.causal.circuits import Criterion, Space, search, space_of
+from interp.causal.circuits import CircuitSpace, Criterion, search, space_of
 from interp.causal.circuits.as_model import masked_as_model
 from interp.causal.circuits.circuit_edges import space_of_runs
 from interp.causal.circuits.every_circuit import MOST_FITTED, minimal_rows
@@ -83,7 +83,7 @@ def in_all_and_some(minimal: Sequence[Sequence[str]]) -> dict[str, list[str]]:
 class Listed:
     """The different circuits that were looked at, which of them are faithful, and the minimal ones."""
 
-    space: Space
+    space: CircuitSpace
     masks: Bool[Tensor, "circuit edge"]
     faithful: Bool[np.ndarray, " circuit"]
     complete: bool
@@ -193,7 +193,7 @@ class _Certifier:
         """The circuits that answer all of these problems."""
         return torch.cat([part[~self.wrong(part, problems).any(1)] for part in masks.split(2**14)])
 
-    def space(self) -> Space:
+    def space(self) -> CircuitSpace:
         tokens = self.task.encode(self.task.sample(256, torch.Generator().manual_seed(1)))
         shape = self.masked.shape(len(tokens))
         return space_of_runs(self.masked, self.masked.values(tokens), self.constants.expand(shape), True)
@@ -260,7 +260,7 @@ def certified(subject: Subject) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _pruned(certifier: _Certifier, space: Space) -> Bool[Tensor, "1 edge"]:
+def _pruned(certifier: _Certifier, space: CircuitSpace) -> Bool[Tensor, "1 edge"]:
     """A circuit that is right on all problems that are drawn, and wrong on some without any one of its edges."""
     undecided, mask = ~space.everything(), space.everything()
     while True:

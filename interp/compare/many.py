@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Any
 
 import models
-from interp.compare.model_table import ModelRow, ModelTable, Question
+from interp.compare.model_table import ModelRow, ModelTable, TableQuestion
 from interp.core.controls import untrained_twin
 from interp.core.measured import DoesNotApply, Measured
 from interp.core.probe import Probe, probe, with_number
@@ -80,10 +80,10 @@ def compare_models(
     return ModelTable(tuple(map(question_of, chosen)), tuple(rows), Provenance(n, seed, "problems a question"))
 
 
-def question_of(each: Probe) -> Question:
+def question_of(each: Probe) -> TableQuestion:
     """The column of a probe that gives a number."""
     assert each.scalar is not None
-    return Question(each.name, each.scalar.heading, each.question, each.scalar.unit, each.scalar.least)
+    return TableQuestion(each.name, each.scalar.heading, each.question, each.scalar.unit, each.scalar.least)
 
 
 def task_asked_about(model: HookedModel, task: Any) -> Task:

@@ -19,7 +19,7 @@ from models.errors import UserError, known_name
 
 
 @dataclass(frozen=True)
-class Question:
+class TableQuestion:
     """A column: the name of a probe, its ``heading`` in a table, the question in ``words``, the ``unit`` of its number,
     and the ``least`` difference that counts as one."""
 
@@ -50,7 +50,7 @@ class ModelTable(Result):
     """Models of any formats asked the same questions. ``provenance.n`` is the number of problems per question unless an
     answer states another."""
 
-    questions: tuple[Question, ...]
+    questions: tuple[TableQuestion, ...]
     rows: tuple[ModelRow, ...]
     provenance: Provenance
 
@@ -58,7 +58,7 @@ class ModelTable(Result):
     def names(self) -> list[str]:
         return [row.name for row in self.rows]
 
-    def question(self, name: str) -> Question:
+    def question(self, name: str) -> TableQuestion:
         """A question by name. Raises UserError if it was not asked."""
         known = {question.name: question for question in self.questions}
         return known[known_name("question", name, known)]
@@ -173,7 +173,7 @@ def _unbroken(cell: str) -> str:
     return cell.replace(" ", "\u00a0").replace(";\u00a0", "; ")
 
 
-def cell_text(answer: Measured | DoesNotApply, question: Question) -> str:
+def cell_text(answer: Measured | DoesNotApply, question: TableQuestion) -> str:
     """A cell's text: value, interval or strength, and control."""
     if isinstance(answer, DoesNotApply):
         return "–"
@@ -214,11 +214,11 @@ def model_table_view(result: ModelTable) -> Picture:
     return Picture([table], title=title, note=note)
 
 
-def _share(answer: Measured | DoesNotApply, question: Question) -> float:
+def _share(answer: Measured | DoesNotApply, question: TableQuestion) -> float:
     return answer.value if isinstance(answer, Measured) and question.unit in _COLOURED else float("nan")
 
 
-def _short(answer: Measured | DoesNotApply, question: Question) -> str:
+def _short(answer: Measured | DoesNotApply, question: TableQuestion) -> str:
     """A number that fits into a cell; a share is shown as 1 only if nothing was wrong, and nothing can be."""
     if isinstance(answer, DoesNotApply):
         return "–"
@@ -233,7 +233,7 @@ def _short(answer: Measured | DoesNotApply, question: Question) -> str:
     return ">" + f"{math.floor(answer.low * 10**digits) / 10**digits:.{digits}f}".lstrip("0")
 
 
-def _heard(answer: Measured | DoesNotApply, question: Question) -> str:
+def _heard(answer: Measured | DoesNotApply, question: TableQuestion) -> str:
     if isinstance(answer, DoesNotApply):
         return "<br>".join((question.heading, "does not apply: " + "<br>".join(textwrap.wrap(answer.why, 70))))
     lines = [f"{question.heading}: {value_text(answer.value, question.unit)}"]

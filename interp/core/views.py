@@ -146,7 +146,7 @@ class Curves(Chart):
 
 
 @dataclass(frozen=True)
-class Node:
+class GraphNode:
     """A part of a model in a row of the graph, counted from below; nodes outside of what was found are grey."""
 
     name: str
@@ -157,7 +157,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Edge:
+class GraphEdge:
     """From one node's name to another's; ``weight`` in [0, 1] is its width, ``kind`` its colour."""
 
     sender: str
@@ -173,8 +173,8 @@ class Graph(View):
     """Nodes in rows from below, with a column of rows for each group. ``kinds`` are all kinds that edges can have."""
 
     kinds: Sequence[str] = ()
-    nodes: Sequence[Node] = ()
-    edges: Sequence[Edge] = ()
+    nodes: Sequence[GraphNode] = ()
+    edges: Sequence[GraphEdge] = ()
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from interp.core.views import Edge, Graph, Node
+from interp.core.views import Graph, GraphEdge, GraphNode
 from interp.figures import theme
 from interp.figures.layers import curve, hover
 from interp.figures.panels import Mark, Panel, label
@@ -71,7 +71,7 @@ def _layout(view: Graph) -> dict[str, _Place]:
     return places
 
 
-def _box(node: Node, at: _Place) -> Mark:
+def _box(node: GraphNode, at: _Place) -> Mark:
     text = f"<b>{node.text}</b>" if node.inside else node.text
     ink, border, ground = ("#8A8A8A", theme.LIGHT, "white")
     if node.inside:
@@ -88,7 +88,7 @@ def _groups(view: Graph, places: dict[str, _Place]) -> list[Mark]:
     return marks
 
 
-def _edge(edge: Edge, ends: tuple[_Place, _Place], kind: int) -> tuple[Any, Mark]:
+def _edge(edge: GraphEdge, ends: tuple[_Place, _Place], kind: int) -> tuple[Any, Mark]:
     """An edge that bends around the rows between its ends, and its label."""
     sender, receiver = ends
     colour, dash = _KINDS[kind % len(_KINDS)]

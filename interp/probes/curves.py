@@ -38,7 +38,7 @@ from models.zoo import entry_file, read_entry
 
 
 @dataclass(frozen=True, eq=False)
-class Curves(Result):
+class LearningCurves(Result):
     """Learning curves.
 
     Attributes:
@@ -151,7 +151,7 @@ class Curves(Result):
 
 
 @probe("When did each seed learn it, and how many did?")
-def learning_curves(sources: str | Path | Sequence[str | Path], *, what: str = "") -> Curves:
+def learning_curves(sources: str | Path | Sequence[str | Path], *, what: str = "") -> LearningCurves:
     """The stored curves of zoo entries and run folders.
 
     Args:
@@ -174,7 +174,7 @@ def learning_curves(sources: str | Path | Sequence[str | Path], *, what: str = "
     )
     table = xr.concat(tables, "model", join="outer", data_vars="all")
     on_test = {} if what else on_test  # it is about exact match, which is then not what is compared
-    return Curves(table, what or found[0].what, found[0].provenance, chosen, on_test, starts)
+    return LearningCurves(table, what or found[0].what, found[0].provenance, chosen, on_test, starts)
 
 
 def _size_of(name: str) -> int | None:
@@ -186,7 +186,7 @@ def _size_of(name: str) -> int | None:
         return None
 
 
-def read_curves(source: str | Path) -> Curves:
+def read_curves(source: str | Path) -> LearningCurves:
     """Read learning curves from an entry's tensors (``curves.safetensors``), from the lines of an entry's runs
     (``metrics.jsonl``, where a new run begins when the step starts over), or from those of a run folder.
 
@@ -199,7 +199,7 @@ def read_curves(source: str | Path) -> Curves:
         lines = RunFolder(folder).metrics()
         table = _of_lines(run.get("model", folder.name), lines, None, run["first_seed"], source)
         size = run.get("recipe", {}).get("validation_size", 0)
-        return Curves(table, "exact", Provenance(size, None, "validation problems an evaluation"))
+        return LearningCurves(table, "exact", Provenance(size, None, "validation problems an evaluation"))
     config = read_entry(source)
     name, made, stored = config["model"], config["training"], config["sha256"]
     if "seeds.json" not in stored or not {"curves.safetensors", "metrics.jsonl"} & set(stored):
@@ -221,7 +221,7 @@ def read_curves(source: str | Path) -> Curves:
         provenance = Provenance(config["score"]["n"], None, words)
     on_test = {row["seed"]: row["exact_on_test"] == config["score"]["n"] for row in seeds if "exact_on_test" in row}
     near = (made.get("start") or {}).get("origin")
-    return Curves(
+    return LearningCurves(
         table, what, provenance, {name: made["seed"]}, {name: on_test} if on_test else {}, {name: near} if near else {}
     )
 
@@ -272,8 +272,8 @@ _AXES = {
 _DRAWN = 200  # about how many evaluations are drawn per seed; more only make the page large
 
 
-@drawing(Curves)
-def curves_view(result: Curves, what: str = "") -> views.Picture:
+@drawing(LearningCurves)
+def curves_view(result: LearningCurves, what: str = "") -> views.Picture:
     """One panel per model: the stored seed, other seeds that were ever perfect, and the rest in grey; without a stored
     seed, perhaps the mean over seeds."""
     what = what or result.what
@@ -324,8 +324,10 @@ def _together(table: xr.DataArray, seeds: list[int], name: str, control: bool = 
     return views.Series(name, np.concatenate(x), np.concatenate(y), control=control, said=said)
 
 
-@drawing(Curves, "seeds")
-def seeds_view(result: Curves, step: int | None = None, printed: Mapping[str, float] | None = None) -> views.Picture:
+@drawing(LearningCurves, "seeds")
+def seeds_view(
+    result: LearningCurves, step: int | None = None, printed: Mapping[str, float] | None = None
+) -> views.Picture:
     """Every seed's value at the last step that all models have, a row per model, next to the runs that a paper
     printed."""
     step = min(int(result.of(model).step.max()) for model in result.models) if step is None else step

@@ -42,15 +42,15 @@ class Prover:
     def option(self) -> str:
         return "--until certified"
 
-    def __call__(self, model: ArithmeticTransformer, step: int, seed: int) -> acceptance.Verdict:
+    def __call__(self, model: ArithmeticTransformer, step: int, seed: int) -> acceptance.Acceptance:
         try:
             found = judged(model, "float32", self.minutes)
         except UserError as error:
-            return acceptance.Verdict(False, f"validated at 100%, and no verdict on all problems: {error}")
+            return acceptance.Acceptance(False, f"validated at 100%, and no verdict on all problems: {error}")
         if found.status == "certified":
-            return acceptance.Verdict(True, found.finding(), _facts(found), {FILE: found.to_bytes()})
+            return acceptance.Acceptance(True, found.finding(), _facts(found), {FILE: found.to_bytes()})
         said = f"validated at 100% and {found.finding()}"
-        return acceptance.Verdict(False, said, problems=unproved_problems(found, model.task))
+        return acceptance.Acceptance(False, said, problems=unproved_problems(found, model.task))
 
 
 def judged(model: ArithmeticTransformer, arithmetic: ArithmeticName, minutes: float | None = None) -> Verdict:
@@ -112,15 +112,15 @@ class Certifier:
     def option(self) -> str:
         return f"--certify {self.arithmetic}"
 
-    def __call__(self, model: ArithmeticTransformer, step: int, seed: int) -> acceptance.Verdict:
+    def __call__(self, model: ArithmeticTransformer, step: int, seed: int) -> acceptance.Acceptance:
         try:
             certificate = self.verdict(model)
         except UserError as error:  # these weights are beyond every method; later ones may not be
-            return acceptance.Verdict(False, f"validated at 100%, and no verdict on all pairs: {error}")
+            return acceptance.Acceptance(False, f"validated at 100%, and no verdict on all pairs: {error}")
         if certificate.status not in ("certified", "sampled"):  # sampled: in floats, where nothing is proved
-            return acceptance.Verdict(False, _turned_down(certificate))
+            return acceptance.Acceptance(False, _turned_down(certificate))
         files = {FILE: certificate.to_bytes()}
-        return acceptance.Verdict(True, certificate.finding(), facts(certificate), files)
+        return acceptance.Acceptance(True, certificate.finding(), facts(certificate), files)
 
     def verdict(self, model: ArithmeticTransformer) -> Verdict:
         """The verdict on a candidate. Raises UserError if no method judges it."""

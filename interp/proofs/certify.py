@@ -15,7 +15,8 @@
 
 The first method whose ``why_not`` is None judges the model, and raises if it cannot judge something else about it.
 Those of plug-ins (:mod:`models.plugins`) are asked before these. One that finds on the way that it cannot judge the
-model leaves it to the general method of one layer, or to the search. All return a :class:`~interp.proofs.verdict.Verdict`.
+model leaves it to the general method of one layer, or to the search. All return a
+:class:`~interp.proofs.verdict.Verdict`.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Int
 
-from interp.proofs.token_layout import Layout
+from interp.proofs.token_layout import TokenLayout
 from models.tasks import ColumnRule
 
 
@@ -61,7 +61,7 @@ class Classes:
         return right & same & (previous == self.previous[:, None])
 
 
-def all_classes(layout: Layout) -> Classes:
+def all_classes(layout: TokenLayout) -> Classes:
     """All classes of a layout, by target, previous digit, carry and total, with their numbers of problems.
 
     The digits below a query's column are counted column by column, by the digit written and the carry; those above it

@@ -77,7 +77,7 @@ class ShapeProof:
 
 
 @dataclass(frozen=True)
-class Reading:
+class ScoreReading:
     """What the scores of a head are made of, read off the weights in float64."""
 
     level1: Float[np.ndarray, "query_id key_id"]  # score of a pair of level-1 ids
@@ -115,7 +115,7 @@ def prove_shapes(
 
 
 def _prove_shape(
-    model: HookedModel, weights: Any, readings: list[Reading], m: int, n: int, rounded: bool
+    model: HookedModel, weights: Any, readings: list[ScoreReading], m: int, n: int, rounded: bool
 ) -> ShapeProof:
     task = model.task.at(m, n)
     ids = task.position_ids(task.encode(torch.zeros(1, m, n, dtype=torch.long)))[0].numpy()
@@ -138,7 +138,7 @@ def _prove_shape(
     return ShapeProof(m, n, margin, float(leakage.max()), float(tie.max()), queries, obstacle)
 
 
-def read_heads(weights: dict[str, np.ndarray], dims: dict[str, slice], special: int) -> list[Reading]:
+def read_heads(weights: dict[str, np.ndarray], dims: dict[str, slice], special: int) -> list[ScoreReading]:
     """Step 1: check that positions and tokens are separate, and read off each head's scores.
 
     Raises:
@@ -174,7 +174,7 @@ def read_heads(weights: dict[str, np.ndarray], dims: dict[str, slice], special: 
         pair = np.abs(q[0][:, None] * k[0][None]).max()
         query = abs(base[0]) + abs(q).max(1).sum(0)
         size = float(max(query @ abs(bos), query @ abs(k).max(1).sum(0)))  # BOS has no position code, others no IS_BOS
-        readings.append(Reading(q[0] @ k[0].T, q[1] @ k[1].T, float(base[0] @ bos), float(pair), size))
+        readings.append(ScoreReading(q[0] @ k[0].T, q[1] @ k[1].T, float(base[0] @ bos), float(pair), size))
     return readings
 
 
@@ -210,7 +210,7 @@ def required_keys(m: int, length: int) -> Bool[np.ndarray, "head query key"]:
 
 
 def attended(
-    reading: Reading, ids: Int[np.ndarray, "pos level"], m: int, length: int
+    reading: ScoreReading, ids: Int[np.ndarray, "pos level"], m: int, length: int
 ) -> tuple[Bool[np.ndarray, "query key"], float, float]:
     """(which keys tie with BOS, the largest total weight of all others, the largest score difference of a tie)."""
     first = m * (length + 1)  # '='

@@ -43,7 +43,8 @@ from torch import Tensor
 
 from interp.proofs import enclosures
 from interp.proofs.balls import enclosure_of
-from interp.proofs.enclosed import Enclosure, Matrix, smallest_lead
+from interp.proofs.coupled_values import NotSeparated
+from interp.proofs.enclosed import Enclosure, TrimmedMatrix, smallest_lead
 from interp.proofs.equals_its_options import departure
 from interp.proofs.multiplication_keys import (
     DELIMITER,
@@ -58,7 +59,7 @@ from interp.proofs.multiplication_keys import (
     quantum,
 )
 from interp.proofs.rounding_errors import DOUBLE, LARGEST_WEIGHT, up
-from interp.proofs.sink_heads import NotSeparated, Pattern, Written
+from interp.proofs.sink_heads import Pattern, SinkWrites
 from interp.proofs.watch import watched
 from models.tasks import Multiplication
 from models.tasks.multiplication import DOLLAR
@@ -108,7 +109,7 @@ class MultiplicationProof:
             for W_Q, W_K in watched(list(zip(self._of("W_Q"), self._of("W_K"), strict=True)), "attending", "head")
         ]
         self.written = [
-            Written.of(self.W_E, self.W_pos.reshape(-1, self.W_pos.shape[-1]), W_V, W_O[:, self.read])
+            SinkWrites.of(self.W_E, self.W_pos.reshape(-1, self.W_pos.shape[-1]), W_V, W_O[:, self.read])
             for W_V, W_O in zip(self._of("W_V"), self._of("W_O"), strict=True)
         ]
         self.flags, self.flag = np.unique(placed[:, self.read], axis=0, return_inverse=True)
@@ -232,7 +233,7 @@ class MultiplicationProof:
 
 
 @dataclass(frozen=True, eq=False)
-class Cases:
+class ClassCases:
     """All cases of a class.
 
     Attributes:
@@ -247,7 +248,7 @@ class Cases:
     read: Int[np.ndarray, " case"]
 
 
-def cases(stage: int, exist: Iterable[int], own: int, right: int) -> Cases:
+def cases(stage: int, exist: Iterable[int], own: int, right: int) -> ClassCases:
     """All cases of a class. A missing digit is 0; in the tokens ``own`` and ``right`` any digit stands for all."""
     digits = [range(10) if here else range(1) for here in exist]
     carries = range(CARRIES[stage]) if own < 10 else range(1)
@@ -260,7 +261,7 @@ def cases(stage: int, exist: Iterable[int], own: int, right: int) -> Cases:
     total = previous + carry
     token = total % 10 if own < 10 else np.full_like(total, own)
     target = (now + total // 10) % 10 if right < 10 else np.full_like(total, right)
-    return Cases(values, token, target, ((now * 100 + previous) * 16 + token) * 16 + target)
+    return ClassCases(values, token, target, ((now * 100 + previous) * 16 + token) * 16 + target)
 
 
 def hulls(x: Enclosure, group: Int[Tensor, " row"], n: int) -> Enclosure:
@@ -272,5 +273,5 @@ def hulls(x: Enclosure, group: Int[Tensor, " row"], n: int) -> Enclosure:
     return Enclosure.of(mid, up(torch.maximum(high - mid, mid - low) + 2 * DOUBLE * mid.abs()))
 
 
-def _matrix(values: Float[np.ndarray, "input output"]) -> Matrix:
-    return Matrix.of(torch.from_numpy(np.ascontiguousarray(values)))
+def _matrix(values: Float[np.ndarray, "input output"]) -> TrimmedMatrix:
+    return TrimmedMatrix.of(torch.from_numpy(np.ascontiguousarray(values)))

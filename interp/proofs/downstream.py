@@ -22,7 +22,7 @@ from jaxtyping import Bool, Float, Int
 from interp.proofs import forms
 from interp.proofs.activations import ACTIVATIONS
 from interp.proofs.enclosures import Rounding
-from interp.proofs.forms import Forms, Matrix, centring, exactly, linear, multiply, scaled
+from interp.proofs.forms import EnclosedMatrix, Forms, centring, exactly, linear, multiply, scaled
 from interp.proofs.one_layer import OneLayerAdder
 from interp.proofs.rounding_errors import (
     LARGEST,
@@ -86,7 +86,7 @@ class _Leads:
         offset: ``|b| (|U_answer| + |U_other|)``; biases: ``|b_U,answer| + |b_U,other|``.
     """
 
-    matrix: Matrix
+    matrix: EnclosedMatrix
     constant: Float[np.ndarray, " found"]
     error: Float[np.ndarray, " found"]
     bias: Float[np.ndarray, " other"]
@@ -360,13 +360,15 @@ class Downstream:
             own, other = adder.W_U[:, [answer]], adder.W_U[:, others]
             unembedded = (np.abs(own) + np.abs(other)) * UP
             gain, shift = np.abs(adder.ln_final)[:, None], np.abs(adder.ln_final_b)[:, None]
-            difference = Matrix(own - other, roundings(1) * unembedded)
+            difference = EnclosedMatrix(own - other, roundings(1) * unembedded)
             gained = scaled(adder.ln_final, difference.value)
-            gained = Matrix(gained.value, gained.error + gain * difference.error * UP)
+            gained = EnclosedMatrix(gained.value, gained.error + gain * difference.error * UP)
             direct = self.centre @ gained
-            heads = Matrix(*(np.hstack((getattr(self.centre, k), getattr(direct, k))) for k in ("value", "error")))
+            heads = EnclosedMatrix(
+                *(np.hstack((getattr(self.centre, k), getattr(direct, k))) for k in ("value", "error"))
+            )
             tail = exactly(adder.W_out) @ heads
-            matrix = Matrix(*(np.vstack((getattr(heads, k), getattr(tail, k))) for k in ("value", "error")))
+            matrix = EnclosedMatrix(*(np.vstack((getattr(heads, k), getattr(tail, k))) for k in ("value", "error")))
             constant = exactly(adder.b_out[None]) @ heads
             offset = (shift * unembedded).sum(0) * UP
             biases = (np.abs(adder.b_U[answer]) + np.abs(adder.b_U[others])) * UP

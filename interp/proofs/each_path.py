@@ -19,7 +19,7 @@ from torch import Tensor
 
 from interp.proofs.enclosed import Enclosure
 from interp.proofs.gated_block import Bounds, GatedBlock, is_gated_block
-from interp.proofs.path_search import Node, PathClass, grouped, masks_of
+from interp.proofs.path_search import PathClass, PathNode, grouped, masks_of
 from interp.proofs.token_reading import TokenReading
 from interp.proofs.visible_paths import QueryPaths
 from interp.proofs.watch import check_time, watched
@@ -136,7 +136,7 @@ def _settle(
     one.lowest = options[int((number == least).nonzero()[0, 0])]
     one.wrong = one.sampled <= 0
     failed = options[(low <= 0)[number]]
-    one.failed = [Node(masks) for masks in masks_of(one.paths, failed)]
+    one.failed = [PathNode(masks) for masks in masks_of(one.paths, failed)]
     proved = low[low > 0]
     one.done = [replace(root, bound=float(proved.min()))] if len(proved) else []
     one.open = []

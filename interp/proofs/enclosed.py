@@ -132,7 +132,7 @@ class Attended:
 
 
 @dataclass(frozen=True)
-class Matrix:
+class TrimmedMatrix:
     """A matrix [input, output] of known numbers, without the rows of zeros at its start and end.
 
     Attributes:
@@ -149,7 +149,7 @@ class Matrix:
     stretch: Float[Tensor, " head"]
 
     @classmethod
-    def of(cls, values: Tensor, heads: int = 1) -> Matrix:
+    def of(cls, values: Tensor, heads: int = 1) -> TrimmedMatrix:
         values = values.double()
         rows = values.any(1).nonzero()[:, 0].tolist() or [0]
         used = slice(rows[0], rows[-1] + 1)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from interp.proofs.activations import ACTIVATIONS
-from interp.proofs.enclosed import Attended, Enclosure, Matrix, Normed
+from interp.proofs.enclosed import Attended, Enclosure, Normed, TrimmedMatrix
 from interp.proofs.rounding_errors import (
     DOUBLE,
     EXP_ULPS,
@@ -80,7 +80,7 @@ class Rounding:
         rad = x.mid.abs() * y.rad + x.rad * y.mid.abs() + x.rad * y.rad
         return self.rounded(x.mid * y.mid, rad, up(rad.norm(dim=-1), rad.shape[-1]))
 
-    def linear(self, x: Enclosure | Normed, w: Matrix, bias: Tensor | None = None) -> Enclosure:
+    def linear(self, x: Enclosure | Normed, w: TrimmedMatrix, bias: Tensor | None = None) -> Enclosure:
         """``x w + bias``, the sum over the last axis of x and the bias in any order: [..., output], or [..., head,
         output].
 

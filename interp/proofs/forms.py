@@ -27,7 +27,7 @@ CELLS = 4  # pieces of a range on which a smooth activation is compared with its
 
 
 @dataclass(frozen=True, eq=False)
-class Matrix:
+class EnclosedMatrix:
     """A real matrix that lies within ``error`` of ``value``, entry by entry."""
 
     value: Float[np.ndarray, "k m"]
@@ -37,26 +37,26 @@ class Matrix:
     def size(self) -> Float[np.ndarray, "k m"]:
         return np.abs(self.value) + self.error
 
-    def __matmul__(self, other: Matrix) -> Matrix:
+    def __matmul__(self, other: EnclosedMatrix) -> EnclosedMatrix:
         size = np.abs(self.value) @ np.abs(other.value)
         error = self.size @ other.error + self.error @ other.size + roundings(self.value.shape[1]) * size
-        return Matrix(self.value @ other.value, error * UP + LEAST)
+        return EnclosedMatrix(self.value @ other.value, error * UP + LEAST)
 
 
-def exactly(value: Float[np.ndarray, "k m"]) -> Matrix:
-    return Matrix(value, np.zeros_like(value))
+def exactly(value: Float[np.ndarray, "k m"]) -> EnclosedMatrix:
+    return EnclosedMatrix(value, np.zeros_like(value))
 
 
-def scaled(gain: Float[np.ndarray, " k"], value: Float[np.ndarray, "k m"]) -> Matrix:
+def scaled(gain: Float[np.ndarray, " k"], value: Float[np.ndarray, "k m"]) -> EnclosedMatrix:
     """``diag(gain) value``."""
     product = gain[:, None] * value
-    return Matrix(product, roundings(1) * np.abs(product) + LEAST)
+    return EnclosedMatrix(product, roundings(1) * np.abs(product) + LEAST)
 
 
-def centring(d: int) -> Matrix:
+def centring(d: int) -> EnclosedMatrix:
     """The matrix that subtracts the mean from a residual stream."""
     value = np.eye(d) - 1 / d
-    return Matrix(value, np.full((d, d), roundings(2)))
+    return EnclosedMatrix(value, np.full((d, d), roundings(2)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +93,7 @@ class Forms:
         return Forms(self.values, (self.rad + by) * UP)
 
 
-def linear(x: Forms, matrix: Matrix, size: Float[np.ndarray, "k n"] | None = None) -> Forms:
+def linear(x: Forms, matrix: EnclosedMatrix, size: Float[np.ndarray, "k n"] | None = None) -> Forms:
     """``matrix^T x``; ``size`` is ``x.size()`` where that is known. Cost: k m (3 + s) n multiplications."""
     k, symbols, n = x.values.shape
     values = (matrix.value.T @ x.values.reshape(k, -1)).reshape(-1, symbols, n)

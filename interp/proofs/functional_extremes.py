@@ -24,7 +24,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.proofs.rounding_errors import DOUBLE, LEAST
-from interp.proofs.token_reading import Reading
+from interp.proofs.token_reading import QueryReading
 from interp.proofs.visible_paths import QueryPaths, VisibleStep
 
 PASSES = 2
@@ -42,7 +42,7 @@ class Nodes:
     node here allows are left out.
     """
 
-    def __init__(self, paths: QueryPaths, reading: Reading, masks: Masks, cuts: Cuts | None = None):
+    def __init__(self, paths: QueryPaths, reading: QueryReading, masks: Masks, cuts: Cuts | None = None):
         self.cuts = cuts
         self.paths, self.reading, self.masks = paths, reading, list(masks)
         self.n, self.heads = len(masks[0]), len(reading.weights)
@@ -263,7 +263,7 @@ class _Kept:
 
 
 def sum_of_letters(
-    letters: Float[Tensor, "head letter k"], reading: Reading, step: VisibleStep, kept: Int[Tensor, " option"]
+    letters: Float[Tensor, "head letter k"], reading: QueryReading, step: VisibleStep, kept: Int[Tensor, " option"]
 ) -> Float[Tensor, "head option k"]:
     """What each option of a step adds: the sum of its letters' rows."""
     found = torch.zeros(len(letters), len(kept), letters.shape[-1], dtype=torch.float64)

@@ -28,9 +28,9 @@ from interp.core.results import Provenance
 from interp.core.views import Line, Picture, Points, Series
 from interp.proofs.coupled_addition import HAND_BUILT, prove_shapes
 from interp.proofs.coupled_multiplication import prove_sizes
+from interp.proofs.coupled_values import NotSeparated
 from interp.proofs.enclosures import FLOAT32, REAL
 from interp.proofs.hand_built_parity import ParityProof
-from interp.proofs.sink_heads import NotSeparated
 from interp.proofs.small_domain import require_all_targets
 from interp.proofs.verdict import (
     STRENGTHS,

@@ -28,11 +28,12 @@ import torch
 from flint import arb
 
 from interp.proofs.balls import enclosure_of
+from interp.proofs.coupled_values import NotSeparated
 from interp.proofs.enclosed import smallest_lead
 from interp.proofs.enclosures import Rounding
 from interp.proofs.equals_its_options import departure
 from interp.proofs.prefix_tree import EnclosedForward
-from interp.proofs.sink_heads import NotSeparated, Pattern, SinkHead
+from interp.proofs.sink_heads import Pattern, SinkHead
 from interp.proofs.watch import watched
 from models.tasks.parity import DOLLAR, EQUALS
 from models.transformer import HookedModel
@@ -41,7 +42,7 @@ ZERO, ONE = 0, 1
 
 
 @dataclass(frozen=True)
-class Step:
+class ParityStep:
     """One step of the induction: ``bits`` of the scratchpad are written; ``ends`` says that there are no more."""
 
     bits: int
@@ -70,8 +71,10 @@ class ParityProof:
         self.share = self.head.weights(arithmetic, 2 * d_model + d_head + 8)
 
     @property
-    def steps(self) -> list[Step]:
-        return [Step(k, False) for k in range(self.longest)] + [Step(k, True) for k in range(1, self.longest + 1)]
+    def steps(self) -> list[ParityStep]:
+        return [ParityStep(k, False) for k in range(self.longest)] + [
+            ParityStep(k, True) for k in range(1, self.longest + 1)
+        ]
 
     def margins(self) -> Iterator[float]:
         """Yield the margin of each step, one after the other."""

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from interp.proofs.ratio_attention import QueryTerms, RatioAttention
-from interp.proofs.token_layout import Layout
+from interp.proofs.token_layout import TokenLayout
 from models.tasks import ColumnRule
 
 LEVELS = 64  # number of values of a coordinate at which the sums are bounded
@@ -81,7 +81,7 @@ class Query:
     bound a leaf.
     """
 
-    def __init__(self, attention: RatioAttention, layout: Layout, target: int, token: int):
+    def __init__(self, attention: RatioAttention, layout: TokenLayout, target: int, token: int):
         self.layout, self.rule, self.target, self.token = layout, layout.rule, target, token
         self.top = min(target, self.rule.digits - 1)
         terms = attention.queries[target, token]

@@ -143,10 +143,10 @@ def directions_written(model: HookedModel) -> int:
 def certify_by_machine(model: HookedModel, arithmetic: ArithmeticName = "float32", task: Task | None = None) -> Verdict:
     """Prove a model of one layer right on all problems of a task with a machine, or find one that it gets wrong.
 
-    Precondition: as :func:`why_not_model` says. Postcondition: "certified" only if the right token's lead is proved positive
-    at every target of every problem, "conditional" if so and the machine is only tried against the task; "refuted" only
-    with a problem that the model, decoding it alone, gets wrong. The problems with the least leads of some classes are
-    run through the model itself, and must lie above their bounds.
+    Precondition: as :func:`why_not_model` says. Postcondition: "certified" only if the right token's lead is proved
+    positive at every target of every problem, "conditional" if so and the machine is only tried against the task;
+    "refuted" only with a problem that the model, decoding it alone, gets wrong. The problems with the least leads of
+    some classes are run through the model itself, and must lie above their bounds.
 
     Cost: 3 to 10 ms for each node with a stream of 32 numbers and an MLP of 128; a class takes one to some dozens. A
     time limit (:mod:`interp.proofs.watch`) or Ctrl-C end it as undecided, with the share that is proved.

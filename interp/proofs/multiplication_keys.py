@@ -14,9 +14,9 @@ from flint import arb
 from jaxtyping import Bool, Float, Int
 
 from interp.proofs.balls import Ball, growth
+from interp.proofs.coupled_values import NotSeparated
 from interp.proofs.enclosures import Rounding
 from interp.proofs.rounding_errors import DOUBLE, FUSED_EXP, TINY
-from interp.proofs.sink_heads import NotSeparated
 from models.tasks import Multiplication
 from models.tasks.multiplication import DOLLAR
 

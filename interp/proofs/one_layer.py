@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 
 from interp.core.problems import resolve_task
-from interp.proofs.token_layout import Layout, read_layout
+from interp.proofs.token_layout import TokenLayout, read_layout
 from models import ArithmeticTransformer
 from models.errors import UserError, unknown_name
 from models.importers import from_transformer_lens
@@ -43,7 +43,7 @@ class OneLayerAdder:
     """
 
     model: ArithmeticTransformer
-    layout: Layout
+    layout: TokenLayout
     fingerprint: str
     stored: dict[str, torch.Tensor]
     W_E: Float[np.ndarray, "vocab d"]
@@ -227,7 +227,9 @@ def read_adder(model: HookedModel, task: Task | None = None, targets: Targets = 
     return adder
 
 
-def known_layout(model: HookedModel, task: Task | None, layers: Literal[1, 2]) -> tuple[ArithmeticTransformer, Layout]:
+def known_layout(
+    model: HookedModel, task: Task | None, layers: Literal[1, 2]
+) -> tuple[ArithmeticTransformer, TokenLayout]:
     """The layout of a model's task, and the model as one of this project, whose parts are all known. Weights are not
     looked at.
 

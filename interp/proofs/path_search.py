@@ -19,7 +19,7 @@ from torch import Tensor
 from interp.proofs.after_attention import AfterAttention
 from interp.proofs.functional_extremes import Cuts, Nodes
 from interp.proofs.margin_bounds import Bounds, margin_bounds
-from interp.proofs.token_reading import Reading
+from interp.proofs.token_reading import QueryReading
 from interp.proofs.visible_paths import QueryPaths
 from interp.proofs.watch import check_time, watched
 
@@ -40,7 +40,7 @@ FOR_WRONG = 1024  # nodes of all classes with a wrong path, see below
 
 
 @dataclass(frozen=True, eq=False)
-class Node:
+class PathNode:
     """Some paths of a query: options for every step; and directions u of what heads write, with the interval in which
     ``u . y`` lies. ``bound`` is what was proved of its margin, if anything."""
 
@@ -59,11 +59,11 @@ class PathClass:
     """
 
     paths: QueryPaths
-    reading: Reading
+    reading: QueryReading
     label: int
-    open: list[Node]
-    done: list[Node] = field(default_factory=list)
-    failed: list[Node] = field(default_factory=list)
+    open: list[PathNode]
+    done: list[PathNode] = field(default_factory=list)
+    failed: list[PathNode] = field(default_factory=list)
     nodes: int = 0
     sampled: float = float("inf")
     lowest: Int[Tensor, " step"] | None = None
@@ -79,7 +79,7 @@ class PathClass:
         return min((node.bound for node in (*self.done, *self.open)), default=float("inf"))
 
     @property
-    def unproved(self) -> list[Node]:
+    def unproved(self) -> list[PathNode]:
         """The nodes of which nothing is proved."""
         return [*self.failed, *(node for node in self.open if not node.bound > 0)]
 
@@ -134,7 +134,7 @@ class PathSearch:
         """Whether more nodes of a class are to be bounded."""
         return bool(one.open) and one.nodes < min(most, self.limit) and (not one.wrong or self.for_wrong > 0)
 
-    def _taken(self, active: list[PathClass], most: int) -> list[tuple[PathClass, Node]]:
+    def _taken(self, active: list[PathClass], most: int) -> list[tuple[PathClass, PathNode]]:
         """The next open nodes of some classes of one query, as many as fit."""
         paths, reading = active[0].paths, active[0].reading
         functionals = max(2 * self.layers.reads, 2 * len(reading.base)) + 32
@@ -145,7 +145,7 @@ class PathSearch:
             taken += [(one, node) for node in own]
         return taken
 
-    def _bound(self, batch: list[tuple[PathClass, Node]]) -> Iterator[PathClass]:
+    def _bound(self, batch: list[tuple[PathClass, PathNode]]) -> Iterator[PathClass]:
         """Bound some open nodes of a query. A node is open until what replaces it is there, so that an interruption
         loses none."""
         paths, reading = batch[0][0].paths, batch[0][0].reading
@@ -166,7 +166,7 @@ class PathSearch:
             elif count == 1:
                 one.failed.append(node)
             elif count <= FEW_PATHS:
-                one.open += [Node(path, bound=margin) for path in masks_of(paths, paths.all_paths(node.masks))]
+                one.open += [PathNode(path, bound=margin) for path in masks_of(paths, paths.all_paths(node.masks))]
             else:
                 one.open += self._split(nodes, i, replace(node, bound=margin), found)
             one.open.remove(node)
@@ -174,7 +174,7 @@ class PathSearch:
                 one.wrong = True
                 yield one
 
-    def _split(self, nodes: Nodes, i: int, node: Node, found: Bounds) -> list[Node]:
+    def _split(self, nodes: Nodes, i: int, node: PathNode, found: Bounds) -> list[PathNode]:
         """Two nodes that have all paths of this one together."""
         paths, reading, layers = nodes.paths, nodes.reading, self.layers
         samples = nodes.sums(paths.sample([mask[None] for mask in node.masks], SAMPLES, self.generator))[:, 0]
@@ -202,10 +202,10 @@ class PathSearch:
             mask = torch.zeros_like(node.masks[k]).index_fill(0, part, True)
             half = paths.tidy([m[None] if j != k else mask[None] for j, m in enumerate(node.masks)])
             if bool(paths.possible(half)[0]):
-                halves.append(Node(tuple(m[0] for m in half), node.cuts, node.bound))
+                halves.append(PathNode(tuple(m[0] for m in half), node.cuts, node.bound))
         return halves
 
-    def _cut(self, nodes: Nodes, node: Node, y: Tensor, through: Tensor) -> list[Node] | None:
+    def _cut(self, nodes: Nodes, node: PathNode, y: Tensor, through: Tensor) -> list[PathNode] | None:
         """The node in two by a functional of what heads write, along the direction that matters most; or None where
         that cannot be cut further. Directions are orthonormal, so that a functional is taken apart by its products."""
         matters = principal((y - y.mean(0)) @ through)
@@ -232,7 +232,7 @@ class PathSearch:
         if not low < middle < high:
             return None
         ends = ((low, middle), (middle, high))
-        return [Node(node.masks, (*cuts[:which], (u, *end), *cuts[which + 1 :]), node.bound) for end in ends]
+        return [PathNode(node.masks, (*cuts[:which], (u, *end), *cuts[which + 1 :]), node.bound) for end in ends]
 
 
 def principal(rows: Float[Tensor, "row n"]) -> Float[Tensor, " n"]:
@@ -243,7 +243,7 @@ def principal(rows: Float[Tensor, "row n"]) -> Float[Tensor, " n"]:
         return torch.eye(rows.shape[1], dtype=rows.dtype)[0]
 
 
-def basis_of(reading: Reading) -> Float[Tensor, "direction d"]:
+def basis_of(reading: QueryReading) -> Float[Tensor, "direction d"]:
     """An orthonormal basis of what heads can write."""
     written = torch.einsum("hle,hed->hld", reading.values, reading.W_O).flatten(0, 1).nan_to_num(0.0, 0.0, 0.0)
     try:
@@ -253,7 +253,7 @@ def basis_of(reading: Reading) -> Float[Tensor, "direction d"]:
     return vectors[values > 1e-9 * values[0]]
 
 
-def few_directions(reading: Reading) -> bool:
+def few_directions(reading: QueryReading) -> bool:
     """Whether heads write along so few directions that intervals along them say where all that is written lies."""
     return len(basis_of(reading)) <= MOST_CUTS
 
@@ -274,7 +274,7 @@ def masks_of(paths: QueryPaths, options: Int[Tensor, "path step"]) -> list[tuple
     ]
 
 
-def cuts_of(nodes: list[Node]) -> Cuts | None:
+def cuts_of(nodes: list[PathNode]) -> Cuts | None:
     """The cuts of some nodes side by side; where a node has fewer, directions are zero."""
     most = max(len(node.cuts) for node in nodes)
     if not most:
@@ -307,10 +307,10 @@ def grouped(classes: Sequence[PathClass]) -> list[list[PathClass]]:
     return list(found.values())
 
 
-def classes_of(paths: QueryPaths, reading: Reading) -> list[PathClass]:
+def classes_of(paths: QueryPaths, reading: QueryReading) -> list[PathClass]:
     """The classes of a query, each as one open node."""
     roots = paths.roots
     return [
-        PathClass(paths, reading, label, [Node(tuple(mask[label] for mask in roots))])
+        PathClass(paths, reading, label, [PathNode(tuple(mask[label] for mask in roots))])
         for label in range(len(paths.labels))
     ]

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.proofs.enclosed import Attended, Enclosure, Matrix, Normed
+from interp.proofs.enclosed import Attended, Enclosure, Normed, TrimmedMatrix
 from interp.proofs.enclosures import Rounding
 from interp.proofs.prefix_nodes import Tree
 from interp.proofs.rounding_errors import LARGEST, scale_roundings
@@ -24,15 +24,15 @@ from models.transformer import in_block
 
 
 @dataclass(frozen=True, eq=False)
-class MLP:
+class MLPRoute:
     """An MLP's way through a block: the stream that it is added to, what it reads, and its pre-activations."""
 
     x: Enclosure
     read: Normed
     pre: Enclosure
 
-    def __getitem__(self, rows: Tensor) -> MLP:
-        return MLP(self.x[rows], self.read[rows], self.pre[rows])
+    def __getitem__(self, rows: Tensor) -> MLPRoute:
+        return MLPRoute(self.x[rows], self.read[rows], self.pre[rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,7 @@ class Stream:
     """The last residual stream, and the last MLP where leads are followed through it."""
 
     whole: Enclosure
-    mlp: MLP | None = None
+    mlp: MLPRoute | None = None
 
     def __getitem__(self, rows: Tensor) -> Stream:
         return Stream(self.whole[rows], None if self.mlp is None else self.mlp[rows])
@@ -61,7 +61,7 @@ class EnclosedForward:
             name: value for name, value in kept.items() if name.split(".")[-1][0] != "b" or bool(value.any())
         }
         self.matrices = {
-            name: Matrix.of(self._flat(name), config.n_heads if name.endswith(("W_Q", "W_K", "W_V")) else 1)
+            name: TrimmedMatrix.of(self._flat(name), config.n_heads if name.endswith(("W_Q", "W_K", "W_V")) else 1)
             for name in weights
             if self._is_matrix(name)
         }
@@ -134,7 +134,7 @@ class EnclosedForward:
             return Stream(self._normed(x, f"{name}.ln2_post").whole), tree
         return Stream(x, mlp if cfg.act_fn == "relu" and not cfg.gated_mlp else None), tree
 
-    def mlp(self, block: str, x: Enclosure) -> tuple[Enclosure, MLP]:
+    def mlp(self, block: str, x: Enclosure) -> tuple[Enclosure, MLPRoute]:
         """What the MLP that reads the stream x writes, and its way there."""
         name, gated, bias = f"{block}.mlp", self.config.gated_mlp, f"{block}.mlp.b_in"
         read = self._before(x, f"{block}.ln2")
@@ -144,7 +144,7 @@ class EnclosedForward:
             hidden = self.rounding.times(hidden, self.linear(read, f"{name}.W_in"))
             if (shift := self.weights.get(bias)) is not None:
                 hidden = self.rounding.add(hidden, Enclosure.exact(shift))
-        return self.linear(hidden, f"{name}.W_out", f"{name}.b_out"), MLP(x, read, pre)
+        return self.linear(hidden, f"{name}.W_out", f"{name}.b_out"), MLPRoute(x, read, pre)
 
     def _attention(
         self, name: str, x: Normed, tree: Tree, queries: tuple[int, ...] | None

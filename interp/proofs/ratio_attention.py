@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.proofs.enclosed import Enclosure, Matrix
+from interp.proofs.enclosed import Enclosure, TrimmedMatrix
 from interp.proofs.enclosures import REAL, Rounding
 from interp.proofs.one_layer import OneLayerAdder
 from interp.proofs.rounding_errors import EXP_ULPS, UP, roundings, up
@@ -113,7 +113,7 @@ def read_ratio_attention(adder: OneLayerAdder, arithmetic: Rounding) -> RatioAtt
     no_ids = torch.zeros(len(adder.layout.tokens), 0, dtype=torch.int64)
     read = TokenReading(adder.model.config, adder.stored, arithmetic, cells, no_ids, None)
     known = zip(read.v.mid, read.v.rad, adder.W_O, strict=True)
-    written = [REAL.linear(Enclosure.of(mid, rad), Matrix.of(torch.from_numpy(W_O))) for mid, rad, W_O in known]
+    written = [REAL.linear(Enclosure.of(mid, rad), TrimmedMatrix.of(torch.from_numpy(W_O))) for mid, rad, W_O in known]
     mid, rad = (torch.stack([getattr(x, part) for x in written]) for part in ("mid", "rad"))
     return attention_of_keys(adder, arithmetic, cells, (read.q, read.k, read.v), Enclosure.of(mid, rad))
 

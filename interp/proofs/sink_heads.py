@@ -16,12 +16,9 @@ import numpy as np
 from flint import arb, fmpq
 
 from interp.proofs.balls import Ball, around_zero, growth, hull, upper
+from interp.proofs.coupled_values import NotSeparated
 from interp.proofs.enclosures import Rounding
 from interp.proofs.rounding_errors import FUSED_EXP
-
-
-class NotSeparated(Exception):
-    """Raised when a weight couples what the proof needs to be separate; the message says which."""
 
 
 def exact(values: Any) -> np.ndarray:
@@ -36,7 +33,7 @@ def ball(x: Fraction) -> Ball:
 
 
 @dataclass(frozen=True, eq=False)
-class Written:
+class SinkWrites:
     """What a head can write whose ``x W_V`` does not depend on positions.
 
     Attributes:
@@ -50,7 +47,7 @@ class Written:
     terms: int
 
     @classmethod
-    def of(cls, W_E: np.ndarray, W_pos: np.ndarray, W_V: np.ndarray, W_O: np.ndarray) -> Written:
+    def of(cls, W_E: np.ndarray, W_pos: np.ndarray, W_V: np.ndarray, W_O: np.ndarray) -> SinkWrites:
         """Read it off one head's float weights; ``W_pos`` [id, d_model] has the ids of all levels.
 
         Raises:
@@ -68,7 +65,7 @@ class Written:
 
 
 @dataclass(frozen=True, eq=False)
-class SinkHead(Written):
+class SinkHead(SinkWrites):
     """A head whose ``x W_Q`` and ``x W_K`` do not depend on digits, nor its ``x W_V`` on positions.
 
     Attributes:
@@ -104,7 +101,7 @@ class SinkHead(Written):
         of_query, of_key = magnitude(others, W_Q), magnitude(others, W_K)
         of_bos = abs(W_E[bos]) @ abs(W_K)
         size = of_query @ of_key.T + (of_query @ of_bos)[:, None]
-        divisor, written = Fraction(scale), Written.of(floats[0], floats[1], own["V"], own["O"])
+        divisor, written = Fraction(scale), SinkWrites.of(floats[0], floats[1], own["V"], own["O"])
         gap = (score - at_bos[:, None]) / divisor
         return cls(**vars(written), gap=gap, size=size / divisor)
 
@@ -151,7 +148,7 @@ class Pattern:
         spread = 1 + around_zero(relative)
         return cls(1 / total * spread, near / total * spread, (leak / (1 + near - off) * spread).upper(), keys)
 
-    def writes(self, head: Written, bos: int, match: Collection[int], arithmetic: Rounding) -> list[Ball]:
+    def writes(self, head: SinkWrites, bos: int, match: Collection[int], arithmetic: Rounding) -> list[Ball]:
         """What the head adds to the residual stream; matches may be any of ``match``, the rest any token but BOS."""
         others = [token for token in range(len(head.writes)) if token != bos]
         found = []

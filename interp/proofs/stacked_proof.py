@@ -90,9 +90,9 @@ def certify_arrangements(
 ) -> Verdict:
     """Prove a model of two layers of attention right on all arrangements of a task, or find one that it gets wrong.
 
-    Precondition: as :func:`why_not_model` says. Postcondition: "certified" only if the right token's lead is proved positive
-    for every string; "refuted" only with a string that the model, decoding it alone, gets wrong. The strings with the
-    least leads that were met are run through the model itself, and must lie above their bounds.
+    Precondition: as :func:`why_not_model` says. Postcondition: "certified" only if the right token's lead is proved
+    positive for every string; "refuted" only with a string that the model, decoding it alone, gets wrong. The strings
+    with the least leads that were met are run through the model itself, and must lie above their bounds.
 
     Cost: 20 to 50 ms for each set, with a stream of 32 numbers and 16 tokens; see ``docs/proofs.md`` for how many sets
     induction takes. A time limit (:mod:`interp.proofs.watch`) or Ctrl-C end it as undecided, with the share that is

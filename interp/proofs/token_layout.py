@@ -30,7 +30,7 @@ _TRIED = 1000  # random problems on which an answer is tried that cannot be deri
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class TokenLayout:
     """Which token stands where in ``a + b = s0 .. s10``, or in ``a - b = s0 .. s9``.
 
     Attributes:
@@ -54,7 +54,7 @@ class Layout:
         return len(self.tokens)
 
 
-def read_layout(task: Task) -> Layout:
+def read_layout(task: Task) -> TokenLayout:
     """Where a task puts its tokens, and what it does with a column. It is found by the roles of the tokens, and checked
     on random problems, half of them rich in carries where the task draws such. That the task's answer is the rule's on
     all problems is derived from its text (:mod:`models.tasks.equal_answers`); where it cannot be, as for a function in
@@ -91,7 +91,7 @@ def read_layout(task: Task) -> Layout:
     if len(answers) > rule.digits:
         tokens[answers[rule.digits]] = rule.ends
     eos = int(task.targets(drawn[:1])[0, -1]) if ending else None
-    layout = Layout(rule, operands, answers, tuple(task.query_positions), tuple(tokens), eos)
+    layout = TokenLayout(rule, operands, answers, tuple(task.query_positions), tuple(tokens), eos)
 
     # A task may encode differently from what its roles say, so check that it does what is assumed here.
     if (rich := getattr(task, "sample_carry_rich", None)) is not None:
@@ -151,7 +151,7 @@ def _another_answer(task: Task, rule: ColumnRule, pair: Sequence[int]) -> UserEr
     )
 
 
-def sequence_of(layout: Layout, a: int, b: int) -> tuple[Int[np.ndarray, " pos"], Int[np.ndarray, " target"]]:
+def sequence_of(layout: TokenLayout, a: int, b: int) -> tuple[Int[np.ndarray, " pos"], Int[np.ndarray, " target"]]:
     """Input tokens and targets of one problem, from the layout alone."""
     row = np.array([allowed[0] for allowed in layout.tokens])
     for positions, number in zip(layout.operands, (a, b), strict=True):

@@ -23,7 +23,7 @@ from models import TransformerConfig
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
+class QueryReading:
     """What one query reads. Letters are numbered; all numbers are float64.
 
     Attributes:
@@ -89,7 +89,7 @@ class TokenReading(EnclosedForward):
         cfg, gain = self.config, self.weights[f"blocks.0.attn.{which}_norm.w"]
         return self.rounding.normed(x, gain, None, cfg.eps, cfg.norm_eps_outside, False).whole
 
-    def at(self, paths: QueryPaths) -> Reading:
+    def at(self, paths: QueryPaths) -> QueryReading:
         """What the query of some paths reads."""
         cfg, rounding = self.config, self.rounding
         seen = [*paths.fixed]
@@ -137,7 +137,7 @@ class TokenReading(EnclosedForward):
         size = size + torch.einsum("he,hed->d", off, W_O.abs()) + after
         after = torch.where(size < LARGEST, after, torch.inf)
         number = {letter: i for i, letter in enumerate(seen)}
-        return Reading(base, W_O, weights, shown, v, number, size, sink, eta, rad, off, after)
+        return QueryReading(base, W_O, weights, shown, v, number, size, sink, eta, rad, off, after)
 
     def scores_of_query(self, own: int, rows: Int[Tensor, " letter"]) -> Enclosure:
         """Scaled scores [head, letter] of the query's letter with all that it can see."""

@@ -1,7 +1,7 @@
 """Reading an argument as its annotation says: the value as a function gets it, or one sentence that refuses it.
 
-:func:`reader_of` makes a :class:`Reader` of an annotation once. Every item of a sequence or mapping is looked at,
-Python's own random state is not touched, and NumPy's numbers and arrays become Python's where the annotation names
+:func:`reader_of` makes a :class:`AnnotationReader` of an annotation once. Every item of a sequence or mapping is looked
+at, Python's own random state is not touched, and NumPy's numbers and arrays become Python's where the annotation names
 Python's types.
 """
 
@@ -24,7 +24,7 @@ from models.errors import UserError
 _MOST_FITTING = 1000  # kinds and shapes of tensors that are remembered for one annotation
 
 
-class Reader(NamedTuple):
+class AnnotationReader(NamedTuple):
     """How values of an annotation are read.
 
     Attributes:
@@ -48,18 +48,18 @@ class Reader(NamedTuple):
         return self.read(name, value)
 
 
-ANYTHING = Reader("anything", lambda value: True, lambda name, value: value)
+ANYTHING = AnnotationReader("anything", lambda value: True, lambda name, value: value)
 
 
 @functools.cache
-def reader_of(hint: Any) -> Reader:
+def reader_of(hint: Any) -> AnnotationReader:
     """The reader of an annotation. One that names nothing to look at (a TypeVar, say) takes anything."""
     origin, parts = get_origin(hint), get_args(hint)
     if hint is Any:
         return ANYTHING
     if origin is Annotated:
         check = next((mark for mark in parts[1:] if isinstance(mark, Check)), None)
-        return reader_of(parts[0]) if check is None else Reader(check.said, lambda value: True, check.convert)
+        return reader_of(parts[0]) if check is None else AnnotationReader(check.said, lambda value: True, check.convert)
     if origin in (Union, UnionType):
         return _of_union([reader_of(part) for part in parts])
     if origin is Literal:
@@ -74,17 +74,17 @@ def reader_of(hint: Any) -> Reader:
     return _of_class(kind)
 
 
-def _of_literal(choices: tuple[Any, ...]) -> Reader:
+def _of_literal(choices: tuple[Any, ...]) -> AnnotationReader:
     """One of the choices. If these are names, any text: a function refuses an unknown name itself, with the closest."""
     names = (str,) if any(isinstance(choice, str) for choice in choices) else ()
     is_kind = lambda value: isinstance(value, names) or (isinstance(value, Hashable) and value in choices)  # noqa: E731
     return _looking(" or ".join(map(repr, choices)), is_kind)
 
 
-def _looking(said: str, is_kind: Callable[[Any], bool], *classes: type) -> Reader:
+def _looking(said: str, is_kind: Callable[[Any], bool], *classes: type) -> AnnotationReader:
     """The reader of values of one kind. NumPy's numbers become Python's."""
     plain = lambda name, value: value.item() if isinstance(value, np.generic) else value  # noqa: E731
-    return Reader(said, is_kind, plain, frozenset(classes))
+    return AnnotationReader(said, is_kind, plain, frozenset(classes))
 
 
 #: What passes for Python's numbers, beside which bool is a kind of int.
@@ -95,7 +95,7 @@ _NUMBERS: Mapping[type, tuple[type, ...]] = {
 }
 
 
-def _of_class(cls: type) -> Reader:
+def _of_class(cls: type) -> AnnotationReader:
     if cls in _NUMBERS:
         kinds, no = _NUMBERS[cls], () if cls is bool else (bool,)
         return _looking(_said(cls), lambda value: isinstance(value, kinds) and not isinstance(value, no), cls)
@@ -129,7 +129,7 @@ def _fits_shape(hint: type) -> Callable[[Any], bool]:
     return fits
 
 
-def _of_union(readers: list[Reader]) -> Reader:
+def _of_union(readers: list[AnnotationReader]) -> AnnotationReader:
     """A value that one of the readers takes, the first that does."""
 
     def read(name: str, value: Any) -> Any:
@@ -143,10 +143,10 @@ def _of_union(readers: list[Reader]) -> Reader:
 
     classes = frozenset().union(*(each.classes for each in readers))
     said = " or ".join(each.said for each in readers)
-    return Reader(said, lambda value: any(each.is_kind(value) for each in readers), read, classes)
+    return AnnotationReader(said, lambda value: any(each.is_kind(value) for each in readers), read, classes)
 
 
-def _of_several(kind: type, parts: tuple[Any, ...], hint: Any) -> Reader:
+def _of_several(kind: type, parts: tuple[Any, ...], hint: Any) -> AnnotationReader:
     """Values that hold others: mappings, tuples of so many entries, and sequences, whose entries are alike."""
     fixed = kind is tuple and parts[-1] is not Ellipsis
     readers = [reader_of(part) for part in parts if part is not Ellipsis]
@@ -171,4 +171,4 @@ def _of_several(kind: type, parts: tuple[Any, ...], hint: Any) -> Reader:
                 reader(f"Every one of {name}", entry)
         return value
 
-    return Reader(said, is_kind, read)
+    return AnnotationReader(said, is_kind, read)

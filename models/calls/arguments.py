@@ -17,7 +17,7 @@ from typing import Annotated, Any, ParamSpec, TypeVar, get_args, get_origin, get
 
 import torch
 
-from models.calls.annotation_readers import Reader, reader_of
+from models.calls.annotation_readers import AnnotationReader, reader_of
 from models.calls.argument_kinds import BY_NAME, MODELS, Check
 from models.calls.plain_state import plain_state
 from models.errors import UserError, unknown_name
@@ -137,7 +137,7 @@ def check_fields(record: Any, but: tuple[str, ...] = ()) -> None:
 
 
 @functools.cache
-def _fields(cls: type) -> list[tuple[str, Reader]]:
+def _fields(cls: type) -> list[tuple[str, AnnotationReader]]:
     hints = hints_of(cls)
     return [(each.name, reader_of(hints[each.name])) for each in fields(cls)]
 

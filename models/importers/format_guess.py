@@ -22,9 +22,9 @@ from models.calls.argument_kinds import Seconds
 from models.calls.arguments import typed
 from models.errors import NotSaid, UserError
 from models.files.stored_names import is_path
-from models.importers.format_search import Written, candidates
+from models.importers.format_search import FormatOption, candidates
 from models.importers.lens_states import is_lens_state, says_scale
-from models.importers.readers import Asked, File, Reader, reader_of
+from models.importers.readers import Asked, File, FileReader, reader_of
 from models.plugins import import_plugins
 from models.tasks.formatted_task import FormattedTask, formatted
 
@@ -167,7 +167,7 @@ def says_its_task(model: str | Path) -> bool:
     return _reader(File(Path(model).expanduser())).weights is None
 
 
-def _reader(file: File) -> Reader:
+def _reader(file: File) -> FileReader:
     import_plugins()
     from models.importers import own_files as own_files
     from models.training import load_run as load_run
@@ -220,10 +220,10 @@ def _settings(model: Any, config: Any) -> tuple[list[_Setting], list[_Setting]]:
 
 
 def _best(
-    forward: Callable[..., Any], all_of_them: Iterable[Written], n_logits: int, n_ctx: int, end: float
+    forward: Callable[..., Any], all_of_them: Iterable[FormatOption], n_logits: int, n_ctx: int, end: float
 ) -> tuple[list[_Fit], int, bool]:
     """The candidates that fit, with how many problems they answer; how many were tried, and whether these were all."""
-    promising: list[tuple[float, int, Written]] = []
+    promising: list[tuple[float, int, FormatOption]] = []
     searched, complete = 0, True
     left = iter(all_of_them)
     while batch := list(islice(left, 512)):
@@ -251,11 +251,11 @@ class _Fit(NamedTuple):
     minus_correct: int
     unused: int
     loss: float
-    written: Written
+    written: FormatOption
 
 
 @torch.inference_mode()
-def _loss(forward: Callable[..., Any], written: Written) -> float:
+def _loss(forward: Callable[..., Any], written: FormatOption) -> float:
     """What the answers cost, in nats a token."""
     whole = torch.as_tensor(written.tokens(TRIED))
     logits = forward(whole[:, :-1])[:, written.prompt_length - 1 :]
@@ -264,7 +264,7 @@ def _loss(forward: Callable[..., Any], written: Written) -> float:
 
 @torch.inference_mode()
 def _right(
-    forward: Callable[..., Any], group: Sequence[Written], n_logits: int, rows: int | None
+    forward: Callable[..., Any], group: Sequence[FormatOption], n_logits: int, rows: int | None
 ) -> list[Bool[np.ndarray, "row target"]]:
     """Which answer tokens a model predicts rightly, given those before them, for each candidate."""
     found: dict[int, np.ndarray] = {}

@@ -1,7 +1,7 @@
 """Ways in which problems may be written that a model was trained on: formats, orders of digits and tokens, operations.
 
-Each is a :class:`Written`, with its tokens made directly, as a search makes thousands of them; the task of one that
-fits is made by :meth:`Written.task`.
+Each is a :class:`FormatOption`, with its tokens made directly, as a search makes thousands of them; the task of one
+that fits is made by :meth:`FormatOption.task`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ RESIDUES = (
 
 
 @dataclass(frozen=True)
-class Written:
+class FormatOption:
     """A way to write problems.
 
     Attributes:
@@ -154,7 +154,9 @@ def _numbers(operation: Operation, base: int, n: int, rows: int) -> tuple[np.nda
     return digits(a, width), digits(b, width), digits(found, factor * n + added), found < 0
 
 
-def candidates(d_vocab: int, n_ctx: int | None, operations: Sequence[Operation] | None = None) -> Iterator[Written]:
+def candidates(
+    d_vocab: int, n_ctx: int | None, operations: Sequence[Operation] | None = None
+) -> Iterator[FormatOption]:
     """Yield ways to write problems in ``d_vocab`` tokens, the likeliest first.
 
     Args:
@@ -172,13 +174,13 @@ def candidates(d_vocab: int, n_ctx: int | None, operations: Sequence[Operation] 
                 orders = orders if n else ((False, False),)
                 if n == 1 and operation.digits != (1, 0):
                     orders = ((False, True), (False, False))
-                plain = Written(operation, base, n, first, between, equals, last, False, False, 0, ())
+                plain = FormatOption(operation, base, n, first, between, equals, last, False, False, 0, ())
                 if base**plain.width > EXACT:
                     continue
                 if n_ctx is not None and plain.input_length not in (n_ctx, n_ctx - 1):
                     continue
                 for (up, answer_up), (zero, ids) in product(orders, _literals(plain, d_vocab)):
-                    yield Written(operation, base, n, first, between, equals, last, up, answer_up, zero, ids)
+                    yield FormatOption(operation, base, n, first, between, equals, last, up, answer_up, zero, ids)
 
 
 def _bases(d_vocab: int) -> list[int]:
@@ -187,7 +189,7 @@ def _bases(d_vocab: int) -> list[int]:
     return digits + residues
 
 
-def _literals(written: Written, d_vocab: int) -> Iterator[tuple[int, tuple[tuple[str, int], ...]]]:
+def _literals(written: FormatOption, d_vocab: int) -> Iterator[tuple[int, tuple[tuple[str, int], ...]]]:
     """Yield where the digits begin, and the token of each literal, the usual order first."""
     sign = written.operation.sign
     wanted = [sign] if written.between or written.operation.signed else []

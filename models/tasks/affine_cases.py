@@ -75,14 +75,14 @@ class Condition:
 
 
 @dataclass(frozen=True)
-class Case:
+class AffineCase:
     """What an expression is worth where all conditions hold."""
 
     conditions: frozenset[Condition]
     value: Affine
 
 
-class Cases:
+class AffineCases:
     """The cases of expressions of some numbers, each from 0 to below its limit.
 
     Args:
@@ -93,13 +93,13 @@ class Cases:
     def __init__(self, limits: Mapping[str, int], base: int = 10):
         self.limits, self.base = limits, base
 
-    def of(self, tree: ast.expr, under: frozenset[Condition] = frozenset()) -> list[Case]:
+    def of(self, tree: ast.expr, under: frozenset[Condition] = frozenset()) -> list[AffineCase]:
         """The cases of an expression among the problems that meet some conditions.
 
         Raises:
             NotDecided: it has no such cases, more than :data:`MOST_CASES`, or values beyond 2^60.
         """
-        found: list[Case] = []
+        found: list[AffineCase] = []
         for case in self._cases(tree, under):
             low, high = self.range(case.value)
             if max(-low, high) > LARGEST:
@@ -132,15 +132,15 @@ class Cases:
             if possible and other not in under:
                 yield (under if sure else under | {side}), holds
 
-    def _cases(self, node: ast.expr, under: frozenset[Condition]) -> Iterator[Case]:
+    def _cases(self, node: ast.expr, under: frozenset[Condition]) -> Iterator[AffineCase]:
         match node:
             case ast.Constant(value=int() as number):
-                yield Case(under, Affine((), number))
+                yield AffineCase(under, Affine((), number))
             case ast.Name(id=name):
-                yield Case(under, Affine.of(name))
+                yield AffineCase(under, Affine.of(name))
             case ast.UnaryOp(op=ast.USub(), operand=inner):
                 for case in self.of(inner, under):
-                    yield Case(case.conditions, case.value.times(-1))
+                    yield AffineCase(case.conditions, case.value.times(-1))
             case ast.BinOp(left=left, right=right, op=operation):
                 for first, second, found in self._both(left, right, under):
                     yield from self._combined(operation, first, second, found)
@@ -150,11 +150,11 @@ class Cases:
             case ast.Call(func=ast.Name(id="abs"), args=[inner]):
                 for case in self.of(inner, under):
                     for found, holds in self.split(case.value, case.conditions):
-                        yield Case(found, case.value.times(1 if holds else -1))
+                        yield AffineCase(found, case.value.times(1 if holds else -1))
             case ast.Call(func=ast.Name(id="min" | "max" as name), args=[left, right]):
                 for first, second, found in self._both(left, right, under):
                     for part, holds in self.split(first.plus(second, -1), found):
-                        yield Case(part, first if holds == (name == "max") else second)
+                        yield AffineCase(part, first if holds == (name == "max") else second)
             case _:
                 raise NotDecided(f"{ast.unparse(node)} has no pieces that are known")
 
@@ -167,7 +167,7 @@ class Cases:
 
     def _combined(
         self, operation: ast.operator, first: Affine, second: Affine, under: frozenset[Condition]
-    ) -> Iterator[Case]:
+    ) -> Iterator[AffineCase]:
         match operation:
             case ast.Mult():
                 few, form = sorted((first, second), key=self._spread)
@@ -178,9 +178,9 @@ class Cases:
                     for found, holds in self.split(few.shifted(-value), under):
                         for inside, equal in self.split(few.times(-1).shifted(value), found) if holds else ():
                             if equal:
-                                yield Case(inside, form.times(value))
+                                yield AffineCase(inside, form.times(value))
             case ast.Add() | ast.Sub():
-                yield Case(under, first.plus(second, 1 if isinstance(operation, ast.Add) else -1))
+                yield AffineCase(under, first.plus(second, 1 if isinstance(operation, ast.Add) else -1))
             case ast.FloorDiv() | ast.Mod():
                 if not second.is_constant or second.constant <= 0:
                     raise NotDecided("it divides by what is not a positive constant")
@@ -188,18 +188,18 @@ class Cases:
             case ast.Pow():
                 if not (first.is_constant and second.is_constant and 0 <= second.constant <= 64):
                     raise NotDecided("it has a power of a number")
-                yield Case(under, Affine((), first.constant**second.constant))
+                yield AffineCase(under, Affine((), first.constant**second.constant))
             case _ if first.is_constant and second.is_constant:
                 found = BITWISE[_BITWISE[type(operation)]](first.constant, second.constant)
-                yield Case(under, Affine((), found))
+                yield AffineCase(under, Affine((), found))
             case _:
                 alone = [form.constant == 0 and [k for _, k in form.factors] == [1] for form in (first, second)]
                 if self.base & (self.base - 1) or not all(alone):
                     raise NotDecided("it works on bits")
                 one, other = (form.factors[0][0] for form in (first, second))
-                yield Case(under, Affine.of((_BITWISE[type(operation)], one, other)))
+                yield AffineCase(under, Affine.of((_BITWISE[type(operation)], one, other)))
 
-    def _divided(self, rest: bool, form: Affine, by: int, under: frozenset[Condition]) -> Iterator[Case]:
+    def _divided(self, rest: bool, form: Affine, by: int, under: frozenset[Condition]) -> Iterator[AffineCase]:
         # form = by * whole + part, and only the part decides what the quotient of the part is
         nearest = [(variable, (2 * factor + by) // (2 * by)) for variable, factor in form.factors]
         whole = Affine(tuple(each for each in nearest if each[1]), form.constant // by)
@@ -207,7 +207,7 @@ class Cases:
         low, high = (end // by for end in self.range(part))
         if rest and high - low >= FEW_QUOTIENTS and by <= MOST_CASES:
             for residue in range(by):
-                yield Case(under | {Condition(part, by, residue)}, Affine((), residue))
+                yield AffineCase(under | {Condition(part, by, residue)}, Affine((), residue))
             return
         if high - low >= MOST_CASES:
             raise NotDecided("it has too many pieces")
@@ -216,23 +216,23 @@ class Cases:
             for found, holds in self.split(below, under):
                 for inside, fits in self.split(below.times(-1).shifted(by - 1), found) if holds else ():
                     if fits:
-                        yield Case(inside, below if rest else whole.shifted(quotient))
+                        yield AffineCase(inside, below if rest else whole.shifted(quotient))
 
-    def _compared(self, relation: ast.cmpop, apart: Affine, under: frozenset[Condition]) -> Iterator[Case]:
+    def _compared(self, relation: ast.cmpop, apart: Affine, under: frozenset[Condition]) -> Iterator[AffineCase]:
         match relation:
             case ast.Lt() | ast.GtE():
                 for part, holds in self.split(apart, under):
-                    yield Case(part, Affine((), int(holds == isinstance(relation, ast.GtE))))
+                    yield AffineCase(part, Affine((), int(holds == isinstance(relation, ast.GtE))))
             case ast.Gt() | ast.LtE():
                 for part, holds in self.split(apart.times(-1), under):
-                    yield Case(part, Affine((), int(holds == isinstance(relation, ast.LtE))))
+                    yield AffineCase(part, Affine((), int(holds == isinstance(relation, ast.LtE))))
             case ast.Eq() | ast.NotEq():
                 equal = int(isinstance(relation, ast.Eq))
                 for part, holds in self.split(apart, under):
                     if not holds:
-                        yield Case(part, Affine((), 1 - equal))
+                        yield AffineCase(part, Affine((), 1 - equal))
                         continue
                     for piece, at_most in self.split(apart.times(-1), part):
-                        yield Case(piece, Affine((), equal if at_most else 1 - equal))
+                        yield AffineCase(piece, Affine((), equal if at_most else 1 - equal))
             case _:
                 raise NotDecided("it has a comparison that is not known")

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Int
 
-from models.tasks.affine_cases import BITWISE, Affine, Case, Cases, Condition, NotDecided, TooMuch, Variable
+from models.tasks.affine_cases import BITWISE, Affine, AffineCase, AffineCases, Condition, NotDecided, TooMuch, Variable
 from models.tasks.machine import Layer, Machine, NoPath, smallest
 
 MOST_COMBINATIONS = 4_096  # of a step's digits; a column with more has a step for each digit
@@ -51,7 +51,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Written:
+class AnswerNumber:
     """A number of the answer.
 
     Attributes:
@@ -75,7 +75,7 @@ class Choice:
     operator: int = 0
 
 
-def choices_of(cases: Sequence[Case], signed: bool, known: Cases, operator: int = 0) -> list[Choice]:
+def choices_of(cases: Sequence[AffineCase], signed: bool, known: AffineCases, operator: int = 0) -> list[Choice]:
     """The cases of one answer; those of a signed one have the sign of their value as a condition."""
     if not signed:
         return [Choice(case.conditions, (case.value,), False, operator) for case in cases]
@@ -93,7 +93,7 @@ class ColumnGraph:
     depends has a step of its own, before all others.
     """
 
-    def __init__(self, cells: Sequence[Cell], written: Sequence[Written], choices: Sequence[Choice], base: int):
+    def __init__(self, cells: Sequence[Cell], written: Sequence[AnswerNumber], choices: Sequence[Choice], base: int):
         self.cells, self.written, self.choices, self.base = cells, written, choices, base
         self.last = all(value.is_constant for choice in choices for value in choice.values)
         values = () if self.last else (value for choice in choices for value in choice.values)
@@ -275,7 +275,7 @@ def machine_where(rules: Sequence[ast.expr], widths: Mapping[str, int], base: in
     Raises:
         NotDecided: a rule without a machine. NoPath: there is no such problem.
     """
-    known = Cases({name: base**width for name, width in widths.items()}, base)
+    known = AffineCases({name: base**width for name, width in widths.items()}, base)
     met = [frozenset[Condition]()]
     for rule in rules:
         true = ast.Compare(left=rule, ops=[ast.NotEq()], comparators=[ast.Constant(0)])

@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from models.tasks.affine_cases import Affine, Cases, Condition, NotDecided
+from models.tasks.affine_cases import Affine, AffineCases, Condition, NotDecided
 from models.tasks.answer_functions import AnswerFunction, RulesByOperator
-from models.tasks.column_machines import Cell, Choice, ColumnGraph, Written, choices_of
+from models.tasks.column_machines import AnswerNumber, Cell, Choice, ColumnGraph, choices_of
 from models.tasks.expressions import Expression
 from models.tasks.format_definition import SIGNS
 from models.tasks.formatted_task import FormattedTask
@@ -22,7 +22,7 @@ class FormatLayout:
     """Where a format puts the tokens of a problem, as its class writes them."""
 
     cells: tuple[Cell, ...]
-    written: tuple[Written, ...]
+    written: tuple[AnswerNumber, ...]
     fixed: Mapping[int, int]
 
     @classmethod
@@ -59,7 +59,7 @@ class FormatLayout:
         written, low = [], 0
         for number in reversed(task.answer_numbers):
             places = tuple(of_column[low + column] for column in range(number.width))
-            written.insert(0, Written(places, digits))
+            written.insert(0, AnswerNumber(places, digits))
             low += number.width
         if field.signed:
             plus, minus = (task.ids[sign] for sign in SIGNS)
@@ -75,7 +75,7 @@ def machine_of_format(task: FormattedTask, answers: Sequence[str | Expression] |
     """
     layout = FormatLayout.of(task)
     limits = {field.name: task.base**field.width for field in task.numbers_fields}
-    known = Cases(limits, task.base)
+    known = AffineCases(limits, task.base)
     given = [[part.function for part in function.parts] for function in task.functions]
     given = given if answers is None else [[answer] for answer in answers]
     choices: list[Choice] = []
@@ -95,7 +95,7 @@ def machine_of_format(task: FormattedTask, answers: Sequence[str | Expression] |
 
 
 def _joint(
-    trees: Sequence[ast.expr], under: frozenset[Condition], known: Cases
+    trees: Sequence[ast.expr], under: frozenset[Condition], known: AffineCases
 ) -> Iterator[tuple[frozenset[Condition], tuple[Affine, ...]]]:
     """Yield the cases of several numbers: what each is, where all conditions hold."""
     if not trees:
@@ -106,7 +106,7 @@ def _joint(
             yield conditions, (case.value, *values)
 
 
-def _allowed(task: FormattedTask, operator: int, known: Cases) -> list[frozenset[Condition]]:
+def _allowed(task: FormattedTask, operator: int, known: AffineCases) -> list[frozenset[Condition]]:
     """The conditions under which ``where`` holds, by case."""
     rule = task.where.rules.get(operator) if isinstance(task.where, RulesByOperator) else task.where
     if rule is None:

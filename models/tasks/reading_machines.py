@@ -17,7 +17,7 @@ import torch
 from models.errors import UserError
 from models.tasks.affine_cases import NotDecided, TooMuch
 from models.tasks.answer_functions import AnswerFunction
-from models.tasks.column_machines import Cell, Written
+from models.tasks.column_machines import AnswerNumber, Cell
 from models.tasks.expressions import Expression
 from models.tasks.format_machines import FormatLayout
 from models.tasks.formatted_task import FormattedTask
@@ -130,7 +130,7 @@ class _Replaced(ast.NodeTransformer):
 
 
 def _spelled(
-    answers: Sequence[Form], accepted: np.ndarray, written: Written
+    answers: Sequence[Form], accepted: np.ndarray, written: AnswerNumber
 ) -> list[tuple[tuple[int, ...], np.ndarray]]:
     """(slots, the token for each answer) of everything that is written."""
     values = []

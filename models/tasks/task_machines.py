@@ -14,7 +14,7 @@ from models.tasks.affine_cases import Affine, NotDecided, TooMuch
 from models.tasks.automata import AUTOMATA, Automaton
 from models.tasks.base import Task, domain_of
 from models.tasks.column_families import hard_digits
-from models.tasks.column_machines import Cell, Choice, ColumnGraph, Written
+from models.tasks.column_machines import AnswerNumber, Cell, Choice, ColumnGraph
 from models.tasks.domain import COUNTED, Domain, NoDomain, NotCountable
 from models.tasks.equal_answers import altered
 from models.tasks.format_machines import machine_of_format
@@ -308,7 +308,7 @@ def _of_running_sums(task: MultiOperandAddition, domain: Domain | None = None) -
             fixed.update(dict.fromkeys(_segment(task, operand, column), 0))
     for step in range(task.first_step, m + 1):
         places = [_segment(task, m + step - task.first_step, column) for column in range(task.length)]
-        written.append(Written(tuple(places), digits))
+        written.append(AnswerNumber(tuple(places), digits))
         values.append(Affine(tuple((f"a{k + 1}", 1) for k in range(step))))
     graph = ColumnGraph(cells, written, [Choice(frozenset(), tuple(values))], task.base)
     sizes = task.input_length, len(task.query_positions)

@@ -29,7 +29,7 @@ JUDGES = "carrylens.judges"
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Acceptance:
     """What a judge says about one candidate. Equal parameters must get equal verdicts, or a resumed run would differ.
 
     Attributes:
@@ -60,7 +60,7 @@ class AcceptanceTest(Protocol):
         """The option of ``interp train`` that asks for this judge; it is part of a run's config."""
         ...
 
-    def __call__(self, model: ArithmeticTransformer, step: int, seed: int) -> Verdict: ...
+    def __call__(self, model: ArithmeticTransformer, step: int, seed: int) -> Acceptance: ...
 
 
 def judge_of(until: Any, name: str) -> AcceptanceTest | None:

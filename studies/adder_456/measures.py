@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from interp.core.results import Provenance
-from interp.probes.curves import Curves
+from interp.probes.curves import LearningCurves
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from studies.claims.ours import Ours, measure
 
@@ -23,7 +23,7 @@ def keys_like_values(model: ArithmeticTransformer) -> Ours:
 
 
 @measure
-def halfway(curves: Curves, name: str) -> list[float]:
+def halfway(curves: LearningCurves, name: str) -> list[float]:
     """The share right halfway to the first perfect validation, for each seed that has one."""
     return [
         float(curves.of(name).sel(seed=seed).sel(step=step // 2, method="pad"))

@@ -19,7 +19,7 @@ import xarray as xr
 import models
 from interp.core.results import Provenance
 from interp.core.sections import Section, records
-from interp.probes.curves import Curves, curve_table, learning_curves
+from interp.probes.curves import LearningCurves, curve_table, learning_curves
 from interp.probes.score import score as scores
 from interp.probes.score_result import Scores
 from models.errors import UserError
@@ -136,7 +136,7 @@ def show_table3(data: Any) -> list[Section]:
     return [Section("Tables 2 and 3", text, (_errors(data["errors"]), pd.DataFrame(rates)))]
 
 
-def figure_1(settings: Settings) -> Curves:
+def figure_1(settings: Settings) -> LearningCurves:
     """The curves of Figure 1, from the zoo, from runs under ``out``, or trained now with ``--yes``.
 
     Raises:
@@ -164,7 +164,7 @@ def figure_1(settings: Settings) -> Curves:
 UNIFORM = Provenance(5_000, 0, "uniform problems a validation")
 
 
-def on_uniform(sources: Sequence[str | Path]) -> Curves:
+def on_uniform(sources: Sequence[str | Path]) -> LearningCurves:
     """Curves of exact match on the uniform validation problems alone."""
     return replace(learning_curves(sources, what="uniform"), provenance=UNIFORM, chosen={})
 
@@ -190,7 +190,7 @@ def show_fig1(data: Any) -> list[Section]:
         curve_table(name, {"uniform": np.array(kept["uniform"], dtype=float)}, kept["seed"], kept["step"])
         for name, kept in data.items()
     ]
-    result = Curves(xr.concat(tables, "model", join="outer"), "uniform", UNIFORM)
+    result = LearningCurves(xr.concat(tables, "model", join="outer"), "uniform", UNIFORM)
     grokked, n = (round(number) for number in stated(PAPER, "Seeds of 456 parameters that grok."))
     text = (
         f"Exact match on uniform validation problems. The paper shows {n} seeds of 456, of which {grokked} grok (95% "

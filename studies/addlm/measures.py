@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import models
-from interp.probes.curves import Curves
+from interp.probes.curves import LearningCurves
 from studies.claims.ours import NotStored, measure
 
 
@@ -30,7 +30,7 @@ def best_losses(rows: Iterable[Mapping[str, Any]], model: str, steps: int = 0) -
 
 
 @measure
-def gaps(curves: Curves, model: str) -> list[float]:
+def gaps(curves: LearningCurves, model: str) -> list[float]:
     """Validation loss minus training loss at the last step, of every seed."""
     validation, training = (curves.of(model, what).isel(step=-1) for what in ("validation_loss", "loss"))
     return (validation - training).values.tolist()

@@ -16,7 +16,7 @@ import pandas as pd
 
 from interp.core.results import Provenance
 from interp.core.sections import Section
-from interp.probes.curves import Curves
+from interp.probes.curves import LearningCurves
 from models.families.addlm import ABLATION, OF_PAPER, PAPER_STEPS, SIZES, model_name
 from models.files.checkpoint import read_json
 from models.registry import recipe_of
@@ -34,7 +34,7 @@ STORED = DATA / "addlm-runs.json"
 LossRow = Mapping[str, Any]
 
 
-def loss_curves(rows: Sequence[LossRow]) -> Curves:
+def loss_curves(rows: Sequence[LossRow]) -> LearningCurves:
     """Runs as curves of ``validation_loss``, with the coordinates ``budget`` and ``stored`` over models and seeds."""
     models = list(dict.fromkeys(row["model"] for row in rows))
     seeds = sorted({row["seed"] for row in rows})
@@ -45,7 +45,9 @@ def loss_curves(rows: Sequence[LossRow]) -> Curves:
         name: (("model", "seed"), [[at.get((model, seed), {}).get(name, empty) for seed in seeds] for model in models])
         for name, empty in (("budget", 0), ("stored", False))
     }
-    return Curves(table.to_dataset(name="validation_loss").assign_coords(about), "validation_loss", provenance())
+    return LearningCurves(
+        table.to_dataset(name="validation_loss").assign_coords(about), "validation_loss", provenance()
+    )
 
 
 def provenance() -> Provenance:
@@ -103,13 +105,13 @@ def cut(row: LossRow, steps: int) -> LossRow:
     return {**row, "steps": row["steps"][:n], "losses": row["losses"][:n]}
 
 
-def runs_of(curves: Curves, model: str) -> dict[int, pd.Series]:
+def runs_of(curves: LearningCurves, model: str) -> dict[int, pd.Series]:
     """The losses by step of each seed."""
     found = curves.of(model)
     return {seed: found.sel(seed=seed).dropna("step").to_series() for seed in found.seed.values.tolist()}
 
 
-def run_table(curves: Curves) -> pd.DataFrame:
+def run_table(curves: LearningCurves) -> pd.DataFrame:
     """One line per run: best and last validation loss."""
     lines = []
     for model in curves.models:
@@ -124,7 +126,7 @@ def run_table(curves: Curves) -> pd.DataFrame:
     return pd.DataFrame(lines, columns=columns)
 
 
-def summary(curves: Curves, reference: str) -> pd.DataFrame:
+def summary(curves: LearningCurves, reference: str) -> pd.DataFrame:
     """One line per model: means over seeds of best and last loss, and how far the best is above ``reference``'s."""
     runs = {model: runs_of(curves, model).values() for model in curves.models}
     best = {model: [loss.min() for loss in own] for model, own in runs.items()}

@@ -15,7 +15,7 @@ import torch
 import xarray as xr
 
 from interp.core import stored_data
-from interp.probes.curves import Curves, learning_curves
+from interp.probes.curves import LearningCurves, learning_curves
 from interp.probes.grid_panels import GridPanel, GridPanels
 from models import zoo
 from studies.claims.ours import NotStored, Ours, share
@@ -46,7 +46,7 @@ class Store:
         """An entry's model."""
         return zoo.load(self._folder(name))
 
-    def curves(self, name: str, what: str = "exact") -> Curves:
+    def curves(self, name: str, what: str = "exact") -> LearningCurves:
         """The learning curves of an entry's seeds."""
         return learning_curves(self._folder(name), what=what)
 

@@ -41,7 +41,7 @@ from interp.core.significance import holm, sign_test
 from interp.core.stats import clopper_pearson
 from interp.proofs.certified_training import Prover
 from models.registry import build
-from models.training.acceptance import Verdict
+from models.training.acceptance import Acceptance
 from models.training.addition_problems import AdditionProblems, CarryMix
 from models.training.loop import train
 from models.training.named_recipes import get_recipe
@@ -77,11 +77,11 @@ class Arm:
     def option(self) -> str:
         return f"{self.prover.option} ({self.name})"
 
-    def __call__(self, model: ArithmeticTransformer, step: int, seed: int) -> Verdict:
+    def __call__(self, model: ArithmeticTransformer, step: int, seed: int) -> Acceptance:
         found = self.prover(model, step, seed)
         return replace(found, problems=self.returned(model, found, 10**6 * seed + step))
 
-    def returned(self, model: ArithmeticTransformer, found: Verdict, seed: int) -> tuple[tuple[int, ...], ...]:
+    def returned(self, model: ArithmeticTransformer, found: Acceptance, seed: int) -> tuple[tuple[int, ...], ...]:
         """The problems that the arm gives back for a verdict."""
         if self.name != "random" or not found.problems:
             return found.problems if self.name == "counterexamples" else ()

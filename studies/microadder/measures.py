@@ -12,7 +12,7 @@ import numpy as np
 import torch
 import xarray as xr
 
-from interp.probes.curves import Curves
+from interp.probes.curves import LearningCurves
 from models.families.microadder_ladder import LADDER, rung
 from models.families.microadder_options import MicroAdderOptions
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
@@ -65,7 +65,7 @@ def rise(curve: xr.DataArray) -> tuple[int, int]:
 
 
 @measure
-def least_between(curves: Curves, model: str, first: int, last: int) -> Ours:
+def least_between(curves: LearningCurves, model: str, first: int, last: int) -> Ours:
     """The lowest exact match between two steps, for seeds that had 90% right before."""
     seeds = [seed for seed, step in curves.onset(model, 0.9).items() if step < first]
     if not seeds:

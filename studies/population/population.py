@@ -25,7 +25,7 @@ import numpy as np
 import pandas as pd
 
 from interp.compare.many import question_of
-from interp.compare.model_table import Question
+from interp.compare.model_table import TableQuestion
 from interp.core.controls import untrained_twin
 from interp.core.drawings import drawing
 from interp.core.probe import Probe, with_number
@@ -52,7 +52,7 @@ class Population(Result):
         otherwise: the same for the trained models that were given as a control.
     """
 
-    questions: tuple[Question, ...]
+    questions: tuple[TableQuestion, ...]
     members: pd.DataFrame
     controls: pd.DataFrame
     provenance: Provenance

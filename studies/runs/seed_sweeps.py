@@ -4,7 +4,7 @@ Grokking is rare in these models (one seed in a hundred), so a count of successe
 comparison of ranks has more power: each seed's best exact match on the validation problems, by the two-sided
 Mann-Whitney test with ties. Both are given, the counts with exact intervals.
 
-A sweep is stored as rows, one per variant, and read as :class:`~interp.probes.curves.Curves` of all variants:
+A sweep is stored as rows, one per variant, and read as :class:`~interp.probes.curves.LearningCurves` of all variants:
 
     label, model, parameters       the variant, its registered model and its number of free parameters
     steps, planned                 steps done, and steps of the whole recipe; fewer done than planned: unfinished
@@ -28,12 +28,12 @@ import pandas as pd
 import xarray as xr
 
 from interp.core.results import Provenance
-from interp.probes.curves import Curves, curve_table
+from interp.probes.curves import LearningCurves, curve_table
 from models.errors import UserError
 from models.numerals import p_cell
 
 
-def sweep_curves(rows: Sequence[Mapping[str, Any]]) -> Curves:
+def sweep_curves(rows: Sequence[Mapping[str, Any]]) -> LearningCurves:
     """``best_exact``, the best so far, and ``token`` of all variants' seeds, each at the variant's last step, with the
     coordinates ``parameters`` and ``planned`` over models. Variants with the same label are told apart by their steps.
     """
@@ -49,18 +49,20 @@ def sweep_curves(rows: Sequence[Mapping[str, Any]]) -> Curves:
         on_test[name] = {s: right == row["n_test"] for s, right in zip(row["seeds"], row["on_test"], strict=True)}
         labels[name] = row["label"]
     provenance = Provenance(sum(len(row["seeds"]) for row in rows), None, "seeds, each on 2,048 validation problems")
-    return Curves(xr.concat(tables, "model", join="outer"), "best_exact", provenance, on_test=on_test, labels=labels)
+    return LearningCurves(
+        xr.concat(tables, "model", join="outer"), "best_exact", provenance, on_test=on_test, labels=labels
+    )
 
 
-def finished(sweep: Curves, model: str) -> bool:
+def finished(sweep: LearningCurves, model: str) -> bool:
     return last_step(sweep, model) >= int(sweep.table.planned.sel(model=model))
 
 
-def last_step(sweep: Curves, model: str) -> int:
+def last_step(sweep: LearningCurves, model: str) -> int:
     return int(sweep.of(model).step.values[-1])
 
 
-def sweep_table(sweep: Curves) -> pd.DataFrame:
+def sweep_table(sweep: LearningCurves) -> pd.DataFrame:
     """One row per variant."""
     rows = []
     for model in sweep.models:
@@ -84,7 +86,7 @@ def sweep_table(sweep: Curves) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def compare_variants(sweep: Curves, a: str, b: str) -> dict[str, Any]:
+def compare_variants(sweep: LearningCurves, a: str, b: str) -> dict[str, Any]:
     """Compare ``b`` with ``a``: best exact match by rank, and grok rates; both tests are two-sided. ``superiority`` is
     P(b > a) + P(b = a) / 2 of best exact match.
 

@@ -21,7 +21,7 @@ from interp.core.sections import Section
 from interp.figures import theme
 from interp.figures.layers import hover, points
 from interp.figures.panels import Panel, compose
-from interp.probes.curves import Curves, read_curves
+from interp.probes.curves import LearningCurves, read_curves
 from models.errors import UserError
 from models.registry import build, recipe_of
 from models.training.objective import ParameterLayout
@@ -179,7 +179,7 @@ def show_sweeps(data: Any) -> list[Section]:
     return sections + [replace(section, level=2) for section in show_tables(rest)]
 
 
-def seeds_by_variant(result: Curves, title: str) -> go.Figure:
+def seeds_by_variant(result: LearningCurves, title: str) -> go.Figure:
     """Every seed's best exact match and last token accuracy in a sweep (:mod:`studies.runs.seed_sweeps`),
     one row per variant; filled markers answer the whole test set."""
     layers, labels = [], []

@@ -24,7 +24,7 @@ import pandas as pd
 
 from interp.core.results import Provenance
 from interp.core.stats import mean_interval
-from interp.probes.curves import Curves
+from interp.probes.curves import LearningCurves
 from models.errors import UserError
 
 BUDGET = 1_000
@@ -33,7 +33,7 @@ N_TEST, N_TRAIN = 500, 9_500
 
 def seed_curves(
     variants: Mapping[str, str], scores: Sequence[Mapping[str, Any]], losses: Sequence[Mapping[str, Any]]
-) -> Curves:
+) -> LearningCurves:
     """Curves from rows of right pairs (``test``, ``train``) and of losses, by ``model``, ``seed`` and ``step``.
 
     Args:
@@ -53,20 +53,20 @@ def seed_curves(
     kept = both[both.index.isin(list(variants), level="model")].to_xarray().sel(model=list(variants))
     seeds = len(table[table.model.isin(list(variants))][["model", "seed"]].drop_duplicates())
     source = f"trained seeds of {len(variants)} variants, each scored on {N_TEST} held-out pairs"
-    return Curves(kept, "test", Provenance(seeds, None, source), labels=dict(variants), budget=BUDGET)
+    return LearningCurves(kept, "test", Provenance(seeds, None, source), labels=dict(variants), budget=BUDGET)
 
 
-def last_step(curves: Curves) -> int:
+def last_step(curves: LearningCurves) -> int:
     """The largest budget that at least one seed of every variant has reached."""
     return min(int(curves.of(model).step.max()) for model in curves.models)
 
 
-def accuracies(curves: Curves, model: str, step: int, split: str = "test") -> pd.Series:
+def accuracies(curves: LearningCurves, model: str, step: int, split: str = "test") -> pd.Series:
     """The accuracy of every seed of a variant after ``step`` iterations, indexed by seed."""
     return curves.of(model, split).reindex(step=[step]).isel(step=0).to_series().dropna()
 
 
-def budget_table(curves: Curves, claims: Mapping[str, float], step: int = BUDGET) -> pd.DataFrame:
+def budget_table(curves: LearningCurves, claims: Mapping[str, float], step: int = BUDGET) -> pd.DataFrame:
     """One row per variant: the paper's test accuracy; mean, interval, extremes and largest gap over seeds.
 
     In percent."""
@@ -86,7 +86,7 @@ def budget_table(curves: Curves, claims: Mapping[str, float], step: int = BUDGET
     return pd.DataFrame(rows)
 
 
-def orderings(curves: Curves) -> pd.DataFrame:
+def orderings(curves: LearningCurves) -> pd.DataFrame:
     """One row per budget and pair of variants, in the paper's order: in how many seeds it holds, and by how much."""
     rows = []
     for step in curves.table.test.dropna("step", how="all").step.values.tolist():
@@ -102,7 +102,7 @@ def orderings(curves: Curves) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def orderings_text(curves: Curves, what: str) -> str:
+def orderings_text(curves: LearningCurves, what: str) -> str:
     texts = []
     for ordering, rows in orderings(curves).groupby("ordering", sort=False):
         at = rows.set_index("iterations")

@@ -15,7 +15,7 @@ import pandas as pd
 import torch
 
 from interp.core.sections import Section
-from interp.probes.curves import Curves
+from interp.probes.curves import LearningCurves
 from models.evaluation import predict, score
 from models.files.checkpoint import read_json, write_json_atomic
 from models.training.named_recipes import get_recipe
@@ -129,7 +129,7 @@ def comparison(question: str, settings: Settings) -> dict[str, Any]:
     return data
 
 
-def comparison_of(data: dict[str, Any]) -> Curves:
+def comparison_of(data: dict[str, Any]) -> LearningCurves:
     """The curves of all variants that :func:`comparison` stored."""
     losses = [
         {"model": model, "seed": int(seed), "step": step, "loss": loss}
@@ -140,7 +140,7 @@ def comparison_of(data: dict[str, Any]) -> Curves:
     return seed_curves(data["variants"], data["rows"], losses)
 
 
-def _orderings(result: Curves) -> pd.DataFrame:
+def _orderings(result: LearningCurves) -> pd.DataFrame:
     table = orderings(result)
     shown = table[table.iterations.isin([BUDGET, 2_000, 3_000, LATE[-1]])].copy()
     infinite = shown.low.abs() == float("inf")
@@ -163,7 +163,7 @@ def _kinds(rows: Sequence[dict[str, Any]], variants: dict[str, str]) -> pd.DataF
     return pd.DataFrame(found)
 
 
-def _orderings_section(result: Curves, what: str) -> Section:
+def _orderings_section(result: LearningCurves, what: str) -> Section:
     text = (
         f"{orderings_text(result, what)}\n\nThe same seed draws the same problems for every variant, so "
         f"differences are taken within seeds. The first {LONG_SEEDS} seeds went on beyond {BUDGET:,} iterations as far "
@@ -172,7 +172,7 @@ def _orderings_section(result: Curves, what: str) -> Section:
     return Section("The paper's orderings at more iterations", text, (_orderings(result),), (result.figure(),))
 
 
-def _loss_section(result: Curves) -> Section:
+def _loss_section(result: LearningCurves) -> Section:
     return Section(
         "Training loss", "Over more iterations and seeds than the paper's.", (), (result.figure(what="loss"),)
     )

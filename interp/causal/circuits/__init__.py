@@ -19,7 +19,7 @@ from interp.causal.circuits.circuit_drawing import circuit_view, faithfulness_vi
 from interp.causal.circuits.circuit_edges import space_of
 from interp.causal.circuits.circuit_files import attribution_graph, circuit_json
 from interp.causal.circuits.circuit_search import METHODS, Criterion, FoundCircuit, acdc, exhaustive, greedy, search
-from interp.causal.circuits.circuit_space import Space
+from interp.causal.circuits.circuit_space import CircuitSpace
 from interp.causal.circuits.every_circuit import AllCircuits, all_circuits
 from interp.causal.circuits.faithfulness import compute_drops, compute_faithfulness
 from interp.causal.circuits.split import halves

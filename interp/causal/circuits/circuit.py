@@ -26,7 +26,7 @@ from jaxtyping import Float
 
 from interp.causal.circuits.circuit_edges import space_of
 from interp.causal.circuits.circuit_search import Criterion, FoundCircuit, search
-from interp.causal.circuits.circuit_space import Space, jaccard
+from interp.causal.circuits.circuit_space import CircuitSpace, jaccard
 from interp.causal.circuits.faithfulness import (
     judge_chance,
     judge_edges,
@@ -71,7 +71,7 @@ class Circuit(Result):
     replacement: str
     threshold: float
     graph: EdgeGraph
-    space: Space
+    space: CircuitSpace
     found: FoundCircuit
     faithfulness: xr.DataArray
     exact_match: xr.DataArray

@@ -10,8 +10,7 @@ from interp.causal.circuits.circuit import Circuit
 from interp.causal.edges.graph import EMBED, LOGITS, POS_EMBED, Edge, EdgeGraph, part_and_input
 from interp.core.drawings import drawing
 from interp.core.metrics import spoken
-from interp.core.views import Curves, Graph, Line, Node, Picture, Series
-from interp.core.views import Edge as GraphEdge
+from interp.core.views import Curves, Graph, GraphEdge, GraphNode, Line, Picture, Series
 from models.numerals import in_percent
 from models.transformer import read_part
 
@@ -29,7 +28,7 @@ def receiving_nodes(edge: Edge, edges: Sequence[Edge]) -> list[str]:
     return list(dict.fromkeys(node_name(e.sender, e.group) for e in edges if e.sender == component))
 
 
-def circuit_nodes(of: EdgeGraph, edges: Sequence[Edge]) -> list[Node]:
+def circuit_nodes(of: EdgeGraph, edges: Sequence[Edge]) -> list[GraphNode]:
     """Every part in its row; in groups that are not read, only the token and the parts of the circuit."""
     ends = (name for edge in edges for name in (node_name(edge.sender, edge.group), *receiving_nodes(edge, edges)))
     inside = set(ends)
@@ -41,7 +40,7 @@ def circuit_nodes(of: EdgeGraph, edges: Sequence[Edge]) -> list[Node]:
             at_read = group == read and component != POS_EMBED
             if of.groups is None or component == EMBED or name in inside or at_read:
                 text = {EMBED: "token", POS_EMBED: "position"}.get(component, component)
-                nodes.append(Node(name, _row(component, of), text, group or "", name in inside))
+                nodes.append(GraphNode(name, _row(component, of), text, group or "", name in inside))
     return nodes
 
 

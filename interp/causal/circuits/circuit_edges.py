@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from interp.causal.circuits.circuit_space import Space
+from interp.causal.circuits.circuit_space import CircuitSpace
 from interp.causal.edges import EdgeExperiment, EdgeGraph
 from interp.causal.edges.graph import LOGITS, part_and_input
 from interp.causal.edges.masked import MaskedModel
@@ -57,13 +57,13 @@ def _runs(graph: EdgeGraph, same: Bool[Tensor, "sender seen"]) -> list[_Run]:
     return [_Run(number, *of) for number, (of, _) in enumerate(groupby(range(graph.n_positions), kind))]
 
 
-def space_of(experiment: EdgeExperiment) -> Space:
+def space_of(experiment: EdgeExperiment) -> CircuitSpace:
     """The edges that a circuit of this model may keep, with what is known about them under this ablation."""
     consistent = experiment.kind in ("corrupted", "resample")
     return space_of_runs(experiment.masked, experiment.values, experiment.replacement, consistent)
 
 
-def space_of_runs(masked: MaskedModel, values: Writes, replacement: Writes, consistent: bool) -> Space:
+def space_of_runs(masked: MaskedModel, values: Writes, replacement: Writes, consistent: bool) -> CircuitSpace:
     """The same of what the senders write and what replaces it; ``consistent``: that is one run of the model."""
     graph: Any = masked.graph
     runs = _runs(graph, unchanged_embeddings(masked, values, replacement))
@@ -89,4 +89,4 @@ def space_of_runs(masked: MaskedModel, values: Writes, replacement: Writes, cons
             elif receiver == LOGITS:
                 links.append((at(receiver, run), LOGITS))
     senders, receivers, of, inert = zip(*arcs, strict=True)
-    return Space(graph.names, senders, receivers, tuple(links), consistent, torch.tensor(inert), of)
+    return CircuitSpace(graph.names, senders, receivers, tuple(links), consistent, torch.tensor(inert), of)

@@ -30,7 +30,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from interp.causal.circuits.circuit_space import Space
+from interp.causal.circuits.circuit_space import CircuitSpace
 from models.errors import UserError, known_name
 
 #: ``masks [variant, edge]`` -> the metrics of every example ``[metric, variant, n]``.
@@ -110,7 +110,7 @@ class _Seen:
     """The circuits evaluated so far: keeps the best of each size and gives the smallest faithful one."""
 
     evaluate: Evaluate
-    space: Space
+    space: CircuitSpace
     criterion: Criterion
     evaluated: int = 0
     best: dict[int, tuple[float, Tensor]] = field(default_factory=dict)
@@ -146,7 +146,7 @@ class _Seen:
         return FoundCircuit(method, mask, score, path, scores, self.evaluated, proven, looked_at, **more)
 
 
-def _begin(evaluate: Evaluate, space: Space, criterion: Criterion) -> tuple[_Seen, Bool[Tensor, " edge"]]:
+def _begin(evaluate: Evaluate, space: CircuitSpace, criterion: Criterion) -> tuple[_Seen, Bool[Tensor, " edge"]]:
     """Evaluate the whole and the empty graph; the whole graph must score 1."""
     seen, whole = _Seen(evaluate, space, criterion), space.everything()
     scores = seen.scores(torch.stack((whole, torch.zeros_like(whole))))
@@ -159,7 +159,7 @@ def _begin(evaluate: Evaluate, space: Space, criterion: Criterion) -> tuple[_See
 
 
 def exhaustive(
-    evaluate: Evaluate, space: Space, criterion: Criterion, at_most: int = MOST_CIRCUITS, every_size: bool = True
+    evaluate: Evaluate, space: CircuitSpace, criterion: Criterion, at_most: int = MOST_CIRCUITS, every_size: bool = True
 ) -> FoundCircuit:
     """Evaluate the circuits by size, the smallest first, to the end or (``every_size=False``) to the first size with a
     faithful one. Cost: one masked run per circuit, up to 2^edges.
@@ -193,7 +193,7 @@ def exhaustive(
 
 def greedy(
     evaluate: Evaluate,
-    space: Space,
+    space: CircuitSpace,
     criterion: Criterion,
     share: float | Sequence[float] = 0.0,
     to_the_end: bool = True,
@@ -256,7 +256,9 @@ def _without_each(
     return trials, seen.scores(trials)
 
 
-def acdc(evaluate: Evaluate, space: Space, criterion: Criterion, taus: float | Sequence[float] = TAUS) -> FoundCircuit:
+def acdc(
+    evaluate: Evaluate, space: CircuitSpace, criterion: Criterion, taus: float | Sequence[float] = TAUS
+) -> FoundCircuit:
     """One pass per tau over the edges in reverse topological order (see the module). Cost: one run per edge and tau.
 
     Raises:
@@ -286,7 +288,7 @@ METHODS: Mapping[str, Callable[..., FoundCircuit]] = {"exhaustive": exhaustive, 
 
 
 def search(
-    evaluate: Evaluate, space: Space, criterion: Criterion, method: str = "auto", **options: Any
+    evaluate: Evaluate, space: CircuitSpace, criterion: Criterion, method: str = "auto", **options: Any
 ) -> FoundCircuit:
     """The smallest faithful circuit by one of the methods; "auto" is exhaustive where that is allowed, else greedy.
 

@@ -3,9 +3,9 @@
 Two masks can be the same circuit. An edge does nothing unless a path of kept edges leads from its receiver to the
 logits. Where the replacement values come from one consistent run (a corrupted run, not zeros or means), an edge also
 does nothing unless a path of kept edges leads to its sender from an embedding in which the runs differ: a node with
-only corrupted inputs computes its corrupted output itself. :meth:`Space.live` drops such edges, so a circuit is counted
-once and its size is the number of edges that can matter. Nothing else is assumed: effects need not be monotone in the
-edges.
+only corrupted inputs computes its corrupted output itself. :meth:`CircuitSpace.live` drops such edges, so a circuit is
+counted once and its size is the number of edges that can matter. Nothing else is assumed: effects need not be monotone
+in the edges.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_AT_ONCE = 20
 
 
 @dataclass(frozen=True, eq=False)
-class Space:
+class CircuitSpace:
     """Edges, called ``labels``, as arcs from node ``senders[a]`` to node ``receivers[a]``.
 
     An edge is one arc, or several that are kept and cut together: ``of[a]`` is the edge of arc ``a``, such as an edge

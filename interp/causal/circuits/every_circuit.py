@@ -33,7 +33,7 @@ from torch import Tensor
 from interp.causal.circuits.circuit import position_groups
 from interp.causal.circuits.circuit_edges import space_of
 from interp.causal.circuits.circuit_search import Criterion, search
-from interp.causal.circuits.circuit_space import Space, jaccard
+from interp.causal.circuits.circuit_space import CircuitSpace, jaccard
 from interp.causal.circuits.exchange import exchanged
 from interp.causal.circuits.split import halves
 from interp.causal.edges import EdgeExperiment, EdgeGraph
@@ -86,7 +86,7 @@ class AllCircuits(Result):
     replacement: str
     by: str
     threshold: float
-    space: Space
+    space: CircuitSpace
     units: tuple[str, ...]
     masks: Bool[Tensor, "circuit edge"]
     sets: Bool[Tensor, "circuit unit"]
@@ -351,7 +351,7 @@ def all_circuits(
 
 
 def _listed(
-    space: Space, graph: EdgeGraph, by: str, most: int
+    space: CircuitSpace, graph: EdgeGraph, by: str, most: int
 ) -> tuple[Bool[Tensor, "circuit edge"], Bool[Tensor, "circuit unit"], tuple[str, ...], int, bool]:
     """(edges, units, names of the units, the largest size listed, whether these are all) of the circuits."""
     if by == "edge":

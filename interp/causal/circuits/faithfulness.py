@@ -26,7 +26,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.causal.circuits.circuit_search import FoundCircuit
-from interp.causal.circuits.circuit_space import Space
+from interp.causal.circuits.circuit_space import CircuitSpace
 from interp.causal.edges import EdgeExperiment
 from interp.core.stats import difference_bounds, proportion, ratio_interval
 from models.errors import UserError
@@ -65,7 +65,7 @@ def without_each(mask: Bool[Tensor, " edge"]) -> Bool[Tensor, "kept edge"]:
     return mask.expand(len(kept), -1) & ~torch.eye(len(mask), dtype=torch.bool)[kept]
 
 
-def random_circuits(space: Space, size: int, n: int, generator: torch.Generator) -> Bool[Tensor, "n edge"]:
+def random_circuits(space: CircuitSpace, size: int, n: int, generator: torch.Generator) -> Bool[Tensor, "n edge"]:
     """``n`` random circuits of ``size`` edges that can all matter: the control for a circuit of that size.
 
     Edges are removed from the whole graph in a random order, each with those that then lie on no path, while at least
@@ -86,7 +86,7 @@ def random_circuits(space: Space, size: int, n: int, generator: torch.Generator)
     return space.live(turn >= enough[:, None])
 
 
-def _parts(space: Space, found: FoundCircuit) -> Bool[Tensor, "part edge"]:
+def _parts(space: CircuitSpace, found: FoundCircuit) -> Bool[Tensor, "part edge"]:
     """Everything, the circuit, its complement and nothing, always with the edges that the ablation cannot see."""
     everything = space.everything()
     parts = torch.stack((everything, found.mask, everything & ~found.mask, torch.zeros_like(everything)))
@@ -94,7 +94,7 @@ def _parts(space: Space, found: FoundCircuit) -> Bool[Tensor, "part edge"]:
 
 
 def judge_parts(
-    judges: Mapping[str, EdgeExperiment], space: Space, found: FoundCircuit, seed: int
+    judges: Mapping[str, EdgeExperiment], space: CircuitSpace, found: FoundCircuit, seed: int
 ) -> tuple[xr.DataArray, xr.DataArray]:
     """Faithfulness (of the first metric) and exact match of every part under every ablation."""
     faithful, exact = [], []
@@ -110,7 +110,7 @@ def judge_parts(
 
 
 def judge_edges(
-    judge: EdgeExperiment, names: Sequence[str], space: Space, found: FoundCircuit, seed: int
+    judge: EdgeExperiment, names: Sequence[str], space: CircuitSpace, found: FoundCircuit, seed: int
 ) -> tuple[xr.DataArray, xr.DataArray]:
     """The drop in every metric without each edge, and the faithfulness by size of the circuits that the search saw."""
     full, circuit, _, empty = _parts(space, found)
@@ -128,7 +128,7 @@ def judge_edges(
 
 
 def judge_chance(
-    judge: EdgeExperiment, space: Space, size: int, sizes: Sequence[int], n: int, seed: int
+    judge: EdgeExperiment, space: CircuitSpace, size: int, sizes: Sequence[int], n: int, seed: int
 ) -> tuple[Float[np.ndarray, " draw"], xr.DataArray]:
     """Faithfulness in the first metric of ``n`` random circuits of ``size``, and of some of each of ``sizes``."""
     generator = torch.Generator().manual_seed(seed)

@@ -21,7 +21,7 @@ def batches(n: int, numbers: int) -> list[slice]:
     return slices(n, min(EXAMPLES_AT_ONCE, max(1, NUMBERS_HELD // numbers)))
 
 
-class Written:
+class SenderWrites:
     """``written[senders, examples]`` is [sender, batch, seen, d_model] of two slices, computed when it is asked for."""
 
     def __init__(self, compute: Callable[[slice], Tensor], shape: tuple[int, int, int, int]):
@@ -34,12 +34,12 @@ class Written:
 
 
 #: What senders write, [sender, n, seen, d_model].
-Writes = Tensor | Written
+Writes = Tensor | SenderWrites
 
 
 def written(compute: Callable[[slice], Tensor], shape: tuple[int, int, int, int]) -> Writes:
     """What ``compute`` gives for all examples if that can be held, else by the slice."""
     senders, n, places, width = shape
     if senders * n * places * width > NUMBERS_HELD:
-        return Written(compute, shape)
+        return SenderWrites(compute, shape)
     return torch.cat([compute(at) for at in slices(n, EXAMPLES_AT_ONCE)], 1)

@@ -35,7 +35,7 @@ from torch.nn import functional as F
 
 from interp.causal.patching.chunks import Chunk, chunks, weighted, with_columns, z_of_changed_values
 from interp.causal.patching.patch_sites import Groups, SweepSite, parts_of
-from interp.causal.patching.run import CachedActivations, Run, RunFrame
+from interp.causal.patching.run import CachedActivations, CachedRun, RunFrame
 from interp.core.places import as_slice
 from interp.core.problems import slices
 from models.fast import heads_output
@@ -52,7 +52,9 @@ Emit = Callable[[slice, list[int], Tensor], None]
 class Engine:
     """Sweeps over one batch: ``base`` is run and patched with activations of ``source``."""
 
-    def __init__(self, frame: RunFrame, base: Run, source: Run | CachedActivations, numbers: int = NUMBERS_AT_ONCE):
+    def __init__(
+        self, frame: RunFrame, base: CachedRun, source: CachedRun | CachedActivations, numbers: int = NUMBERS_AT_ONCE
+    ):
         self.frame, self.config, self.base, self.source, self.numbers = frame, frame.config, base, source, numbers
         self.batch = len(base.tokens)
         self._exact: dict[int, tuple[Tensor, Tensor, Tensor, Tensor]] = {}

@@ -39,7 +39,7 @@ from torch import Tensor
 from interp.causal.patching.patch_sites import component_name, component_sites
 from interp.causal.patching.patching_result import PatchingSweep, runs_differ
 from interp.causal.patching.values import (
-    Question,
+    PatchQuestion,
     SweepValues,
     check_values,
     differs,
@@ -74,7 +74,7 @@ class RawSweep:
     """
 
     found: SweepValues
-    asked: Question
+    asked: PatchQuestion
     axes: dict[str, list[Any]]
     fast: bool
 
@@ -133,7 +133,7 @@ def patch_sweep(
     """
     found = require_metrics(metrics, base_tokens.shape[-1] if base_tokens.ndim else 0)
     more = {"unpatched": False, "allow_equal": allow_equal, "check": seed if check else None}
-    return _sweep(model, Question.of(model, base_tokens, source, found, site, by, layers, task, target, **more))
+    return _sweep(model, PatchQuestion.of(model, base_tokens, source, found, site, by, layers, task, target, **more))
 
 
 @probe("Which activation carries the difference between two problems?", able=require_pairs_answered, least=1)
@@ -182,7 +182,7 @@ def activation_patching(
     if whole and site != "resid_pre":
         raise UserError("by='component' patches every component where it is: leave site out.")
     asked = [
-        Question.of(
+        PatchQuestion.of(
             model, pairs.corrupted_tokens, pairs.clean_tokens, bound, each, "all" if whole else by, layers, pairs.task,
             pairs.target if target is None else target, what=pairs.what, allow_equal=allow_equal or whole,
             check=seed if check else None,
@@ -238,7 +238,7 @@ def _components(swept: Sequence[RawSweep]) -> RawSweep:
     return RawSweep(found, swept[0].asked, {"component": list(names)}, all(each.fast for each in swept))
 
 
-def _sweep(model: HookedModel, asked: Question) -> RawSweep:
+def _sweep(model: HookedModel, asked: PatchQuestion) -> RawSweep:
     """The values of a sweep, which are numbers, and of which at least one may differ from the unpatched run's."""
     copy = _copy(model, asked.task)
     plain = model if stream_is_written(model, asked.base, asked.hooks) else copy

@@ -150,7 +150,7 @@ class RunFrame:
         return out.unflatten(0, stream.shape[:-2]) if stream.ndim > 3 else out
 
 
-class Run:
+class CachedRun:
     """Activations of one batch of tokens, by the site names of :mod:`interp.causal.patching.patch_sites`.
 
     Streams before a layer, keys and values hold all positions; all others hold only :meth:`RunFrame.rows` of their

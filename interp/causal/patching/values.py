@@ -24,7 +24,7 @@ from interp.causal.patching.patch_sites import (
     position_groups,
 )
 from interp.causal.patching.plain import ROUNDING, PlainPatcher
-from interp.causal.patching.run import CachedActivations, Run, RunFrame
+from interp.causal.patching.run import CachedActivations, CachedRun, RunFrame
 from interp.core.metrics import Metric
 from interp.core.places import Place, as_slice
 from interp.core.problems import slices
@@ -75,7 +75,7 @@ class SweepValues:
 
 
 @dataclass(frozen=True, eq=False)
-class Question:
+class PatchQuestion:
     """What a sweep asks: ``base`` is run with one layer's ``site`` at one group of positions taken from ``source``.
 
     It is made once, where a sweep begins, and everything after that reads it.
@@ -115,7 +115,7 @@ class Question:
         task: Task | None,
         target: int | None,
         **more: Any,
-    ) -> Question:
+    ) -> PatchQuestion:
         """The question that the arguments of a sweep ask of a model, with the tokens where the model is.
 
         Raises:
@@ -161,7 +161,7 @@ class Question:
         return {"layer": list(self.layers)} | part | {row: labels for row in rows if row != "all"}
 
     @property
-    def turned(self) -> Question:
+    def turned(self) -> PatchQuestion:
         """The same between the runs the other way round."""
         assert isinstance(self.source, Tensor)
         return replace(self, base=self.source, source=self.base)
@@ -182,7 +182,7 @@ class PatchMismatch(RuntimeError):
 
 
 @torch.inference_mode()
-def fast_values(model: ArithmeticTransformer, asked: Question, numbers: int = NUMBERS_AT_ONCE) -> SweepValues:
+def fast_values(model: ArithmeticTransformer, asked: PatchQuestion, numbers: int = NUMBERS_AT_ONCE) -> SweepValues:
     """The sweep's values by :class:`interp.causal.patching.engine.Engine`."""
     base, source, site, groups, metrics = asked.base, asked.source, asked.site, asked.groups, asked.metrics
     n, length = base.shape
@@ -203,8 +203,8 @@ def fast_values(model: ArithmeticTransformer, asked: Question, numbers: int = NU
             ]
             return torch.stack(found).double().cpu().numpy()
 
-        run = Run(frame, base[rows])
-        other = CachedActivations(frame, _RowsOf(source, rows), _HOOKS) if cached else Run(frame, source[rows])
+        run = CachedRun(frame, base[rows])
+        other = CachedActivations(frame, _RowsOf(source, rows), _HOOKS) if cached else CachedRun(frame, source[rows])
         engine = Engine(frame, run, other, numbers)
         found = np.zeros((len(asked.layers), len(groups)), dtype=bool)
         for i, layer in enumerate(asked.layers):
@@ -223,7 +223,7 @@ def fast_values(model: ArithmeticTransformer, asked: Question, numbers: int = NU
             engine.sweep(site, layer, groups, emit)
         unpatched = judge(run.logits())  # after the sweeps, which may have computed them together with the variants
         of_run["base"].append(unpatched)
-        if isinstance(other, Run):
+        if isinstance(other, CachedRun):
             of_run["source"].append(judge(other.logits()))
         of_base = unpatched[:, None, *[None] * (len(shape) - 2)]
         for i, missing in enumerate(~found):  # groups after every position that is read change nothing
@@ -234,7 +234,7 @@ def fast_values(model: ArithmeticTransformer, asked: Question, numbers: int = NU
 
 
 @torch.no_grad()
-def plain_values(model: HookedModel, asked: Question) -> SweepValues:
+def plain_values(model: HookedModel, asked: PatchQuestion) -> SweepValues:
     """The same through the model's own hooks, for models without a fast path.
 
     Variants of small batches are stacked in one run, with the unpatched one if there is room. They are not stacked if
@@ -267,7 +267,7 @@ def plain_values(model: HookedModel, asked: Question) -> SweepValues:
 
 
 @torch.no_grad()
-def _unpatched_later(patcher: PlainPatcher, asked: Question, out: np.ndarray) -> Float[np.ndarray, "metric n"]:
+def _unpatched_later(patcher: PlainPatcher, asked: PatchQuestion, out: np.ndarray) -> Float[np.ndarray, "metric n"]:
     """Every metric of the unpatched run. A cell is run again and compared, in case the model has changed."""
     cell = (0,) * (out.ndim - 3)
     logits = patcher.patched(_places(asked, 0, [cell]))[0]
@@ -278,7 +278,7 @@ def _unpatched_later(patcher: PlainPatcher, asked: Question, out: np.ndarray) ->
 
 
 @torch.no_grad()
-def differs(model: HookedModel, asked: Question) -> bool:
+def differs(model: HookedModel, asked: PatchQuestion) -> bool:
     """Whether the two runs' activations differ at the site by more than rounding."""
     other, own = asked.source_cache(model), model.run_with_cache(asked.base, names_filter=asked.hooks)[1]
     largest = max(float(own[name].abs().max()) for name in asked.hooks)
@@ -286,7 +286,7 @@ def differs(model: HookedModel, asked: Question) -> bool:
 
 
 @torch.no_grad()
-def check_values(model: HookedModel, asked: Question, found: SweepValues) -> float:
+def check_values(model: HookedModel, asked: PatchQuestion, found: SweepValues) -> float:
     """The largest relative difference from hooked runs over some cells, including the one with the largest effect.
 
     Raises:
@@ -321,7 +321,7 @@ def _rounds_over(metric: Metric, true: np.ndarray, ours: np.ndarray) -> bool:
     return metric.name == "exact_match" and float((true != ours).mean()) <= 0.01
 
 
-def _places(asked: Question, layer: int, cells: Any) -> list[Place | None]:
+def _places(asked: PatchQuestion, layer: int, cells: Any) -> list[Place | None]:
     """The places of cells (part, group, (source group)) in one of the sweep's layers."""
     site, layer, groups = asked.site, asked.layers[layer], asked.groups.places
     return [

@@ -21,7 +21,7 @@ from __future__ import annotations
 import torch
 
 from interp.compare.symmetries.base import Parameters, Symmetries, balanced
-from interp.compare.symmetries.spaces import Axis, Kind, Layout, Space
+from interp.compare.symmetries.spaces import Axis, Kind, SymmetryLayout, SymmetrySpace
 from models.errors import UserError
 from models.transformer import TransformerConfig
 from models.weight_maps import DenseWeights, TiedDecoderWeights
@@ -48,7 +48,7 @@ class DecoderSymmetries(Symmetries):
         self.names = [name for name, _ in weight_map.named_parameters()]
         self.tied = isinstance(weight_map, TiedDecoderWeights)
         self.free_stream = not self.tied and not cfg.has_post_norm
-        self.layout = Layout(self._spaces(), {name: self._axes(name) for name in self.names})
+        self.layout = SymmetryLayout(self._spaces(), {name: self._axes(name) for name in self.names})
         stream = {
             "rotation": "rotations of the residual stream",
             "rotation about ones": "rotations of the residual stream about its mean",
@@ -72,18 +72,18 @@ class DecoderSymmetries(Symmetries):
             return "rotation about ones" if layer_norm else "rotation"
         return "permutation" if layer_norm else "signed permutation"
 
-    def _spaces(self) -> dict[str, Space]:
+    def _spaces(self) -> dict[str, SymmetrySpace]:
         cfg = self.cfg
-        found = {"stream": Space(self._stream_kind(), cfg.d_model)}
+        found = {"stream": SymmetrySpace(self._stream_kind(), cfg.d_model)}
         rotary = "phases" if cfg.rotary_adjacent_pairs else "phases of halves"
         for layer in range(cfg.n_layers):
-            found[f"{layer}.heads"] = Space("permutation", cfg.n_heads)
+            found[f"{layer}.heads"] = SymmetrySpace("permutation", cfg.n_heads)
             inner: Kind = rotary if cfg.positional_embedding_type == "rotary" else "rotation"
-            found[f"{layer}.qk"] = Space(inner, cfg.d_head, f"{layer}.heads")
-            found[f"{layer}.ov"] = Space("rotation", cfg.d_head, f"{layer}.heads")
+            found[f"{layer}.qk"] = SymmetrySpace(inner, cfg.d_head, f"{layer}.heads")
+            found[f"{layer}.ov"] = SymmetrySpace("rotation", cfg.d_head, f"{layer}.heads")
             if cfg.d_mlp:
                 kind: Kind = "signed permutation" if cfg.gated_mlp else "permutation"
-                found[f"{layer}.units"] = Space(kind, cfg.d_mlp)
+                found[f"{layer}.units"] = SymmetrySpace(kind, cfg.d_mlp)
         return found
 
     def _axes(self, name: str) -> tuple[Axis | None, ...]:

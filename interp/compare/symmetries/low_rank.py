@@ -18,7 +18,7 @@ import torch
 from torch.nn import functional as F
 
 from interp.compare.symmetries.base import Parameters, Symmetries, balanced
-from interp.compare.symmetries.spaces import Axis, Layout, Space
+from interp.compare.symmetries.spaces import Axis, SymmetryLayout, SymmetrySpace
 from models.errors import UserError
 from models.families.low_rank_adder import D_MLP, D_MODEL, LowRankAdderWeights
 
@@ -36,10 +36,10 @@ class LowRankSymmetries(Symmetries):
         self.options, self.rank = options, options.qkv_rank
         self.rms = options.normalization_type == "RMS"
         spaces = {  # ordered so that tensors in a space and in earlier ones determine its element
-            "stream": Space("signed permutation" if self.rms else "permutation", D_MODEL),
-            "inner": Space("rotation", self.rank),
-            "places": Space("rotation", options.position_rank),
-            "out": Space("rotation", options.out_rank),
+            "stream": SymmetrySpace("signed permutation" if self.rms else "permutation", D_MODEL),
+            "inner": SymmetrySpace("rotation", self.rank),
+            "places": SymmetrySpace("rotation", options.position_rank),
+            "out": SymmetrySpace("rotation", options.out_rank),
         }
         axes: dict[str, tuple[Axis | None, ...]] = {
             "W_E": (None, STREAM),
@@ -54,14 +54,14 @@ class LowRankSymmetries(Symmetries):
             if options.mlp_rank is None:
                 axes[f"{name}.W"] = (one, other)
             else:
-                spaces[name] = Space("rotation", options.mlp_rank)
+                spaces[name] = SymmetrySpace("rotation", options.mlp_rank)
                 axes |= {f"{name}.A": (one, Axis(name)), f"{name}.B": (Axis(name), other)}
-        spaces["units"] = Space("permutation", D_MLP)
+        spaces["units"] = SymmetrySpace("permutation", D_MLP)
         for norm in ("ln1", "ln2", "ln_final"):
             axes[f"{norm}_w"] = (Axis("stream", unsigned=True),)
             if not self.rms:
                 axes[f"{norm}_b"] = (STREAM,)
-        self.layout = Layout(spaces, axes)
+        self.layout = SymmetryLayout(spaces, axes)
         self.words = (
             f"permutations{' and signs' if self.rms else ''} of the residual stream's axes",
             "invertible matrices between the factors of every product",

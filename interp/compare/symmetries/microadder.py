@@ -24,7 +24,7 @@ import math
 import torch
 
 from interp.compare.symmetries.base import Parameters, Symmetries, balanced
-from interp.compare.symmetries.spaces import Axis, Elements, Kind, Layout, Space
+from interp.compare.symmetries.spaces import Axis, Elements, Kind, SymmetryLayout, SymmetrySpace
 from models.errors import UserError
 from models.families import MicroAdderWeights
 from models.tasks import DIGITS
@@ -57,13 +57,13 @@ class MicroAdderSymmetries(Symmetries):
         )
         rank = o.out_rank or 1
         # Ordered so that tensors in a space and in earlier ones determine its element.
-        spaces = {"tokens": Space(plane, 2)}
+        spaces = {"tokens": SymmetrySpace(plane, 2)}
         if self.place is not None:
-            spaces["places"] = Space("turn", 3)
-        spaces["keys"] = Space("unitary", o.qk_dim)
+            spaces["places"] = SymmetrySpace("turn", 3)
+        spaces["keys"] = SymmetrySpace("unitary", o.qk_dim)
         if own:
-            spaces["inner"] = Space("rotation", o.head_dim)
-        spaces["out"] = Space("rotation", rank)
+            spaces["inner"] = SymmetrySpace("rotation", o.head_dim)
+        spaces["out"] = SymmetrySpace("rotation", rank)
         axes: dict[str, tuple[Axis | None, ...]] = {
             "tokens": (None, TOKENS),
             "columns": (None, self.place),
@@ -77,7 +77,7 @@ class MicroAdderSymmetries(Symmetries):
         }
         axes |= {name: (self.place,) for name in PLACES if name in self.names}
         if not o.tie_fc2:
-            spaces["units"] = Space("permutation", o.d_mlp)
+            spaces["units"] = SymmetrySpace("permutation", o.d_mlp)
             axes |= {"W_fc2.tokens": (UNITS, TOKENS), "W_fc2.places": (UNITS, self.place)}
         if o.mlp_bias:
             axes |= {"b_fc1": (UNITS,), "b_fc2.tokens": (TOKENS,), "b_fc2.places": (self.place,)}
@@ -86,7 +86,7 @@ class MicroAdderSymmetries(Symmetries):
         else:
             axes |= {"out_A.tokens": (TOKENS, OUT), "out_A.places": (self.place, OUT)}
             axes |= {"norm_w.tokens": (GAINS,), "norm_w.places": (None,)}
-        self.layout = Layout(spaces, axes)
+        self.layout = SymmetryLayout(spaces, axes)
         exchanged = {"rotation": "rotations of the token plane", "permutation": "exchange of the token axes and units"}
         self.words = (
             "unitary matrices between queries and keys",

@@ -57,7 +57,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Space:
+class SymmetrySpace:
     """A space and its kind of group. ``heads``: the space of heads if every head has a copy of this one, else ""."""
 
     kind: Kind
@@ -66,10 +66,10 @@ class Space:
 
 
 @dataclass(frozen=True)
-class Layout:
+class SymmetryLayout:
     """``axes[name]``: a tensor's axes, None for one that is not moved; an axis with a copy per head follows heads."""
 
-    spaces: Mapping[str, Space]
+    spaces: Mapping[str, SymmetrySpace]
     axes: Mapping[str, Sequence[Axis | None]]
 
     def identity(self) -> Elements:
@@ -246,7 +246,7 @@ _CONTINUOUS: dict[Kind, Callable[[Tensor], Tensor]] = {
 }
 
 
-def random_member(space: Space, generator: torch.Generator) -> Float[Tensor, "n n"]:
+def random_member(space: SymmetrySpace, generator: torch.Generator) -> Float[Tensor, "n n"]:
     n = space.size
     if space.kind in ("permutation", "signed permutation"):
         return random_permutation(n, generator, signs=space.kind == "signed permutation")

@@ -4,6 +4,6 @@
 does the search.
 """
 
-from interp.proofs.attacks.gradient_attack import Attack, WrongAnswer, attack
+from interp.proofs.attacks.gradient_attack import Attack, FoundFailure, attack
 
-__all__ = ["attack", "Attack", "WrongAnswer"]
+__all__ = ["attack", "Attack", "FoundFailure"]

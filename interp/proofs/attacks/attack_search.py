@@ -41,7 +41,7 @@ MOST_NEIGHBOURS = 1_500  # estimated per parent; of more, a random choice
 NICHE_SIZE = 4  # problems that a niche keeps; a step takes one of them
 LOOKED_AT = 64  # problems of a batch that may enter the archive, for each target
 
-Report = Callable[[int, "Tally"], None]
+Report = Callable[[int, "SearchRecord"], None]
 Stop = Callable[[], bool]
 
 
@@ -55,7 +55,7 @@ class Wrong:
 
 
 @dataclass(eq=False)
-class Tally:
+class SearchRecord:
     """The record of a search, updated with every batch of problems that it runs."""
 
     space: DigitSpace
@@ -162,10 +162,10 @@ class Archive:
         return chosen
 
 
-def random_search(runner: Runner, space: DigitSpace, runs: int, seed: int, report: Report, stop: Stop) -> Tally:
+def random_search(runner: Runner, space: DigitSpace, runs: int, seed: int, report: Report, stop: Stop) -> SearchRecord:
     """Distinct problems drawn as the gradient search draws its start, one run each."""
     rng, seen = np.random.default_rng(seed), set()
-    tally = Tally(space, len(runner.queries))
+    tally = SearchRecord(space, len(runner.queries))
     while runner.runs < runs and not stop():
         digits = space.fresh(min(1_024, runs - runner.runs), rng, seen)
         if not len(digits):
@@ -175,10 +175,12 @@ def random_search(runner: Runner, space: DigitSpace, runs: int, seed: int, repor
     return tally
 
 
-def gradient_search(runner: Runner, space: DigitSpace, runs: int, seed: int, report: Report, stop: Stop) -> Tally:
+def gradient_search(
+    runner: Runner, space: DigitSpace, runs: int, seed: int, report: Report, stop: Stop
+) -> SearchRecord:
     """Search along gradients, as the module's docstring says, with at most ``runs`` runs. Equal seeds find the same."""
     rng, seen = np.random.default_rng(seed), set()
-    tally, archive = Tally(space, len(runner.queries)), Archive()
+    tally, archive = SearchRecord(space, len(runner.queries)), Archive()
     jumps = programme(runner, space.task)
 
     def run(digits: Digits) -> None:

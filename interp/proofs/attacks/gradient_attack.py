@@ -25,7 +25,7 @@ from interp.core.probe import Scalar, probe
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.views import Curves, Line, Picture, Points, Series
-from interp.proofs.attacks.attack_search import Report, Tally, Wrong, gradient_search, random_search
+from interp.proofs.attacks.attack_search import Report, SearchRecord, Wrong, gradient_search, random_search
 from interp.proofs.attacks.counted_runs import EMBED, Runner
 from interp.proofs.attacks.problem_digits import DigitSpace, digit_space
 from models.calls import Count, Seconds
@@ -40,7 +40,7 @@ SEARCHES = ("attack", "random")
 
 
 @dataclass(frozen=True)
-class WrongAnswer(Failure):
+class FoundFailure(Failure):
     """A problem that the model, greedily decoding, answered wrong.
 
     Attributes:
@@ -79,7 +79,7 @@ class Attack(Result):
     worst: dict[str, tuple[int, ...]]
     worst_target: str
     n_wrong: dict[str, int]
-    wrong: tuple[WrongAnswer, ...]
+    wrong: tuple[FoundFailure, ...]
     first_wrong: dict[str, int | None]
     provenance: Provenance
 
@@ -186,7 +186,7 @@ def attack(
     if seed < 0:
         raise UserError(f"The seed must be 0 or more, not {seed}.")
     space = digit_space(task)
-    found: dict[str, Tally] = {}
+    found: dict[str, SearchRecord] = {}
     spent = runs
     for name, search in zip(SEARCHES, (gradient_search, random_search), strict=True):
         with tqdm(total=spent, desc=name, disable=not progress, unit="run") as bar:
@@ -227,7 +227,7 @@ def task_text(task: Task) -> str:
     return ", ".join(filter(None, (task.name, getattr(task, "shape_text", ""))))
 
 
-def replay(model: HookedModel, space: DigitSpace, kept: list[Wrong]) -> tuple[WrongAnswer, ...]:
+def replay(model: HookedModel, space: DigitSpace, kept: list[Wrong]) -> tuple[FoundFailure, ...]:
     """The kept problems that the model also answers wrong when it reads its own tokens."""
     if not kept:
         return ()
@@ -238,19 +238,19 @@ def replay(model: HookedModel, space: DigitSpace, kept: list[Wrong]) -> tuple[Wr
     replayed = []
     for failure in failures:
         wrong = margins[failure.problem]
-        replayed.append(WrongAnswer(**asdict(failure), margin=wrong.margin, runs=wrong.runs))
+        replayed.append(FoundFailure(**asdict(failure), margin=wrong.margin, runs=wrong.runs))
     return tuple(replayed)
 
 
 def _reporter(bar: Any) -> Report:
-    def report(runs: int, tally: Tally) -> None:
+    def report(runs: int, tally: SearchRecord) -> None:
         bar.set_postfix_str(f"margin {tally.smallest:.4g}, wrong {tally.n_wrong:,}", refresh=False)
         bar.update(runs - bar.n)
 
     return report
 
 
-def _table(found: dict[str, Tally], labels: list[str]) -> xr.Dataset:
+def _table(found: dict[str, SearchRecord], labels: list[str]) -> xr.Dataset:
     lengths = sorted({length for tally in found.values() for length in tally.by_chain})
     chains = [[tally.by_chain.get(length, (0, np.nan)) for length in lengths] for tally in found.values()]
     by_chain = np.array([[smallest for _, smallest in row] for row in chains])

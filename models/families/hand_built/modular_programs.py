@@ -136,7 +136,7 @@ def modular_weights(program: Program, options: ModularOptions) -> tuple[Transfor
     return config, weights | under("blocks.0.mlp", W_in=W_in, b_in=b_in, W_out=W_out) | {"unembed.b_U": b_U}, dims
 
 
-class ModularWeights(Construction):
+class HandBuiltModularWeights(Construction):
     """The weights of one of the three programs."""
 
     def __init__(self, program: Program, options: ModularOptions):
@@ -158,4 +158,6 @@ _PROGRAMS: Mapping[Program, tuple[type, str]] = {
     "table": (TableOptions, "A table of all sums"),
 }
 for _program, (_options, _source) in _PROGRAMS.items():
-    register_construction(f"modular-{_program}-hand-built", partial(ModularWeights, _program), _options, _task, _source)
+    register_construction(
+        f"modular-{_program}-hand-built", partial(HandBuiltModularWeights, _program), _options, _task, _source
+    )

@@ -26,7 +26,7 @@ from models.evaluation import Score, score
 from models.files.checkpoint import format_weights
 from models.rates import Rate
 from models.tasks.base import Task
-from models.training.acceptance import AcceptanceTest, Verdict
+from models.training.acceptance import Acceptance, AcceptanceTest
 from models.training.load_run import best_row
 from models.training.publish.report import Report, Runs, Seed, finished_seeds, grokked
 
@@ -54,7 +54,7 @@ def report_ten_digit(runs: Runs, judge: AcceptanceTest | None = None) -> Report:
     passing = sorted((seed for seed in seeds if _passes(seed)), key=lambda seed: seed.state["first_perfect_step"])
     once = [seed for seed in seeds if _once_perfect(seed)]
     chosen = min(accepted, key=lambda seed: (seed.state["best_step"], seed.number), default=None)
-    verdict: Verdict | None = None
+    verdict: Acceptance | None = None
     if chosen is None and judge is not None:
         chosen, verdict = next(_accepted_by(judge, runs, passing), (None, None))
     if chosen is None:
@@ -90,7 +90,7 @@ def report_ten_digit(runs: Runs, judge: AcceptanceTest | None = None) -> Report:
     )
 
 
-def _accepted_by(judge: AcceptanceTest, runs: Runs, seeds: list[Seed]) -> Iterator[tuple[Seed, Verdict]]:
+def _accepted_by(judge: AcceptanceTest, runs: Runs, seeds: list[Seed]) -> Iterator[tuple[Seed, Acceptance]]:
     """Yield the seeds whose checkpoint a judge accepts, with its verdict, in order."""
     for seed in seeds:
         verdict = judge(runs.load(seed), seed.state["best_step"], seed.number)

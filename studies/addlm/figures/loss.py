@@ -11,12 +11,12 @@ from interp.core.results import Provenance
 from interp.figures import theme
 from interp.figures.layers import curve, hover
 from interp.figures.panels import Panel, compose
-from interp.probes.curves import Curves
+from interp.probes.curves import LearningCurves
 
 COLOURS = (theme.BLACK, theme.BLUE, theme.GREEN, theme.VERMILION, theme.ORANGE, theme.PURPLE, theme.SKY)
 
 
-def draw_losses(curves: Curves, title: str) -> go.Figure:
+def draw_losses(curves: LearningCurves, title: str) -> go.Figure:
     """One line per run, one colour per model."""
     lines = []
     for i, model in enumerate(curves.models):

@@ -14,7 +14,7 @@ import torch
 import interp
 import models
 from interp.compare.many import question_of, task_asked_about
-from interp.compare.model_table import ModelRow, ModelTable, Question, cell_text
+from interp.compare.model_table import ModelRow, ModelTable, TableQuestion, cell_text
 from interp.core import probe as registry
 from interp.core.controls import untrained_twin
 from interp.core.measured import DoesNotApply, Measured, MeasuredPart
@@ -29,7 +29,7 @@ from tests.sampling import every_third, sampled
 from tests.shape_checks import unchecked_shapes
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
-SHARE = Question("score", "right", "How often?", "share")
+SHARE = TableQuestion("score", "right", "How often?", "share")
 
 
 @pytest.fixture(scope="module")

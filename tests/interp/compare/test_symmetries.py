@@ -24,7 +24,7 @@ from interp.compare.symmetries.base import (
     closest_signed_permutation,
     closest_unitary,
 )
-from interp.compare.symmetries.spaces import Space, random_member
+from interp.compare.symmetries.spaces import SymmetrySpace, random_member
 from models.errors import UserError
 from models.registry import build
 from models.tasks.addition import TwoDigitAddition
@@ -133,7 +133,7 @@ def test_what_is_no_symmetry_changes_the_logits() -> None:
     canonical = symmetries.canonical(own(model))
     layout = symmetries.layout  # type: ignore[attr-defined]
     generator = torch.Generator().manual_seed(0)
-    rotation = layout.identity() | {"stream": random_member(Space("rotation", 12), generator)}
+    rotation = layout.identity() | {"stream": random_member(SymmetrySpace("rotation", 12), generator)}
     assert far(logits(model, layout.apply(canonical, rotation)), logits(model)) > 1e-3
 
 
@@ -249,7 +249,7 @@ def test_the_closest_unitary_commutes_with_the_turn_and_beats_random_ones(seed: 
         turn[i, i], turn[i + 1, i + 1], turn[i, i + 1], turn[i + 1, i] = 0.6, 0.6, 0.8, -0.8
     torch.testing.assert_close(found @ found.T, torch.eye(n, dtype=torch.float64))
     torch.testing.assert_close(found @ turn, turn @ found)
-    others = [random_member(Space("unitary", n), generator) for _ in range(20)]
+    others = [random_member(SymmetrySpace("unitary", n), generator) for _ in range(20)]
     assert float((found * c).sum()) >= max(float((other * c).sum()) for other in others) - 1e-9
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from interp.core.results import Findings, Provenance, Result
-from interp.probes.curves import Curves, curve_table
+from interp.probes.curves import LearningCurves, curve_table
 from interp.probes.score import by_chain
 from interp.probes.score_result import Scores
 from models.rates import Rate
@@ -21,10 +21,10 @@ def accuracy_by_chain() -> Scores:
     return Scores("m", by_chain({0: Rate(20, 20), 1: Rate(20, 20), 2: Rate(20, 15)}), PROVENANCE, errors=True)
 
 
-def grokking_curves() -> Curves:
+def grokking_curves() -> LearningCurves:
     """Three seeds: 0 is stored and perfect at step 20, 1 was perfect once, 2 never."""
     exact = np.array([[0.0, 0.5, 1.0], [0.0, 1.0, 0.9], [0.0, 0.1, np.nan]])
-    return Curves(curve_table("m", {"exact": exact}, [0, 1, 2], [0, 10, 20]), "exact", PROVENANCE, {"m": 0})
+    return LearningCurves(curve_table("m", {"exact": exact}, [0, 1, 2], [0, 10, 20]), "exact", PROVENANCE, {"m": 0})
 
 
 def findings() -> Findings:

@@ -16,9 +16,9 @@ import models
 from interp.cli import main
 from interp.proofs import check_certificate, watch
 from interp.proofs.coupled_multiplication import MultiplicationProof, cases, prove_sizes
+from interp.proofs.coupled_values import NotSeparated
 from interp.proofs.enclosures import REAL
 from interp.proofs.multiplication_keys import FIRST_VARIABLE, VARIABLES, Places, find_keys, is_exact, quantum
-from interp.proofs.sink_heads import NotSeparated
 from models.errors import UserError
 from models.evaluation import predict
 from tests.interp.proofs.conftest import in_shape

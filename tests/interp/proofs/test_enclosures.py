@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from interp.proofs.activations import ACTIVATIONS as KINDS
 from interp.proofs.activations import SMOOTH
-from interp.proofs.enclosed import Enclosure, Matrix, stretch_of
+from interp.proofs.enclosed import Enclosure, TrimmedMatrix, stretch_of
 from interp.proofs.enclosures import FLOAT32, REAL, Rounding
 from interp.proofs.rounding_errors import LIBRARY_ULPS, TINY, UNIT
 from interp.proofs.top_keys import Chosen
@@ -55,8 +55,8 @@ def test_what_float32_computes_from_a_point_lies_in_the_ball(seed: int, n: int, 
     x, w, b = floats(3, n, seed=seed, scale=scale), floats(n, 7, seed=seed + 1), floats(7, seed=seed + 2)
     ball, order = around(x, seed + 3), torch.randperm(n, generator=generator(seed))
     for product in (x @ w, x[:, order] @ w[order], (x[:, :, None] * w).sum(1)):
-        assert holds(FLOAT32.linear(ball, Matrix.of(w), b), product + b)
-    assert holds(FLOAT32.linear(ball, Matrix.of(w), b), torch.addmm(b, x, w))
+        assert holds(FLOAT32.linear(ball, TrimmedMatrix.of(w), b), product + b)
+    assert holds(FLOAT32.linear(ball, TrimmedMatrix.of(w), b), torch.addmm(b, x, w))
     assert holds(FLOAT32.add(ball, Enclosure.exact(w.T[:3])), x + w.T[:3])
     for name, function in ACTIVATIONS.items():
         assert holds(FLOAT32.activation(name, ball), function(x))
@@ -77,7 +77,7 @@ def test_no_order_of_summation_leaves_the_ball(n: int, size: float | None):
     is one of the terms, and may be by far the largest."""
     x, w = floats(50, n, seed=n), floats(n, 1, seed=n + 1) * (torch.arange(n) % 3 > 0)[:, None]
     bias = None if size is None else floats(1, seed=n + 2, scale=size)
-    found = FLOAT32.linear(Enclosure.exact(x), Matrix.of(w), None if bias is None else bias.double())
+    found = FLOAT32.linear(Enclosure.exact(x), TrimmedMatrix.of(w), None if bias is None else bias.double())
     products = (x * w[:, 0]).numpy()
     exact = (x.double() @ w.double())[:, 0].numpy()
     if bias is not None:
@@ -103,8 +103,8 @@ def test_each_heads_columns_have_a_spectral_norm_of_their_own():
     x, w = floats(6, 12, seed=0), floats(12, 8, seed=1)
     w[:, :4] *= 0.01
     ball, bias = around(x, 2), floats(8, seed=3)
-    found = FLOAT32.linear(ball, Matrix.of(w, 2), bias.double())
-    whole = FLOAT32.linear(ball, Matrix.of(w), bias.double())
+    found = FLOAT32.linear(ball, TrimmedMatrix.of(w, 2), bias.double())
+    whole = FLOAT32.linear(ball, TrimmedMatrix.of(w), bias.double())
     values = (x @ w + bias).unflatten(-1, (2, 4))
     assert (
         holds(found, values)
@@ -126,7 +126,7 @@ def test_a_norm_and_the_product_after_it_lie_in_the_ball(kind: Any, shift: float
         normed = FLOAT32.normed(ball, gain, bias.double(), config.eps, False, kind == "LN")
         y = norm(x, {"n.w": gain, "n.b": bias})
         order = torch.randperm(64, generator=generator(5))
-        found, whole = (FLOAT32.linear(part, Matrix.of(w)) for part in (normed, normed.whole))
+        found, whole = (FLOAT32.linear(part, TrimmedMatrix.of(w)) for part in (normed, normed.whole))
         for product in (y @ w, y[:, order] @ w[order], y.double() @ w.double()):
             assert holds(normed.whole, y) and holds(found, product)
         if shift == 0 and float(ball.rad.max()) == 0:
@@ -137,9 +137,9 @@ def test_rows_of_zeros_at_the_ends_are_left_out():
     w = torch.zeros(9, 5)
     w[2:6] = floats(4, 5, seed=0)
     w[3] = 0
-    assert Matrix.of(w).used == slice(2, 6) and Matrix.of(torch.zeros(3, 2)).used == slice(0, 1)
+    assert TrimmedMatrix.of(w).used == slice(2, 6) and TrimmedMatrix.of(torch.zeros(3, 2)).used == slice(0, 1)
     x = floats(7, 9, seed=1)
-    assert holds(FLOAT32.linear(around(x, 2), Matrix.of(w)), x @ w)
+    assert holds(FLOAT32.linear(around(x, 2), TrimmedMatrix.of(w)), x @ w)
 
 
 @given(seed=st.integers(0, 10**6), keys=st.integers(1, 9), spread=st.sampled_from([0.1, 3.0, 40.0]))
@@ -189,9 +189,9 @@ def test_rotation_in_float32_lies_in_its_balls(adjacent: bool):
 def test_a_ball_without_float32s_rounding_does_not_hold_what_float32_computes():
     """The containments above can fail."""
     x, w = floats(200, 64, seed=0), floats(64, 32, seed=1)
-    assert holds(FLOAT32.linear(Enclosure.exact(x), Matrix.of(w)), x @ w)
+    assert holds(FLOAT32.linear(Enclosure.exact(x), TrimmedMatrix.of(w)), x @ w)
     for careless in (REAL, Rounding(UNIT / 64)):
-        assert not holds(careless.linear(Enclosure.exact(x), Matrix.of(w)), x @ w)
+        assert not holds(careless.linear(Enclosure.exact(x), TrimmedMatrix.of(w)), x @ w)
 
 
 # ---- against exact arithmetic, over the reals
@@ -211,7 +211,7 @@ def test_radii_over_the_reals_hold_exact_values():
         x, w = floats(1, n, seed=0), floats(n, 5, seed=1)
         numbers = [arb(value) for value in x[0].tolist()]
         exact = [sum((a * arb(c) for a, c in zip(numbers, column, strict=True)), arb(0)) for column in w.T.tolist()]
-        assert 0 < off_by(REAL.linear(Enclosure.exact(x), Matrix.of(w)), exact) <= 1
+        assert 0 < off_by(REAL.linear(Enclosure.exact(x), TrimmedMatrix.of(w)), exact) <= 1
         mean = sum(numbers, arb(0)) / n
         centred = [value - mean for value in numbers]
         scale = (sum((value**2 for value in centred), arb(0)) / n + arb(1e-5)).sqrt()
@@ -241,7 +241,7 @@ def test_lengths_over_the_reals_hold_exact_products_and_attention(radius: float)
     ]
     pattern = Enclosure.of(p, torch.full_like(p, radius + 1e-15))
     found = (
-        REAL.linear(balls[0], Matrix.of(w)),
+        REAL.linear(balls[0], TrimmedMatrix.of(w)),
         REAL.scores(balls[0], REAL.keys(balls[1]), "dot"),
         REAL.mixed(pattern, REAL.values(balls[2], keys)),
     )

@@ -15,9 +15,10 @@ import interp
 import models
 from interp.cli import main
 from interp.proofs import check_certificate, load_certificate
+from interp.proofs.coupled_values import NotSeparated
 from interp.proofs.enclosures import FLOAT32, REAL
 from interp.proofs.hand_built_parity import ParityProof
-from interp.proofs.sink_heads import NotSeparated, SinkHead
+from interp.proofs.sink_heads import SinkHead
 from interp.proofs.verdict import Verdict
 from models.errors import UserError
 from models.evaluation import margins, predict

@@ -18,7 +18,7 @@ import interp
 from interp.proofs.functional_extremes import Nodes
 from interp.proofs.machine_proof import METHOD, certify_by_machine, why_not_model
 from interp.proofs.margin_bounds import margin_bounds
-from interp.proofs.path_search import Node, cuts_of
+from interp.proofs.path_search import PathNode, cuts_of
 from models import ArithmeticTransformer
 from models.errors import UserError
 from models.evaluation import predict
@@ -105,7 +105,7 @@ def bounds_hold(seed: int) -> int:
             answer = int(leads.mean(0).argmax())
             leads = (leads[:, [answer]] - leads).index_fill(1, torch.tensor([answer]), torch.inf)
             single = [mask[None] for mask in node]
-            nodes = Nodes(one.paths, one.reading, single, cuts_of([Node(tuple(node))]))
+            nodes = Nodes(one.paths, one.reading, single, cuts_of([PathNode(tuple(node))]))
             samples = one.paths.sample(single, 8, generator)
             with torch.inference_mode():
                 bound = float(margin_bounds(proof.search.layers, nodes, torch.tensor([answer]), samples).margin[0])

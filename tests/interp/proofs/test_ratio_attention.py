@@ -19,7 +19,7 @@ from interp.proofs.hunting import attention_of, hunt, least_problems
 from interp.proofs.leaves import Leaves, Query
 from interp.proofs.one_layer import OneLayerAdder, read_adder
 from interp.proofs.ratio_attention import RatioAttention, read_ratio_attention
-from interp.proofs.token_layout import Layout
+from interp.proofs.token_layout import TokenLayout
 from interp.proofs.trials import random_pairs
 from interp.proofs.verdict import CannotJudge
 from models.tasks.column_rule import SUMS
@@ -66,7 +66,7 @@ def read(name: str, arithmetic: Rounding = REAL) -> tuple[OneLayerAdder, RatioAt
 
 
 @cache
-def query_of(attention: RatioAttention, layout: Layout, target: int, token: int) -> Query:
+def query_of(attention: RatioAttention, layout: TokenLayout, target: int, token: int) -> Query:
     return Query(attention, layout, target, token)
 
 

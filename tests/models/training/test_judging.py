@@ -14,7 +14,7 @@ from torch import Tensor
 import models
 from models.errors import UserError
 from models.training import train
-from models.training.acceptance import Verdict, judge_of
+from models.training.acceptance import Acceptance, judge_of
 from models.training.objective import ParameterLayout
 from models.training.publish import publish
 from models.training.recipes import Recipe
@@ -51,13 +51,13 @@ class FakeJudge:
     option: str = "--fake yes"
     asked: list[tuple[int, int]] = field(default_factory=list)
 
-    def __call__(self, model: Any, step: int, seed: int) -> Verdict:
+    def __call__(self, model: Any, step: int, seed: int) -> Acceptance:
         self.asked.append((seed, step))
         if step < self.accepts_from.get(seed, 1_000):
-            return Verdict(False, f"seed {seed} is not good enough at step {step}")
+            return Acceptance(False, f"seed {seed} is not good enough at step {step}")
         first = float(next(model.weight_map.parameters()).detach().flatten()[0])
         evidence = f"seed {seed}, step {step}, {first!r}".encode()
-        return Verdict(True, f"seed {seed} is good", FACTS | {"smallest_margin": float(step)}, {"why.txt": evidence})
+        return Acceptance(True, f"seed {seed} is good", FACTS | {"smallest_margin": float(step)}, {"why.txt": evidence})
 
 
 def run(out: Path, judge: Any, planted: tuple[int, ...] = (1, 2), **changes: Any) -> Any:
@@ -191,7 +191,7 @@ class GivesBack(FakeJudge):
     seed: int = 1
     problems: tuple[tuple[int, ...], ...] = ((9_999_999_990, 17), (5, 5))
 
-    def __call__(self, model: Any, step: int, seed: int) -> Verdict:
+    def __call__(self, model: Any, step: int, seed: int) -> Acceptance:
         found = super().__call__(model, step, seed)
         return replace(found, problems=self.problems if seed == self.seed else ())
 

@@ -11,7 +11,7 @@ import models
 from models.errors import UserError
 from models.tasks.fixed_test_sets import ADDER_BOARD, FIXED_TESTS, FixedTest
 from models.training import train
-from models.training.acceptance import Verdict
+from models.training.acceptance import Acceptance
 from models.training.objective import ParameterLayout
 from models.training.publish import curve_files, load_snapshots, publish, ten_digit
 from models.training.publish.report import Runs, Seed
@@ -273,11 +273,11 @@ class OnlySeed:
     def __init__(self, seed: int):
         self.accepts, self.seen = seed, []
 
-    def __call__(self, model, step: int, seed: int) -> Verdict:
+    def __call__(self, model, step: int, seed: int) -> Acceptance:
         self.seen.append(seed)
         facts = {"status": "certified", "arithmetic": "in floats", "targets": "all", "smallest_margin": 1.0}
         facts |= {"witness": [57, 48], "file": "why.txt"}
-        return Verdict(seed == self.accepts, "", facts, {"why.txt": b"because"})
+        return Acceptance(seed == self.accepts, "", facts, {"why.txt": b"because"})
 
 
 def test_a_judge_chooses_the_first_perfect_seed_that_it_accepts_and_the_entry_keeps_its_evidence(tmp_path: Path, run):

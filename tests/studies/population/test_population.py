@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import models
-from interp.compare.model_table import Question
+from interp.compare.model_table import TableQuestion
 from interp.core.results import Provenance
 from models.errors import UserError
 from models.rates import Rate
@@ -25,7 +25,7 @@ def made(members: list[float], controls: list[float], architectures: str = "") -
         pd.DataFrame({"name": "m", "architecture": list(architectures) or "a", "score": values})
         for values in (members, controls)
     ]
-    return Population((Question("score", "right", "How often?", "share"),), *frames, PROVENANCE)
+    return Population((TableQuestion("score", "right", "How often?", "share"),), *frames, PROVENANCE)
 
 
 @pytest.mark.parametrize(

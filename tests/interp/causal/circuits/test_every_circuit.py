@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import interp
 import models
-from interp.causal.circuits import Space
+from interp.causal.circuits import CircuitSpace
 from interp.causal.circuits.circuit_space import jaccard
 from interp.causal.circuits.every_circuit import compute_stability, minimal_rows
 from interp.causal.circuits.exchange import exchanged
@@ -179,4 +179,4 @@ def test_bad_input(adder: Any):
         interp.all_circuits(models.build("microadder-57", seed=1), pairs)
     with pytest.raises(UserError, match="at least 4"):
         interp.all_circuits(adder, pairs.select(slice(0, 3)))
-    assert Space(("a",), ("x",), ("logits",)).circuits(1)[1] == 0
+    assert CircuitSpace(("a",), ("x",), ("logits",)).circuits(1)[1] == 0

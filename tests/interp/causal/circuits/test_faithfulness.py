@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interp.causal.circuits.circuit_space import Space
+from interp.causal.circuits.circuit_space import CircuitSpace
 from interp.causal.circuits.faithfulness import compute_drops, compute_faithfulness, random_circuits
 from interp.causal.circuits.split import halves, linked
 from interp.core.stats import ratio_interval, unseen
@@ -51,11 +51,11 @@ def test_the_bootstrap_interval_of_a_ratio_covers_it_about_as_often_as_it_says()
     assert 0.88 <= hits / 200 <= 0.99
 
 
-def layered(layers: int, width: int) -> Space:
+def layered(layers: int, width: int) -> CircuitSpace:
     """Every node reads all of the layer before it; the last is the output."""
     levels = [[f"n{i}.{j}" for j in range(width)] for i in range(layers)] + [["logits"]]
     edges = [(a, b) for one, other in pairwise(levels) for a in one for b in other]
-    return Space(tuple(map(str, edges)), tuple(a for a, _ in edges), tuple(b for _, b in edges), consistent=True)
+    return CircuitSpace(tuple(map(str, edges)), tuple(a for a, _ in edges), tuple(b for _, b in edges), consistent=True)
 
 
 def test_where_there_may_be_nothing_to_share_there_is_no_interval() -> None:

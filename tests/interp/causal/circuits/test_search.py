@@ -13,15 +13,15 @@ from torch import Tensor
 
 from interp.causal.circuits import circuit_space
 from interp.causal.circuits.circuit_search import METHODS, Criterion, search
-from interp.causal.circuits.circuit_space import Space
+from interp.causal.circuits.circuit_space import CircuitSpace
 from models.errors import UserError
 
 #: Two layers: a and b feed h and g, which feed the logits; a also feeds the logits itself.
 EDGES = (("a", "h"), ("b", "h"), ("a", "g"), ("b", "g"), ("h", "g"), ("h", "logits"), ("g", "logits"), ("a", "logits"))
 
 
-def space(edges: tuple[tuple[str, str], ...] = EDGES, **more: object) -> Space:
-    return Space(
+def space(edges: tuple[tuple[str, str], ...] = EDGES, **more: object) -> CircuitSpace:
+    return CircuitSpace(
         tuple(f"{s}->{r}#{i}" for i, (s, r) in enumerate(edges)),
         tuple(s for s, _ in edges),
         tuple(r for _, r in edges),
@@ -88,7 +88,7 @@ def test_feeding_from_the_inputs_is_only_asked_where_the_other_values_are_a_run(
 def test_links_carry_and_are_no_edges() -> None:
     """x -> h.q, y -> h.k, h.q and h.k belong to h, h -> logits: without h's edge neither input matters."""
     links = (("h.q", "h"), ("h.k", "h"))
-    graph = Space(("xq", "yk", "h"), ("x", "y", "h"), ("h.q", "h.k", "logits"), links, consistent=True)
+    graph = CircuitSpace(("xq", "yk", "h"), ("x", "y", "h"), ("h.q", "h.k", "logits"), links, consistent=True)
     live = lambda *names: graph.names(graph.live(graph.mask(names)))  # noqa: E731
     assert live("xq", "h") == ("xq", "h") and live("yk", "h") == ("yk", "h")
     assert live("xq", "yk") == live("h") == ()
@@ -256,7 +256,7 @@ def test_bad_input() -> None:
     with pytest.raises(UserError, match="n1->logits#1"):
         graph.mask(["n1->logits"])
     with pytest.raises(UserError, match="circle"):
-        Space(("x", "y", "z"), ("a", "b", "a"), ("b", "a", "logits"))
+        CircuitSpace(("x", "y", "z"), ("a", "b", "a"), ("b", "a", "logits"))
     with pytest.raises(UserError, match="over 2 edges"):
         graph.live(torch.ones(2, dtype=torch.bool))
 

@@ -170,7 +170,7 @@ def test_what_is_written_may_be_computed_batch_by_batch(monkeypatch, kind, layer
     monkeypatch.setattr(written_module, "NUMBERS_HELD", 1000)
     monkeypatch.setattr(experiment_module, "MASKS_AT_ONCE", 100)
     by_batches, again, parts = found()
-    assert held is torch.Tensor and by_batches is written_module.Written and torch.equal(inert, again)
+    assert held is torch.Tensor and by_batches is written_module.SenderWrites and torch.equal(inert, again)
     for one, other in zip(whole, parts, strict=True):
         np.testing.assert_allclose(other, one, rtol=1e-9, atol=1e-9)
 

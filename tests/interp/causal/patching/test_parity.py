@@ -17,7 +17,7 @@ from interp.causal.patching import SITES, patch_sweep
 from interp.causal.patching.engine import Engine
 from interp.causal.patching.patch_sites import parts_of, position_groups
 from interp.causal.patching.plain import PlainPatcher
-from interp.causal.patching.run import CachedActivations, Run, RunFrame
+from interp.causal.patching.run import CachedActivations, CachedRun, RunFrame
 from interp.core.metrics import Metric
 from models.tasks.paired_problems import ProblemPairs
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
@@ -137,8 +137,8 @@ def test_whatever_is_patched_read_and_stacked_equals_one_hooked_run(cell: dict[s
             found.update({(part, group): logits[i, j] for j, group in enumerate(chosen)})
 
     frame = RunFrame(model, read)
-    run = Run(frame, base)
-    Engine(frame, run, Run(frame, other), cell["numbers"]).sweep(site, layer, groups, emit)
+    run = CachedRun(frame, base)
+    Engine(frame, run, CachedRun(frame, other), cell["numbers"]).sweep(site, layer, groups, emit)
     patcher = PlainPatcher(model, base, model.run_with_cache(other)[1])
     for _ in range(3):
         part, group = rng.randrange(parts_of(site, model.config)), rng.randrange(len(groups))
