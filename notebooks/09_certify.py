@@ -30,6 +30,7 @@ from flint import arb
 
 import interp
 import models
+from benchmarks.false_certificates import perturb, wrong_answers
 from interp.causal.interchange.accuracy import proportion
 from interp.core.results import Provenance
 from interp.figures import theme
@@ -45,7 +46,6 @@ from interp.proofs.hunting import attention_of
 from interp.proofs.leaves import Query
 from interp.proofs.one_layer import read_adder
 from interp.proofs.ratio_attention import read_ratio_attention
-from interp.proofs.trials import perturb, wrong_answers
 from models import numerals
 from models.errors import UserError
 from models.evaluation import predict, score

@@ -1,7 +1,7 @@
 """Models whose truth is known because it was planted: the subjects of the tasks.
 
 Each is written as a file that says nothing of how it was made: a TransformerLens state dict, for a task given as text,
-or, for near copies of a trained adder (:mod:`interp.proofs.trials`), an entry.
+or, for near copies of a trained adder (:mod:`benchmarks.false_certificates`), an entry.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 import models
-from interp.proofs.trials import perturb
+from benchmarks.false_certificates import perturb
 from models.tasks import Task
 from models.tasks.task_text import task_of_text
 from models.transformer.arithmetic_transformer import ArithmeticTransformer

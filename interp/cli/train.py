@@ -124,9 +124,9 @@ def train(
         if cluster is not None:
             if data_parallel:
                 raise UserError("--cluster spreads seeds and --data-parallel spreads batches; choose one of them.")
-            from models.training import RunRequest, connected, train_on
+            from models.training import Run, connected, train_on
 
-            run = RunRequest(model, folder, seeds, first_seed, recipe, judge=judge)
+            run = Run(model, folder, seeds, first_seed, recipe, judge=judge)
             with connected(cluster, device) as on:
                 (result,) = train_on(on, [run], parts_of, compile, minutes=minutes)
         else:

@@ -22,7 +22,7 @@ LEAST_WORDS = 3  # of a reason
 
 
 @dataclass(frozen=True)
-class ExamCase:
+class Case:
     """A subject, and what the probe must report of it: this very value, or one of which a function says True."""
 
     subject: Callable[[], Any]
@@ -45,10 +45,10 @@ class Exam:
     probe: str
     ask: Callable[[Any], Any]
     report: Callable[[Any], Any]
-    presence: ExamCase
-    absence: ExamCase
-    inversion: ExamCase | str
-    untrained: ExamCase | str
+    presence: Case
+    absence: Case
+    inversion: Case | str
+    untrained: Case | str
 
     def __post_init__(self) -> None:
         for name in ("ask", "report"):
@@ -56,7 +56,7 @@ class Exam:
                 raise UserError(f"{name} of an exam is a function, not {shown(getattr(self, name))}.")
         for kind in KINDS:
             given = getattr(self, kind)
-            if isinstance(given, ExamCase):
+            if isinstance(given, Case):
                 continue
             if kind in ("presence", "absence"):
                 raise UserError(f"{kind} of an exam is a Case, not {shown(given)}: every question has one.")
@@ -68,7 +68,7 @@ class Exam:
 
     def kinds(self) -> tuple[str, ...]:
         """The kinds that have a case."""
-        return tuple(kind for kind in KINDS if isinstance(getattr(self, kind), ExamCase))
+        return tuple(kind for kind in KINDS if isinstance(getattr(self, kind), Case))
 
     def found(self, kind: str) -> Any:
         """What the probe answers; ``REFUSED`` where it refuses."""

@@ -14,7 +14,7 @@ import torch
 
 from interp.core.exam import Exam
 from interp.core.probe import Probe, find_probe
-from interp.core.problems import N_PROBLEMS, carry_pairs
+from interp.core.problems import N_PROBLEMS, middle_carry_pairs
 from interp.core.results import Result
 from models.calls import MODELS, SEVERAL_MODELS
 from models.checks import Fails, require, table_of
@@ -51,7 +51,7 @@ class _Asked:
         """Ask it of the model, with other arguments where they are given."""
         given: dict[str, Any] = dict.fromkeys(MODELS, self.model) | {"models": [self.model, self.model]}
         if "pairs" in self.probe.subjects and "pairs" not in self.options:
-            given["pairs"] = carry_pairs(self.model.task, n=16, seed=0)
+            given["pairs"] = middle_carry_pairs(self.model.task, n=16, seed=0)
         subjects = {name: given[name] for name in self.probe.subjects if name in given}
         return self.probe.ask(**subjects | dict(self.options) | changed)
 

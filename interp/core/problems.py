@@ -50,7 +50,7 @@ def _pairs_of_kind(base: int) -> list[Int[np.ndarray, "pair 2"]]:
     return [pairs[kind == one] for one in (-1, 0, 1)]
 
 
-def digit_rows(task: Task) -> list[int]:
+def digit_embedding_rows(task: Task) -> list[int]:
     """The rows of ``W_E`` that are digits, by value; all rows where the task states no domain."""
     try:
         return list(task.digit_tokens)
@@ -106,7 +106,7 @@ def require_able(name: str, right: float, what: str) -> None:
         )
 
 
-def carry_pairs(task: Task, n: int, seed: int) -> ProblemPairs:
+def middle_carry_pairs(task: Task, n: int, seed: int) -> ProblemPairs:
     """Pairs of problems that differ in the carry into a middle column."""
     return problem_pairs(task, "carry", column=len(column_layout(task)) // 2, n=n, seed=seed)
 

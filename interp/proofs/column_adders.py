@@ -17,7 +17,7 @@ from interp.proofs.branching import ClassProof
 from interp.proofs.certificate import CLASS, OverTheReals, PairEvidence, dataset
 from interp.proofs.class_proofs import UNPROVED, BranchAndBound, rounding_of
 from interp.proofs.columns import Classes
-from interp.proofs.extreme_pairs import Leads, replay, require_bounds, wrong_answer
+from interp.proofs.extreme_pairs import Leads, replay, require_bounds, wrong_pair
 from interp.proofs.one_layer import FEW, FEW_OF_TWO, OneLayerAdder, Targets, known_layout, require_unchanged
 from interp.proofs.two_layers import read_columns
 from interp.proofs.verdict import (
@@ -113,7 +113,7 @@ def _certify(
         if wrong is None and all(proof.proved for proof in proofs):
             status = "certified" if adder.layout.rule.tried is None else "conditional"
         for pair in {proof.wrong for proof in proofs if proof.wrong}:
-            if wrong is None and (wrong := wrong_answer(adder, torch.tensor([pair]))):
+            if wrong is None and (wrong := wrong_pair(adder, torch.tensor([pair]))):
                 status = "refuted"
     accuracy = reals = None
     with suppress(TimeUp):
@@ -220,7 +220,7 @@ def check_one_layer(certificate: Verdict, model: HookedModel, task: Task | None 
     accuracy = wrong = None
     if certificate.status == "refuted":
         assert certificate.counterexample is not None
-        wrong = wrong_answer(adder, torch.tensor([certificate.counterexample[:2]]))
+        wrong = wrong_pair(adder, torch.tensor([certificate.counterexample[:2]]))
         if wrong is None:
             raise _broken(f"the model answers {list(certificate.counterexample[:2])} rightly")
         if wrong != (certificate.counterexample, certificate.wrong_token or wrong[1]):

@@ -44,7 +44,7 @@ class Leads:
         found = np.nan_to_num(self.own[rows], nan=-np.inf)
         for row in rows[np.lexsort((found, classes.target[rows] >= classes.rule.written))]:
             pair = torch.from_numpy(classes.witnesses[row].copy())
-            if (answer := wrong_answer(adder, pair)) is not None:
+            if (answer := wrong_pair(adder, pair)) is not None:
                 return answer
         return None
 
@@ -99,7 +99,7 @@ def require_bounds(adder: OneLayerAdder, classes: Classes, leads: Leads, proofs:
 
 
 @torch.inference_mode()
-def wrong_answer(
+def wrong_pair(
     adder: OneLayerAdder, pair: Int[torch.Tensor, "1 2"]
 ) -> tuple[tuple[int, int, int | None], WrongToken] | None:
     """The problem and the model's greedily decoded answer if it is wrong (None if that does not spell a number)."""

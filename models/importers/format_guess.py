@@ -24,7 +24,7 @@ from models.errors import NotSaid, UserError
 from models.files.stored_names import is_path
 from models.importers.format_search import FormatOption, candidates
 from models.importers.lens_states import is_lens_state, says_scale
-from models.importers.readers import Asked, File, FileReader, reader_of
+from models.importers.readers import Asked, File, Reader, reader_of
 from models.plugins import import_plugins
 from models.tasks.formatted_task import FormattedTask, formatted
 
@@ -167,7 +167,7 @@ def says_its_task(model: str | Path) -> bool:
     return _reader(File(Path(model).expanduser())).weights is None
 
 
-def _reader(file: File) -> FileReader:
+def _reader(file: File) -> Reader:
     import_plugins()
     from models.importers import own_files as own_files
     from models.training import load_run as load_run

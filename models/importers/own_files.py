@@ -20,7 +20,7 @@ from models.importers.hugging_face import read_hugging_face
 from models.importers.lens_states import is_lens_state, read_lens_state
 from models.importers.named_tensors import NamedTensors
 from models.importers.nearest_format import nearest
-from models.importers.readers import FOLDER, Asked, File, FileReader, Format, register
+from models.importers.readers import FOLDER, Asked, File, Format, Reader, register
 from models.tasks.base import Task
 from models.transformer.config import TransformerConfig
 from models.transformer.parts.weights import Weights, is_bias, weight_shapes
@@ -207,10 +207,10 @@ def _reader(
     read: Read,
     rank: int = 3,
     formats: tuple[Format, ...] = (),
-) -> FileReader:
+) -> Reader:
     weights = lambda file, task, asked: _with_positions(read, file, asked, [], task)  # noqa: E731
     load = lambda file, asked: _loaded(file, asked, read, name)  # noqa: E731
-    return FileReader(name, kinds, reads, load, rank, weights=weights, formats=formats)
+    return Reader(name, kinds, reads, load, rank, weights=weights, formats=formats)
 
 
 register(

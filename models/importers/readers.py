@@ -95,7 +95,7 @@ class Format(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FileReader:
+class Reader:
     """A row of the table.
 
     Attributes:
@@ -121,23 +121,23 @@ class FileReader:
 
 
 #: The table.
-READERS: list[FileReader] = []
+READERS: list[Reader] = []
 
 
-def register(*readers: FileReader) -> None:
+def register(*readers: Reader) -> None:
     """Add readers to the table; one whose name is there already takes the other's place."""
     for reader in readers:
         READERS[:] = [other for other in READERS if other.name != reader.name]
         insort(READERS, reader, key=lambda row: row.rank)
 
 
-def formats_table(readers: Sequence[FileReader] = READERS, more: Sequence[Format] = ()) -> str:
+def formats_table(readers: Sequence[Reader] = READERS, more: Sequence[Format] = ()) -> str:
     """The formats of readers as a table in Markdown, what other programs write first."""
     rows = [row for reader in sorted(readers, key=lambda each: -min(each.rank, 3)) for row in reader.formats]
     lines = ["| file | how it is read | what is checked | what is refused |", "| --- | --- | --- | --- |"]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in (*rows, *more))])
 
 
-def reader_of(file: File, readers: Sequence[FileReader] = READERS) -> FileReader | None:
+def reader_of(file: File, readers: Sequence[Reader] = READERS) -> Reader | None:
     """The first reader that takes a file; None if there is none."""
     return next((reader for reader in readers if file.kind in reader.kinds and reader.reads(file)), None)

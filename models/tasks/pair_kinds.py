@@ -29,7 +29,7 @@ from models.tasks.base import Task, domain_of
 from models.tasks.domain import Domain
 from models.tasks.pair_constraint import PairConstraint
 from models.tasks.pair_space import CellBlock, require_count
-from models.tasks.pair_variables import checked_pairs, draw_pairs, variable_pairs
+from models.tasks.pair_variables import checked_pairs, draw_variable_pairs, variable_pairs
 from models.tasks.paired_problems import ProblemPairs
 from models.tasks.schoolbook import Column
 
@@ -227,7 +227,7 @@ def _carry_kind(
     what = _carry_what(column, rule.carry, made, flipped)
     if own_token is not None and not _reads(task, target, below):
         what += f", with the query's own token {own_token}"
-    return draw_pairs(task, domain, [blocks], promise, target, n, seed, what)
+    return draw_variable_pairs(task, domain, [blocks], promise, target, n, seed, what)
 
 
 @checked
@@ -250,7 +250,7 @@ def digit_pairs(task: Task, column: Index, n: int | None, seed: int = 0, operand
     products = [[CellBlock.cell(domain, domain.cell(i, column), different=True)] for i in operands]
     which = "an operand's digit" if operand is None else f"operand {operand}'s digit"
     promise = PairConstraint((f"s[{column}]",), tuple(keep), {}, None, "different")
-    return draw_pairs(
+    return draw_variable_pairs(
         task, domain, products, promise, target, n, seed, f"{which} in column {column}, with every {rule.carry} kept"
     )
 
@@ -299,7 +299,7 @@ def chain_pairs(
     values = {f"chain[{column}]": (lengths[0], lengths[1])}
     promise = PairConstraint(differ, tuple(keep), values, None, "equal" if short else "different")
     what = f"the length of the {rule.carry} chain into column {column}, {lengths[0]} or {lengths[1]}"
-    return draw_pairs(task, domain, [blocks], promise, target, n, seed, what)
+    return draw_variable_pairs(task, domain, [blocks], promise, target, n, seed, what)
 
 
 _SIGNALS = {

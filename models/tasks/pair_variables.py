@@ -44,7 +44,7 @@ def _products(domain: Domain, mutate: str) -> list[list[CellBlock]]:
     raise unknown_name("mutation", mutate, AMONG)
 
 
-def draw_pairs(
+def draw_variable_pairs(
     task: Task,
     domain: Domain,
     products: Sequence[Sequence[CellBlock]],
@@ -136,7 +136,7 @@ def variable_pairs(
     what = where + (f", with {' and '.join(wanted)}" if wanted else "")
     products = _products(domain, mutate)
     among = f"{AMONG[mutate]}, at the target {task.target_roles[target].label}"
-    return draw_pairs(task, domain, products, promise, target, n, seed, what, among)
+    return draw_variable_pairs(task, domain, products, promise, target, n, seed, what, among)
 
 
 def _target_of(task: Task, domain: Domain, variable: str, index: tuple[int, ...]) -> int:

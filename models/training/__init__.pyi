@@ -4,7 +4,7 @@ from .cluster import connected as connected
 from .cluster import each as each
 from .loop import TrainResult as TrainResult
 from .loop import train as train
-from .many_seeds import RunRequest as RunRequest
+from .many_seeds import Run as Run
 from .many_seeds import train_on as train_on
 from .named_recipes import get_recipe as get_recipe
 from .objective import ParameterLayout as ParameterLayout

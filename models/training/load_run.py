@@ -17,7 +17,7 @@ from torch import Tensor
 from models import registry
 from models.errors import UserError
 from models.files import checkpoint as storage
-from models.importers.readers import FOLDER, Asked, File, FileReader
+from models.importers.readers import FOLDER, Asked, File, Reader
 from models.importers.readers import register as register_reader
 from models.registry import build
 from models.tasks.base import Task
@@ -111,4 +111,4 @@ def _of_run(file: File) -> bool:
     return run_of(file) is not None
 
 
-register_reader(FileReader("a training run", (FOLDER, ".safetensors"), _of_run, load_run, rank=1, seeds=True))
+register_reader(Reader("a training run", (FOLDER, ".safetensors"), _of_run, load_run, rank=1, seeds=True))

@@ -38,7 +38,7 @@ from models.files.checkpoint import (
     write_json_atomic,
 )
 from models.files.stored_names import CONFIG, ZOO, is_path, not_installed, stored
-from models.importers.readers import FOLDER, Asked, File, FileReader, Format, reader_of
+from models.importers.readers import FOLDER, Asked, File, Format, Reader, reader_of
 from models.importers.readers import register as register_reader
 from models.plugins import import_plugins
 from models.transformer.hooked import HookedModel
@@ -189,7 +189,7 @@ _FORMAT = Format(
     "changed or truncated files",
 )
 register_reader(
-    FileReader("a model of the zoo", (FOLDER, ".safetensors"), _is_entry, _load_entry, rank=0, formats=(_FORMAT,))
+    Reader("a model of the zoo", (FOLDER, ".safetensors"), _is_entry, _load_entry, rank=0, formats=(_FORMAT,))
 )
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from models.importers.readers import Asked, File, FileReader, Format, register
+from models.importers.readers import Asked, File, Format, Reader, register
 
 if TYPE_CHECKING:
     from models.transformer.arithmetic_transformer import ArithmeticTransformer
@@ -34,4 +34,4 @@ FORMAT = Format(
     "its logits and its answers to 34 pairs, in that process",
     "running it without `trust`; unknown architectures; other logits or answers",
 )
-register(FileReader("a public AdderBoard submission", (".py",), lambda file: True, _submission, formats=(FORMAT,)))
+register(Reader("a public AdderBoard submission", (".py",), lambda file: True, _submission, formats=(FORMAT,)))

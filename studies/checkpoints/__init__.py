@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from models.files.stored_names import TORCH_FILES
-from models.importers.readers import Asked, File, FileReader, reader_of, register
+from models.importers.readers import Asked, File, Reader, reader_of, register
 
 if TYPE_CHECKING:
     from models.transformer.arithmetic_transformer import ArithmeticTransformer
@@ -52,9 +52,9 @@ def _pooled(file: File, asked: Asked) -> ArithmeticTransformer:
 
 
 PUBLISHED = (
-    FileReader("a MicroAdder checkpoint", TORCH_FILES, _is_microadder, _microadder),
-    FileReader("a checkpoint of the 456-parameter adder's code", TORCH_FILES, _is_low_rank, _low_rank),
-    FileReader("a decoder that ends in a sum over positions", (".json",), _is_pooled, _pooled),
+    Reader("a MicroAdder checkpoint", TORCH_FILES, _is_microadder, _microadder),
+    Reader("a checkpoint of the 456-parameter adder's code", TORCH_FILES, _is_low_rank, _low_rank),
+    Reader("a decoder that ends in a sum over positions", (".json",), _is_pooled, _pooled),
 )
 register(*PUBLISHED)
 

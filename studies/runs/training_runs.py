@@ -12,7 +12,7 @@ import torch
 from models.files.checkpoint import load_weights, read_json
 from models.registry import build
 from models.training.loop import train
-from models.training.many_seeds import RunRequest, train_on
+from models.training.many_seeds import Run, train_on
 from models.training.objective import ParameterLayout
 from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder
@@ -152,7 +152,7 @@ def train_in_time(plan: Plan, settings: Settings, device: str | None = None) -> 
     whole = [run for run, stops in plan if [*stops] == [None] and not run.has(None)]
     if settings.cluster is not None and whole:
         settings.say(f"training {len(whole)} of {len(plan)} runs on the cluster")
-        runs = [RunRequest(run.model, run.folder, run.seeds, recipe=run.recipe) for run in whole]
+        runs = [Run(run.model, run.folder, run.seeds, recipe=run.recipe) for run in whole]
         minutes, shown = settings.minutes_left(), settings.progress
         train_on(settings.cluster, runs, compile=False, minutes=minutes, progress=shown)
         settings = replace(settings, minutes=0.0)  # what the cluster has not finished is not trained here

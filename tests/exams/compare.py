@@ -8,7 +8,7 @@ import interp
 from interp.compare.comparison_result import Comparison
 from interp.compare.model_table import ModelTable
 from interp.compare.swaps.swap_result import Swaps
-from interp.core.exam import REFUSED, Exam, ExamCase
+from interp.core.exam import REFUSED, Case, Exam
 from interp.core.measured import Measured
 from studies.population import mode_connectivity, population, seed_distances, solution_classes
 from studies.population.mode_connectivity import ModeConnectivity
@@ -32,16 +32,16 @@ register_exam(
         "compare",
         lambda pair: interp.compare(*pair, n=16, untrained=[untrained(5)]),
         _apart,
-        presence=ExamCase(lambda: (trained(), moved()), {"heads": 0.0, "OV": 0.0, "answers": 0.0}),
-        absence=ExamCase(  # only what is looked at differs
+        presence=Case(lambda: (trained(), moved()), {"heads": 0.0, "OV": 0.0, "answers": 0.0}),
+        absence=Case(  # only what is looked at differs
             lambda: (trained(), looks_everywhere()),
             lambda got: got["OV"] == 0 and min(got["heads"], got["answers"]) > 0.3,
         ),
-        inversion=ExamCase(  # only what is written differs
+        inversion=Case(  # only what is written differs
             lambda: (trained(), scaled("out_A", -1.0)),
             lambda got: got["heads"] == 0 and got["OV"] == 1 and got["answers"] > 0.3,
         ),
-        untrained=ExamCase(lambda: (trained(), untrained()), lambda got: min(got.values()) > 0.7),
+        untrained=Case(lambda: (trained(), untrained()), lambda got: min(got.values()) > 0.7),
     )
 )
 
@@ -58,10 +58,10 @@ register_exam(
         "compare_models",
         lambda model: interp.compare_models([model], questions=ASKED, n=40),
         _answers,
-        presence=ExamCase(trained, [1.0, 1.0, 2.3]),
-        absence=ExamCase(lambda: without("out_A"), [0.0, 0.0, 2.3]),
-        inversion=ExamCase(lambda: negated("blocks.0.hook_resid_post"), lambda got: got[0] == 0 and got[2] == 2.3),
-        untrained=ExamCase(untrained, lambda got: got[:2] == [0.0, 0.0] and abs(got[2]) < 1),
+        presence=Case(trained, [1.0, 1.0, 2.3]),
+        absence=Case(lambda: without("out_A"), [0.0, 0.0, 2.3]),
+        inversion=Case(lambda: negated("blocks.0.hook_resid_post"), lambda got: got[0] == 0 and got[2] == 2.3),
+        untrained=Case(untrained, lambda got: got[:2] == [0.0, 0.0] and abs(got[2]) < 1),
     )
 )
 
@@ -77,10 +77,10 @@ register_exam(
         "align",
         lambda pair: interp.align(*pair),
         _before_and_after,
-        presence=ExamCase(lambda: (trained(), moved()), lambda got: got[0] > 0.2 and got[1:] == (0.0, 0.0)),
-        absence=ExamCase(lambda: (trained(), scaled("norm_w", 2.0)), lambda got: got[0] == got[1] > 0 == got[2]),
-        inversion=ExamCase(lambda: (trained(), scaled("out_A", -1.0)), lambda got: got[0] == got[1] and got[2] == 1.0),
-        untrained=ExamCase(lambda: (untrained(1), untrained(2)), lambda got: got[1] > 0.5 and got[2] > 0.5),
+        presence=Case(lambda: (trained(), moved()), lambda got: got[0] > 0.2 and got[1:] == (0.0, 0.0)),
+        absence=Case(lambda: (trained(), scaled("norm_w", 2.0)), lambda got: got[0] == got[1] > 0 == got[2]),
+        inversion=Case(lambda: (trained(), scaled("out_A", -1.0)), lambda got: got[0] == got[1] and got[2] == 1.0),
+        untrained=Case(lambda: (untrained(1), untrained(2)), lambda got: got[1] > 0.5 and got[2] > 0.5),
     )
 )
 
@@ -97,10 +97,10 @@ register_exam(
         "mode_connectivity",
         lambda pair: mode_connectivity(*pair, points=5, n=16, controls=False),
         _barriers,
-        presence=ExamCase(lambda: (trained(), moved()), lambda got: got[0] > 1 and got[1:] == (0.0, 1.0, 1.0)),
-        absence=ExamCase(lambda: (trained(), trained()), (0.0, 0.0, 1.0, 1.0)),
-        inversion=ExamCase(lambda: (shaken(0.02), shaken(-0.02)), (0.0, 0.0, 0.0, 1.0)),  # a valley between them
-        untrained=ExamCase(lambda: (untrained(1), untrained(2)), lambda got: got[2:] == (0.0, 0.0)),
+        presence=Case(lambda: (trained(), moved()), lambda got: got[0] > 1 and got[1:] == (0.0, 1.0, 1.0)),
+        absence=Case(lambda: (trained(), trained()), (0.0, 0.0, 1.0, 1.0)),
+        inversion=Case(lambda: (shaken(0.02), shaken(-0.02)), (0.0, 0.0, 0.0, 1.0)),  # a valley between them
+        untrained=Case(lambda: (untrained(1), untrained(2)), lambda got: got[2:] == (0.0, 0.0)),
     )
 )
 
@@ -115,20 +115,16 @@ register_exam(
         "seed_distances",
         lambda pair: seed_distances(pair, names=["a", "b"], n=16, untrained=WITHOUT_CONTROL),
         _distances,
-        presence=ExamCase(
+        presence=Case(
             lambda: (trained(), moved()),
             lambda got: got["before"] > 0.2 and got["after"] == got["divergence"] == 0 and got["agreement"] == 1,
         ),
-        absence=ExamCase(
-            lambda: (trained(), without("out_A")), lambda got: got["after"] > 0.25 and got["agreement"] == 0
-        ),
-        inversion=ExamCase(  # the same numbers, and the opposite answers
+        absence=Case(lambda: (trained(), without("out_A")), lambda got: got["after"] > 0.25 and got["agreement"] == 0),
+        inversion=Case(  # the same numbers, and the opposite answers
             lambda: (trained(), negated("blocks.0.hook_resid_post")),
             {"before": 0.0, "after": 0.0, "divergence": 1.0, "agreement": 0.0},
         ),
-        untrained=ExamCase(
-            lambda: (untrained(1), untrained(2)), lambda got: got["after"] > 0.5 and got["agreement"] == 0
-        ),
+        untrained=Case(lambda: (untrained(1), untrained(2)), lambda got: got["after"] > 0.5 and got["agreement"] == 0),
     )
 )
 
@@ -138,10 +134,10 @@ register_exam(
         "solution_classes",
         lambda pair: solution_classes(pair),
         lambda found: (len(found.classes()), round(float(found.distances[0]), 3)),
-        presence=ExamCase(lambda: (trained(), moved()), (1, 0.0)),
-        absence=ExamCase(lambda: (trained(), scaled("out_A", -1.0)), lambda got: got[0] == 2 or got[1] > 0),
-        inversion=ExamCase(lambda: (trained(), untrained()), lambda got: got[0] == 2),
-        untrained=ExamCase(lambda: (untrained(1), untrained(2)), lambda got: got[0] == 2 and got[1] > 0.5),
+        presence=Case(lambda: (trained(), moved()), (1, 0.0)),
+        absence=Case(lambda: (trained(), scaled("out_A", -1.0)), lambda got: got[0] == 2 or got[1] > 0),
+        inversion=Case(lambda: (trained(), untrained()), lambda got: got[0] == 2),
+        untrained=Case(lambda: (untrained(1), untrained(2)), lambda got: got[0] == 2 and got[1] > 0.5),
     )
 )
 
@@ -156,10 +152,10 @@ register_exam(
         "population",
         lambda model: population([model, model], questions=["score", "attention_by_role"], n=200),
         _held,
-        presence=ExamCase(trained, {"score", "attention_by_role"}),
-        absence=ExamCase(lambda: without("out_A"), {"attention_by_role"}),  # it still looks, and passes nothing on
-        inversion=ExamCase(lambda: looks_at(0.04, 0.4), {"attention_by_role"}),  # the other way round, as far apart
-        untrained=ExamCase(untrained, lambda got: "score" not in got),
+        presence=Case(trained, {"score", "attention_by_role"}),
+        absence=Case(lambda: without("out_A"), {"attention_by_role"}),  # it still looks, and passes nothing on
+        inversion=Case(lambda: looks_at(0.04, 0.4), {"attention_by_role"}),  # the other way round, as far apart
+        untrained=Case(untrained, lambda got: "score" not in got),
     )
 )
 
@@ -177,10 +173,10 @@ register_exam(
             *pair, components=["L0H0 pattern", "L0.mlp"], n=24, n_fit=48, untrained=WITHOUT_CONTROL
         ),
         _swapped,
-        presence=ExamCase(lambda: (trained(), moved()), (1.0, 1.0, 1.0)),
-        absence=ExamCase(lambda: (trained(), looks_everywhere()), (1.0, 0.0, 0.0)),
-        inversion=ExamCase(lambda: (looks_everywhere(), trained()), (0.0, 1.0, 0.0)),  # the other's pattern mends it
-        untrained=ExamCase(lambda: (trained(), untrained()), (1.0, 0.0, 0.0)),
+        presence=Case(lambda: (trained(), moved()), (1.0, 1.0, 1.0)),
+        absence=Case(lambda: (trained(), looks_everywhere()), (1.0, 0.0, 0.0)),
+        inversion=Case(lambda: (looks_everywhere(), trained()), (0.0, 1.0, 0.0)),  # the other's pattern mends it
+        untrained=Case(lambda: (trained(), untrained()), (1.0, 0.0, 0.0)),
     )
 )
 
@@ -190,10 +186,10 @@ register_exam(
         "sameness",
         lambda pair: interp.sameness(*pair, n=48, untrained=2),
         lambda found: found.verdict,
-        presence=ExamCase(lambda: (trained(), moved()), "the same"),
-        absence=ExamCase(lambda: (trained(), untrained()), "not the same"),
-        inversion=ExamCase(lambda: (trained(), negated("blocks.0.hook_resid_post")), "not the same"),
-        untrained=ExamCase(lambda: (untrained(), trained()), REFUSED),
+        presence=Case(lambda: (trained(), moved()), "the same"),
+        absence=Case(lambda: (trained(), untrained()), "not the same"),
+        inversion=Case(lambda: (trained(), negated("blocks.0.hook_resid_post")), "not the same"),
+        untrained=Case(lambda: (untrained(), trained()), REFUSED),
     )
 )
 
@@ -203,15 +199,15 @@ register_exam(
         "certified_circuits",
         lambda model: interp.certified_circuits(model, constants=(0, 0), n=256),
         lambda found: [set(names) for names in found.minimal],
-        presence=ExamCase(  # queries and keys need no digits: in 0 + 0 they have the length that all digits have
+        presence=Case(  # queries and keys need no digits: in 0 + 0 they have the length that all digits have
             trained,
             [
                 {f"{sender}->{to}" for sender in ("embed", "L0H0") for to in ("L0.mlp", "logits")}
                 | {"embed->L0H0.v", "L0.mlp->logits"}
             ],
         ),
-        absence=ExamCase(lambda: scaled("out_A", 0.97), REFUSED),  # wrong on 3% of the pairs
-        inversion=ExamCase(lambda: negated("blocks.0.hook_resid_post"), REFUSED),
-        untrained=ExamCase(untrained, REFUSED),
+        absence=Case(lambda: scaled("out_A", 0.97), REFUSED),  # wrong on 3% of the pairs
+        inversion=Case(lambda: negated("blocks.0.hook_resid_post"), REFUSED),
+        untrained=Case(untrained, REFUSED),
     )
 )

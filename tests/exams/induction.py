@@ -9,7 +9,7 @@ import torch
 
 import interp
 import models
-from interp.core.exam import Exam, ExamCase
+from interp.core.exam import Case, Exam
 from interp.probes.composition_scores import CompositionScores
 from interp.probes.induction_heads import InductionHeads
 from tests.exams import register_exam
@@ -70,10 +70,10 @@ register_exam(
         "induction_heads",
         lambda model: interp.induction_heads(model, n=256),
         _matches,
-        presence=ExamCase(lambda: models.load(NAME), (True, True)),
-        absence=ExamCase(uniform, (False, True)),
-        inversion=ExamCase(lambda: changed(lambda model: model.blocks[1].attn.W_O.neg_()), (True, False)),
-        untrained=ExamCase(untrained, (False, False)),
+        presence=Case(lambda: models.load(NAME), (True, True)),
+        absence=Case(uniform, (False, True)),
+        inversion=Case(lambda: changed(lambda model: model.blocks[1].attn.W_O.neg_()), (True, False)),
+        untrained=Case(untrained, (False, False)),
     )
 )
 register_exam(
@@ -81,9 +81,9 @@ register_exam(
         "composition_scores",
         lambda model: interp.composition_scores(model, draws=300),
         _stands_out,
-        presence=ExamCase(lambda: models.load(NAME), ["key"]),
-        absence=ExamCase(redrawn, []),
-        inversion=ExamCase(turned, ["query"]),
-        untrained=ExamCase(untrained, []),
+        presence=Case(lambda: models.load(NAME), ["key"]),
+        absence=Case(redrawn, []),
+        inversion=Case(turned, ["query"]),
+        untrained=Case(untrained, []),
     )
 )

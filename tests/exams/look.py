@@ -11,7 +11,7 @@ import torch
 
 import interp
 import models
-from interp.core.exam import REFUSED, Exam, ExamCase
+from interp.core.exam import REFUSED, Case, Exam
 from interp.core.measured import Measured
 from interp.core.results import Provenance
 from interp.probes.attention import AttentionByRole
@@ -48,10 +48,10 @@ register_exam(
         "attention_by_role",
         lambda model: interp.attention_by_role(model, n=32),
         _gap,
-        presence=ExamCase(lambda: looks_at(0.4, 0.04), lambda got: abs(got[0] - LN10) < 1e-3 and got[1]),
-        absence=ExamCase(lambda: looks_at(1 / 25, 1 / 25), lambda got: abs(got[0]) < 1e-3),
-        inversion=ExamCase(lambda: looks_at(0.04, 0.4), lambda got: abs(got[0] + LN10) < 1e-3),
-        untrained=ExamCase(untrained, lambda got: abs(got[0]) < 1),
+        presence=Case(lambda: looks_at(0.4, 0.04), lambda got: abs(got[0] - LN10) < 1e-3 and got[1]),
+        absence=Case(lambda: looks_at(1 / 25, 1 / 25), lambda got: abs(got[0]) < 1e-3),
+        inversion=Case(lambda: looks_at(0.04, 0.4), lambda got: abs(got[0] + LN10) < 1e-3),
+        untrained=Case(untrained, lambda got: abs(got[0]) < 1),
     )
 )
 
@@ -65,10 +65,10 @@ register_exam(
         "written_number",
         lambda model: interp.written_number(model, n=64),
         _number,
-        presence=ExamCase(trained, lambda got: abs(got[0] - 10) < 0.3 and got[1] > 0.99),
-        absence=ExamCase(lambda: looks_at(1 / 25, 1 / 25), lambda got: abs(got[0] - 1) < 0.2),
-        inversion=ExamCase(lambda: looks_at(0.04, 0.4), lambda got: abs(got[0]) < 0.3),
-        untrained=ExamCase(untrained, REFUSED),
+        presence=Case(trained, lambda got: abs(got[0] - 10) < 0.3 and got[1] > 0.99),
+        absence=Case(lambda: looks_at(1 / 25, 1 / 25), lambda got: abs(got[0] - 1) < 0.2),
+        inversion=Case(lambda: looks_at(0.04, 0.4), lambda got: abs(got[0]) < 0.3),
+        untrained=Case(untrained, REFUSED),
     )
 )
 
@@ -87,10 +87,10 @@ register_exam(
         "carry_units",
         lambda model: interp.carry_units(model, n=400),
         _carry_out,
-        presence=ExamCase(trained, lambda got: got[0] == [("carry_out", "switch")] * 2 and got[1]),
-        absence=ExamCase(lambda: without("W_fc1"), lambda got: {kind for _, kind in got[0]} == {"none"}),
-        inversion=ExamCase(lambda: negated("blocks.0.mlp.hook_pre"), lambda got: not got[1]),
-        untrained=ExamCase(untrained, lambda got: {kind for _, kind in got[0]} == {"none"}),
+        presence=Case(trained, lambda got: got[0] == [("carry_out", "switch")] * 2 and got[1]),
+        absence=Case(lambda: without("W_fc1"), lambda got: {kind for _, kind in got[0]} == {"none"}),
+        inversion=Case(lambda: negated("blocks.0.mlp.hook_pre"), lambda got: not got[1]),
+        untrained=Case(untrained, lambda got: {kind for _, kind in got[0]} == {"none"}),
     )
 )
 
@@ -100,10 +100,10 @@ register_exam(
         "circle_fit",
         interp.circle_fit,
         lambda fit: (fit.is_arc, fit.ordered, round(fit.order, 6)),
-        presence=ExamCase(arc, lambda got: got == (True, True, 1.0)),
-        absence=ExamCase(lambda: arc(SHUFFLED), lambda got: got[:2] == (True, False)),
-        inversion=ExamCase(lambda: arc(list(range(10))[::-1]), lambda got: got == (True, True, -1.0)),
-        untrained=ExamCase(lambda: noise(10, 5), lambda got: got[:2] == (False, False)),
+        presence=Case(arc, lambda got: got == (True, True, 1.0)),
+        absence=Case(lambda: arc(SHUFFLED), lambda got: got[:2] == (True, False)),
+        inversion=Case(lambda: arc(list(range(10))[::-1]), lambda got: got == (True, True, -1.0)),
+        untrained=Case(lambda: noise(10, 5), lambda got: got[:2] == (False, False)),
     )
 )
 
@@ -113,12 +113,12 @@ register_exam(
         "fourier_spectrum",
         lambda table: interp.fourier_spectrum(table, resamples=300),
         lambda found: (found.main, found.p_value < 0.05),
-        presence=ExamCase(lambda: np.exp(2j * np.pi * 3 * np.arange(10) / 10).view(float).reshape(10, 2), (3, True)),
-        absence=ExamCase(lambda: arc(SHUFFLED), lambda got: not got[1]),
-        inversion=ExamCase(  # the other way round is the same frequency
+        presence=Case(lambda: np.exp(2j * np.pi * 3 * np.arange(10) / 10).view(float).reshape(10, 2), (3, True)),
+        absence=Case(lambda: arc(SHUFFLED), lambda got: not got[1]),
+        inversion=Case(  # the other way round is the same frequency
             lambda: np.exp(-2j * np.pi * 3 * np.arange(10) / 10).view(float).reshape(10, 2), (3, True)
         ),
-        untrained=ExamCase(lambda: noise(10, 6, seed=1), lambda got: not got[1]),
+        untrained=Case(lambda: noise(10, 6, seed=1), lambda got: not got[1]),
     )
 )
 
@@ -128,12 +128,10 @@ register_exam(
         "linear_probes",
         lambda model: interp.linear_probes(model, n=600, signals="carry_out", sites="L0 post"),
         lambda found: (float(found.overall("carry_out").accuracy[0]), float(found.overall("carry_out").untrained[0])),
-        presence=ExamCase(trained, lambda got: got[0] > 0.98 > got[1]),
-        absence=ExamCase(lambda: planted("blocks.0.hook_resid_post", lambda x: 0 * x), lambda got: got[0] < 0.65),
-        inversion=ExamCase(
-            lambda: negated("blocks.0.hook_resid_post"), lambda got: got[0] > 0.98
-        ),  # signs are no matter
-        untrained=ExamCase(untrained, lambda got: got[0] < 0.65),
+        presence=Case(trained, lambda got: got[0] > 0.98 > got[1]),
+        absence=Case(lambda: planted("blocks.0.hook_resid_post", lambda x: 0 * x), lambda got: got[0] < 0.65),
+        inversion=Case(lambda: negated("blocks.0.hook_resid_post"), lambda got: got[0] > 0.98),  # signs are no matter
+        untrained=Case(untrained, lambda got: got[0] < 0.65),
     )
 )
 
@@ -143,10 +141,10 @@ register_exam(
         "logit_lens",
         lambda model: interp.logit_lens(model, n=64),
         lambda found: found.table.overall.values.tolist(),
-        presence=ExamCase(trained, lambda got: got[-1] == 1.0 and got[0] < 0.2),
-        absence=ExamCase(lambda: planted("blocks.0.hook_resid_post", lambda x: 0 * x), lambda got: got[-1] < 0.25),
-        inversion=ExamCase(lambda: negated("blocks.0.hook_resid_post"), lambda got: got[-1] < 0.05),
-        untrained=ExamCase(untrained, lambda got: got[-1] < 0.3),
+        presence=Case(trained, lambda got: got[-1] == 1.0 and got[0] < 0.2),
+        absence=Case(lambda: planted("blocks.0.hook_resid_post", lambda x: 0 * x), lambda got: got[-1] < 0.25),
+        inversion=Case(lambda: negated("blocks.0.hook_resid_post"), lambda got: got[-1] < 0.05),
+        untrained=Case(untrained, lambda got: got[-1] < 0.3),
     )
 )
 
@@ -156,10 +154,10 @@ register_exam(
         "logit_attribution",
         lambda model: interp.logit_attribution(model, n=64),
         lambda found: found.by_kind().to_dict(),
-        presence=ExamCase(trained, lambda got: got["mlp"] > 50 and max(got, key=got.get) == "mlp"),
-        absence=ExamCase(lambda: without("W_fc1"), lambda got: abs(got["mlp"]) < 1e-4),
-        inversion=ExamCase(lambda: negated("blocks.0.hook_mlp_out"), lambda got: got == REFUSED or got["mlp"] < -10),
-        untrained=ExamCase(untrained, lambda got: abs(got["mlp"]) < 20),
+        presence=Case(trained, lambda got: got["mlp"] > 50 and max(got, key=got.get) == "mlp"),
+        absence=Case(lambda: without("W_fc1"), lambda got: abs(got["mlp"]) < 1e-4),
+        inversion=Case(lambda: negated("blocks.0.hook_mlp_out"), lambda got: got == REFUSED or got["mlp"] < -10),
+        untrained=Case(untrained, lambda got: abs(got["mlp"]) < 20),
     )
 )
 
@@ -188,12 +186,10 @@ for _lens, _ask in (
             _lens,
             _ask,
             _read_early,
-            presence=ExamCase(lambda: models.load(TWO_DIGITS), lambda got: got[0] > 0.4 > max(got[1:])),
-            absence=ExamCase(
-                lambda: with_hook("hook_embed", 0.0), lambda got: max(got) < 0.35
-            ),  # nothing of the problem
-            inversion=ExamCase(lambda: with_hook("unembed.hook_out", -1.0), lambda got: got[0] < 0.12),
-            untrained=ExamCase(lambda: models.build(TWO_DIGITS, seed=1), lambda got: max(got) < 0.35),
+            presence=Case(lambda: models.load(TWO_DIGITS), lambda got: got[0] > 0.4 > max(got[1:])),
+            absence=Case(lambda: with_hook("hook_embed", 0.0), lambda got: max(got) < 0.35),  # nothing of the problem
+            inversion=Case(lambda: with_hook("unembed.hook_out", -1.0), lambda got: got[0] < 0.12),
+            untrained=Case(lambda: models.build(TWO_DIGITS, seed=1), lambda got: max(got) < 0.35),
         )
     )
 
@@ -208,12 +204,10 @@ register_exam(
         "backward_lens",
         lambda model: interp.backward_lens(model, n=200),
         _promoted,
-        presence=ExamCase(lambda: models.load(TWO_DIGITS), lambda got: 0.3 < got < 0.7),
-        absence=ExamCase(lambda: with_hook("unembed.hook_out", 0.0), lambda got: got == 0),  # no gradient
-        inversion=ExamCase(lambda: with_hook("unembed.hook_out", -1.0), lambda got: got < 0.05),
-        untrained=ExamCase(
-            lambda: models.build(TWO_DIGITS, seed=1), lambda got: got > 0.95
-        ),  # the stream passes all on
+        presence=Case(lambda: models.load(TWO_DIGITS), lambda got: 0.3 < got < 0.7),
+        absence=Case(lambda: with_hook("unembed.hook_out", 0.0), lambda got: got == 0),  # no gradient
+        inversion=Case(lambda: with_hook("unembed.hook_out", -1.0), lambda got: got < 0.05),
+        untrained=Case(lambda: models.build(TWO_DIGITS, seed=1), lambda got: got > 0.95),  # the stream passes all on
     )
 )
 
@@ -237,10 +231,10 @@ register_exam(
         "attention_attribution",
         lambda model: interp.attention_attribution(model, role="own operands", n=32, resamples=20),
         _score_part,
-        presence=ExamCase(trained, lambda got: got[0] == {"pos_embed"} and got[1] > 40),
-        absence=ExamCase(lambda: without("W_qk"), lambda got: got[1] == 0),
-        inversion=ExamCase(turned_queries, lambda got: got[0] == {"pos_embed"} and got[1] < -40),
-        untrained=ExamCase(untrained, lambda got: abs(got[1]) < 20),
+        presence=Case(trained, lambda got: got[0] == {"pos_embed"} and got[1] > 40),
+        absence=Case(lambda: without("W_qk"), lambda got: got[1] == 0),
+        inversion=Case(turned_queries, lambda got: got[0] == {"pos_embed"} and got[1] < -40),
+        untrained=Case(untrained, lambda got: abs(got[1]) < 20),
     )
 )
 
@@ -250,10 +244,10 @@ register_exam(
         "accuracy_by_chain",
         lambda model: interp.accuracy_by_chain(model, n_per_length=30),
         lambda found: found.rate(problems="stratified").accuracy,
-        presence=ExamCase(trained, (1.0)),
-        absence=ExamCase(lambda: without("out_A"), lambda got: got < 0.1),
-        inversion=ExamCase(lambda: negated("blocks.0.hook_resid_post"), lambda got: got == 0),
-        untrained=ExamCase(untrained, lambda got: got < 0.1),
+        presence=Case(trained, (1.0)),
+        absence=Case(lambda: without("out_A"), lambda got: got < 0.1),
+        inversion=Case(lambda: negated("blocks.0.hook_resid_post"), lambda got: got == 0),
+        untrained=Case(untrained, lambda got: got < 0.1),
     )
 )
 
@@ -263,10 +257,10 @@ register_exam(
         "score",
         lambda model: interp.score(model, n=50, by="target"),
         lambda found: found.accuracy.values[1:10].tolist(),
-        presence=ExamCase(trained, [1.0] * 9),
-        absence=ExamCase(lambda: without("out_A"), lambda got: max(got) < 0.5),
-        inversion=ExamCase(lambda: negated("blocks.0.hook_resid_post"), [0.0] * 9),
-        untrained=ExamCase(untrained, lambda got: max(got) < 0.5),
+        presence=Case(trained, [1.0] * 9),
+        absence=Case(lambda: without("out_A"), lambda got: max(got) < 0.5),
+        inversion=Case(lambda: negated("blocks.0.hook_resid_post"), [0.0] * 9),
+        untrained=Case(untrained, lambda got: max(got) < 0.5),
     )
 )
 
@@ -281,10 +275,10 @@ register_exam(
         "training_dynamics",
         lambda found: found,
         lambda found: found.half_way().by[0],
-        presence=ExamCase(lambda: _curve(4, 4, 4, 0, 0), (8.0)),
-        absence=ExamCase(lambda: _curve(4, 4, 4, 4, 4), math.isnan),
-        inversion=ExamCase(lambda: _curve(4, 0, 4, 4, 0), (16.0)),  # it falls, and comes back
-        untrained=ExamCase(lambda: _curve(*(2.3 + 1e-4 * noise(5, 1)[:, 0])), math.isnan),
+        presence=Case(lambda: _curve(4, 4, 4, 0, 0), (8.0)),
+        absence=Case(lambda: _curve(4, 4, 4, 4, 4), math.isnan),
+        inversion=Case(lambda: _curve(4, 0, 4, 4, 0), (16.0)),  # it falls, and comes back
+        untrained=Case(lambda: _curve(*(2.3 + 1e-4 * noise(5, 1)[:, 0])), math.isnan),
     )
 )
 
@@ -294,10 +288,10 @@ register_exam(
         "loss",
         lambda model: interp.loss(model, n=64),
         lambda found: found.table["value"][0],
-        presence=ExamCase(trained, lambda got: 0 < got < 0.1),
-        absence=ExamCase(lambda: without("out_A"), lambda got: got > 1),
-        inversion=ExamCase(lambda: negated("blocks.0.hook_resid_post"), lambda got: got > 2.3),
-        untrained=ExamCase(untrained, lambda got: got > 1),
+        presence=Case(trained, lambda got: 0 < got < 0.1),
+        absence=Case(lambda: without("out_A"), lambda got: got > 1),
+        inversion=Case(lambda: negated("blocks.0.hook_resid_post"), lambda got: got > 2.3),
+        untrained=Case(untrained, lambda got: got > 1),
     )
 )
 
@@ -312,10 +306,10 @@ register_exam(
         "learning_curves",
         partial(ask_curves, interp.learning_curves),
         _grokked,
-        presence=ExamCase(lambda: ([[0, 0, 1, 1], [0, 0, 0.5, 0.5]], [100, None]), (1, {0: 3000})),
-        absence=ExamCase(lambda: ([[0, 0, 0, 0.99]], [99]), (0, {})),
-        inversion=ExamCase(lambda: ([[1, 1, 0, 0]], [0]), (0, {0: 1000})),  # it forgets again
-        untrained=ExamCase(lambda: (abs(noise(3, 4)) % 0.2, [None] * 3), (0, {})),
+        presence=Case(lambda: ([[0, 0, 1, 1], [0, 0, 0.5, 0.5]], [100, None]), (1, {0: 3000})),
+        absence=Case(lambda: ([[0, 0, 0, 0.99]], [99]), (0, {})),
+        inversion=Case(lambda: ([[1, 1, 0, 0]], [0]), (0, {0: 1000})),  # it forgets again
+        untrained=Case(lambda: (abs(noise(3, 4)) % 0.2, [None] * 3), (0, {})),
     )
 )
 
@@ -342,9 +336,9 @@ register_exam(
         "explore",
         lambda model: interp.explore(model, problem="57+48"),
         _answered,
-        presence=ExamCase(trained, ["105", "105"]),
-        absence=ExamCase(lambda: _read_out(0.0), lambda got: got[0] != got[1]),
-        inversion=ExamCase(lambda: _read_out(-1.0), ["99999999990", "105"]),  # as of a stream with its sign turned
-        untrained=ExamCase(untrained, lambda got: got[0] != got[1]),
+        presence=Case(trained, ["105", "105"]),
+        absence=Case(lambda: _read_out(0.0), lambda got: got[0] != got[1]),
+        inversion=Case(lambda: _read_out(-1.0), ["99999999990", "105"]),  # as of a stream with its sign turned
+        untrained=Case(untrained, lambda got: got[0] != got[1]),
     )
 )

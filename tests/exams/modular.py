@@ -9,7 +9,7 @@ import torch
 import interp
 import models
 from interp.causal.interchange.group_program import NONE
-from interp.core.exam import REFUSED, Exam, ExamCase
+from interp.core.exam import REFUSED, Case, Exam
 from tests.exams import register_exam
 
 P = 13
@@ -40,10 +40,10 @@ register_exam(
         "group_program",
         lambda model: interp.group_program(model, n=400, resamples=99),
         lambda found: found.verdict,
-        presence=ExamCase(lambda: built("pizza"), "pizza"),
-        absence=ExamCase(lambda: built("table"), NONE),
-        inversion=ExamCase(lambda: built("clock"), "clock"),
-        untrained=ExamCase(untrained, REFUSED),
+        presence=Case(lambda: built("pizza"), "pizza"),
+        absence=Case(lambda: built("table"), NONE),
+        inversion=Case(lambda: built("clock"), "clock"),
+        untrained=Case(untrained, REFUSED),
     )
 )
 
@@ -59,10 +59,10 @@ register_exam(
         "restricted_loss",
         lambda model: interp.restricted_loss(model),
         _losses,
-        presence=ExamCase(lambda: built("clock"), (True, False)),
-        absence=ExamCase(lambda: shuffled("clock"), lambda got: not got[0]),
+        presence=Case(lambda: built("clock"), (True, False)),
+        absence=Case(lambda: shuffled("clock"), lambda got: not got[0]),
         inversion="A loss has no other way round.",
-        untrained=ExamCase(untrained, lambda got: not got[0]),
+        untrained=Case(untrained, lambda got: not got[0]),
     )
 )
 
@@ -77,9 +77,9 @@ register_exam(
         "group_symmetry",
         lambda model: interp.group_symmetry(model, n=400),
         _marks,
-        presence=ExamCase(lambda: built("pizza"), lambda got: got[0] == 1.0 and got[1] < 0.3),
-        absence=ExamCase(lambda: built("clock"), lambda got: abs(got[0]) < 0.15 and got[1] > 0.8),
+        presence=Case(lambda: built("pizza"), lambda got: got[0] == 1.0 and got[1] < 0.3),
+        absence=Case(lambda: built("clock"), lambda got: abs(got[0]) < 0.15 and got[1] > 0.8),
         inversion="Symmetry has no other way round.",
-        untrained=ExamCase(untrained, lambda got: abs(got[0]) < 0.9 and got[1] > 0.5),
+        untrained=Case(untrained, lambda got: abs(got[0]) < 0.9 and got[1] > 0.5),
     )
 )

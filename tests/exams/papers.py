@@ -7,7 +7,7 @@ from typing import Any
 
 import interp
 from interp.compare.pattern_substitution import PatternSubstitution
-from interp.core.exam import REFUSED, Exam, ExamCase
+from interp.core.exam import REFUSED, Case, Exam
 from interp.probes.head_writes import HeadWrites
 from interp.probes.named_stream import NamedStream
 from interp.probes.score_result import Scores
@@ -30,7 +30,7 @@ SUM = NAMED["SUM"]
 FOUR = {"sum": 0, "carry": 1, "arrow": 2, "eos": 3}
 SILENT = (None,) * 4
 W_O, W_V, W_OUT = "blocks.0.attn.W_O", "blocks.0.attn.W_V", "blocks.0.mlp.W_out"
-NO_SUCH_MODEL = ExamCase(untrained_summer, REFUSED)  # its dimensions have no names
+NO_SUCH_MODEL = Case(untrained_summer, REFUSED)  # its dimensions have no names
 
 
 def _writers(found: NamedStream) -> tuple[list[str], list[str], bool]:
@@ -43,9 +43,9 @@ register_exam(
         "named_stream",
         lambda model: interp.named_stream(model, "$0075+0084+0301+0999=0000>5700>9510>0640>9541"),
         _writers,
-        presence=ExamCase(built, (["L0H0"], ["L0H1"], True)),
-        absence=ExamCase(lambda: changed(W_O, lambda weight: weight[0].zero_()), ([], ["L0H1"], False)),
-        inversion=ExamCase(lambda: exchanged("O"), (["L0H1"], ["L0H0"], False)),
+        presence=Case(built, (["L0H0"], ["L0H1"], True)),
+        absence=Case(lambda: changed(W_O, lambda weight: weight[0].zero_()), ([], ["L0H1"], False)),
+        inversion=Case(lambda: exchanged("O"), (["L0H1"], ["L0H0"], False)),
         untrained=NO_SUCH_MODEL,
     )
 )
@@ -54,9 +54,9 @@ register_exam(
         "sum_units",
         lambda model: interp.sum_units(model, n=20),
         lambda found: (float(found.one_hot.mean()), found.slack > 0.1),
-        presence=ExamCase(built, (1.0, True)),
-        absence=ExamCase(lambda: changed(W_OUT, lambda weight: weight[:, SUM].zero_()), REFUSED),
-        inversion=ExamCase(  # digit 9 for 0, and so on
+        presence=Case(built, (1.0, True)),
+        absence=Case(lambda: changed(W_OUT, lambda weight: weight[:, SUM].zero_()), REFUSED),
+        inversion=Case(  # digit 9 for 0, and so on
             lambda: changed(W_OUT, lambda weight: weight[:, SUM].copy_(weight[:, SUM].flip(1))), (0.0, False)
         ),
         untrained=NO_SUCH_MODEL,
@@ -69,10 +69,10 @@ register_exam(
         "key_attention",
         lambda model: interp.key_attention(model, n=16),
         lambda found: tuple(found.roles().values()),
-        presence=ExamCase(built, tuple(FOUR)),
-        absence=ExamCase(lambda: hooked(PATTERN, even), SILENT),
-        inversion=ExamCase(lambda: exchanged("Q", "K"), ("carry", "sum", "arrow", "eos")),
-        untrained=ExamCase(untrained_summer, SILENT),
+        presence=Case(built, tuple(FOUR)),
+        absence=Case(lambda: hooked(PATTERN, even), SILENT),
+        inversion=Case(lambda: exchanged("Q", "K"), ("carry", "sum", "arrow", "eos")),
+        untrained=Case(untrained_summer, SILENT),
     )
 )
 
@@ -94,12 +94,12 @@ register_exam(
         "pattern_substitution",
         lambda model: interp.pattern_substitution(model, n=24, bos=True, heads=[(0, 0)]),
         _substituted,
-        presence=ExamCase(built, _effects((0, 0), (24, 0), (24, 0))),
-        absence=ExamCase(lambda: changed(W_O, lambda weight: weight[0].zero_()), _NOTHING),
-        inversion=ExamCase(  # its own pattern is the one that breaks
+        presence=Case(built, _effects((0, 0), (24, 0), (24, 0))),
+        absence=Case(lambda: changed(W_O, lambda weight: weight[0].zero_()), _NOTHING),
+        inversion=Case(  # its own pattern is the one that breaks
             lambda: hooked(PATTERN, first_head_even), _effects((0, 24), (0, 0), (0, 0))
         ),
-        untrained=ExamCase(untrained_summer, _NOTHING),
+        untrained=Case(untrained_summer, _NOTHING),
     )
 )
 
@@ -117,10 +117,10 @@ register_exam(
         "first_errors",
         lambda model: interp.first_errors(model, n=24),
         _first,
-        presence=ExamCase(lambda: wrong_at(">"), (24, 24, True, {(0, "boundary"): 24})),
-        absence=ExamCase(built, (0, 0, False, {})),
-        inversion=ExamCase(lambda: wrong_at("b1[2]"), (24, 0, False, {(1, "2"): 24})),
-        untrained=ExamCase(untrained_summer, lambda got: got[0] == 24 and not got[2]),
+        presence=Case(lambda: wrong_at(">"), (24, 24, True, {(0, "boundary"): 24})),
+        absence=Case(built, (0, 0, False, {})),
+        inversion=Case(lambda: wrong_at("b1[2]"), (24, 0, False, {(1, "2"): 24})),
+        untrained=Case(untrained_summer, lambda got: got[0] == 24 and not got[2]),
     )
 )
 
@@ -137,15 +137,15 @@ register_exam(
         "head_writes",
         lambda model: interp.head_writes(model, n=64, untrained=()),
         _line,
-        presence=ExamCase(built, (1.0, True, 0.03)),
-        absence=ExamCase(  # it writes whether the digit is odd
+        presence=Case(built, (1.0, True, 0.03)),
+        absence=Case(  # it writes whether the digit is odd
             lambda: changed("embed.W_E", lambda weight: weight[:10, NAMED["NUM"]].remainder_(2)),
             (0.03, False, 1.0),
         ),
-        inversion=ExamCase(  # falling or rising is one line
+        inversion=Case(  # falling or rising is one line
             lambda: changed(W_V, lambda weight: weight[0].neg_()), (1.0, True, 0.03)
         ),
-        untrained=ExamCase(untrained_summer, lambda got: got[0] < 0.5 and not got[1]),
+        untrained=Case(untrained_summer, lambda got: got[0] < 0.5 and not got[1]),
     )
 )
 
@@ -163,9 +163,9 @@ register_exam(
         "exact_match_grid",
         lambda model: interp.exact_match_grid(model, largest=(3, 2), n=10, progress=False),
         _by_size,
-        presence=ExamCase(lambda: spoilt(lambda length: length < 18), [[0, 1], [1, 1]]),
-        absence=ExamCase(built, [[1, 1], [1, 1]]),
-        inversion=ExamCase(lambda: spoilt(lambda length: length >= 18), [[1, 0], [0, 0]]),
-        untrained=ExamCase(untrained_summer, [[0, 0], [0, 0]]),
+        presence=Case(lambda: spoilt(lambda length: length < 18), [[0, 1], [1, 1]]),
+        absence=Case(built, [[1, 1], [1, 1]]),
+        inversion=Case(lambda: spoilt(lambda length: length >= 18), [[1, 0], [0, 0]]),
+        untrained=Case(untrained_summer, [[0, 0], [0, 0]]),
     )
 )

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 import interp
-from interp.core.exam import REFUSED, Exam, ExamCase
+from interp.core.exam import REFUSED, Case, Exam
 from interp.proofs.verdict import Verdict
 from tests.exams import register_exam
 from tests.exams.subjects import negated, scaled, trained, untrained, without
@@ -29,10 +29,10 @@ register_exam(
         "attack",
         lambda model: interp.attack(model, runs=200),
         lambda found: (found.n_wrong["attack"] > 0, found.smallest_margin() > 0),
-        presence=ExamCase(lambda: scaled("out_A", 0.97), lambda got: got == (True, False)),
-        absence=ExamCase(trained, lambda got: got == (False, True)),
-        inversion=ExamCase(ties, lambda got: got == (True, False)),
-        untrained=ExamCase(untrained, lambda got: got == (True, False)),
+        presence=Case(lambda: scaled("out_A", 0.97), lambda got: got == (True, False)),
+        absence=Case(trained, lambda got: got == (False, True)),
+        inversion=Case(ties, lambda got: got == (True, False)),
+        untrained=Case(untrained, lambda got: got == (True, False)),
     )
 )
 
@@ -48,10 +48,10 @@ register_exam(
         "certify",
         lambda model: interp.certify(model, arithmetic="interval", tolerance=None),
         _proved,
-        presence=ExamCase(trained, ("certified", False)),
-        absence=ExamCase(lambda: scaled("out_A", 0.97), ("refuted", True)),  # wrong on 3% of the pairs
-        inversion=ExamCase(lambda: negated("blocks.0.hook_resid_post"), REFUSED),  # weights of a right model
-        untrained=ExamCase(untrained, ("refuted", True)),
+        presence=Case(trained, ("certified", False)),
+        absence=Case(lambda: scaled("out_A", 0.97), ("refuted", True)),  # wrong on 3% of the pairs
+        inversion=Case(lambda: negated("blocks.0.hook_resid_post"), REFUSED),  # weights of a right model
+        untrained=Case(untrained, ("refuted", True)),
     )
 )
 register_exam(
@@ -59,10 +59,10 @@ register_exam(
         "accuracy_bounds",
         lambda model: interp.accuracy_bounds(model, tolerance=0.01),
         lambda found: (float(found.lower), float(found.upper)),
-        presence=ExamCase(trained, (1.0, 1.0)),
-        absence=ExamCase(lambda: without("out_A"), (0.0, 0.0)),
-        inversion=ExamCase(lambda: negated("blocks.0.hook_resid_post"), REFUSED),
-        untrained=ExamCase(untrained, (ONE_ANSWER, ONE_ANSWER)),
+        presence=Case(trained, (1.0, 1.0)),
+        absence=Case(lambda: without("out_A"), (0.0, 0.0)),
+        inversion=Case(lambda: negated("blocks.0.hook_resid_post"), REFUSED),
+        untrained=Case(untrained, (ONE_ANSWER, ONE_ANSWER)),
     )
 )
 register_exam(
@@ -70,10 +70,10 @@ register_exam(
         "carry_unit_ranges",
         lambda model: interp.carry_unit_ranges(model),
         lambda found: dict(zip(found.switches.neuron, found.switches.switch, strict=True)),
-        presence=ExamCase(trained, {"L0N0": "on", "L0N1": "off"}),
-        absence=ExamCase(lambda: without("out_A"), {}),  # attention writes nothing
-        inversion=ExamCase(lambda: negated("blocks.0.hook_resid_post"), REFUSED),
-        untrained=ExamCase(untrained, {}),
+        presence=Case(trained, {"L0N0": "on", "L0N1": "off"}),
+        absence=Case(lambda: without("out_A"), {}),  # attention writes nothing
+        inversion=Case(lambda: negated("blocks.0.hook_resid_post"), REFUSED),
+        untrained=Case(untrained, {}),
     )
 )
 register_exam(
@@ -81,9 +81,9 @@ register_exam(
         "decompile",
         lambda model: interp.decompile(model),
         lambda found: (found.states, found.gap > 0),
-        presence=ExamCase(trained, (741, True)),
-        absence=ExamCase(lambda: scaled("out_A", 0.97), REFUSED),  # not certified
-        inversion=ExamCase(lambda: negated("blocks.0.hook_resid_post"), REFUSED),
-        untrained=ExamCase(untrained, REFUSED),
+        presence=Case(trained, (741, True)),
+        absence=Case(lambda: scaled("out_A", 0.97), REFUSED),  # not certified
+        inversion=Case(lambda: negated("blocks.0.hook_resid_post"), REFUSED),
+        untrained=Case(untrained, REFUSED),
     )
 )

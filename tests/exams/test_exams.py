@@ -12,7 +12,7 @@ import pytest
 import studies.population
 from interp.cli.answers import page_of
 from interp.core.drawings import drawings
-from interp.core.exam import REFUSED, ExamCase
+from interp.core.exam import REFUSED, Case
 from interp.core.probe import registered
 from interp.core.results import Result
 from interp.proofs.attacks.gradient_attack import Attack
@@ -75,9 +75,9 @@ def test_a_probe_reports_nothing_else(probe: str, kind: str) -> None:
 
 
 def test_another_report_or_a_refusal_does_not_pass() -> None:
-    case = ExamCase(int, 1.0)
+    case = Case(int, 1.0)
     assert case.holds(1.0) and not case.holds(REFUSED) and not case.holds(0.5)
-    assert not ExamCase(int, REFUSED).holds(1.0)
+    assert not Case(int, REFUSED).holds(1.0)
 
 
 def test_every_registered_probe_has_an_exam() -> None:

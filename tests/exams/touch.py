@@ -6,7 +6,7 @@ from typing import Any
 
 import interp
 import models
-from interp.core.exam import REFUSED, Exam, ExamCase
+from interp.core.exam import REFUSED, Case, Exam
 from interp.core.metrics import logit_diff
 from tests.exams import register_exam
 from tests.exams.rules import bypassed, chains, copies, ripples, running
@@ -23,10 +23,10 @@ register_exam(
         "which_algorithm",
         lambda model: interp.which_algorithm(model, n=150),
         lambda found: found.winner(),
-        presence=ExamCase(lambda: running(chains), ("chained",)),
-        absence=ExamCase(lambda: running(copies), lambda got: got is None),
-        inversion=ExamCase(lambda: running(ripples), ("ripple", "look-ahead")),
-        untrained=ExamCase(untrained, lambda got: got is None),
+        presence=Case(lambda: running(chains), ("chained",)),
+        absence=Case(lambda: running(copies), lambda got: got is None),
+        inversion=Case(lambda: running(ripples), ("ripple", "look-ahead")),
+        untrained=Case(untrained, lambda got: got is None),
     )
 )
 
@@ -36,15 +36,15 @@ register_exam(
         "smallest_circuit",
         lambda asked: interp.smallest_circuit(*asked, n_random=5),
         lambda found: set(found.edges),
-        presence=ExamCase(
+        presence=Case(
             lambda: carry_pairs(trained()),
             {"embed->L0H0.v", "L0H0->L0.mlp", "L0H0->logits", "L0.mlp->logits"},
         ),
-        absence=ExamCase(lambda: carry_pairs(without("out_A")), REFUSED),
-        inversion=ExamCase(  # the pairs the other way round: the same edges carry the other answer
+        absence=Case(lambda: carry_pairs(without("out_A")), REFUSED),
+        inversion=Case(  # the pairs the other way round: the same edges carry the other answer
             lambda: carry_pairs(trained(), turned=True), lambda got: {"embed->L0H0.v", "L0.mlp->logits"} <= got
         ),
-        untrained=ExamCase(lambda: carry_pairs(untrained()), REFUSED),
+        untrained=Case(lambda: carry_pairs(untrained()), REFUSED),
     )
 )
 
@@ -54,15 +54,15 @@ register_exam(
         "all_circuits",
         lambda asked: interp.all_circuits(*asked),
         lambda found: (found.unique, set(found.minimal[0])),
-        presence=ExamCase(
+        presence=Case(
             lambda: carry_pairs(trained()),
             (True, {"embed->L0H0.v", "L0H0->L0.mlp", "L0H0->logits", "L0.mlp->logits"}),
         ),
-        absence=ExamCase(lambda: carry_pairs(without("out_A")), REFUSED),
-        inversion=ExamCase(  # the pairs the other way round: the same edges carry the other answer
+        absence=Case(lambda: carry_pairs(without("out_A")), REFUSED),
+        inversion=Case(  # the pairs the other way round: the same edges carry the other answer
             lambda: carry_pairs(trained(), turned=True), lambda got: {"embed->L0H0.v", "L0.mlp->logits"} <= got[1]
         ),
-        untrained=ExamCase(lambda: carry_pairs(untrained()), REFUSED),
+        untrained=Case(lambda: carry_pairs(untrained()), REFUSED),
     )
 )
 
@@ -77,12 +77,10 @@ register_exam(
         "component_ablation",
         lambda model: interp.component_ablation(model, replacement="zero", n=64, unchanged="keep"),
         _drops,
-        presence=ExamCase(trained, lambda got: got["L0H0"] > 0.7 and got["L0.mlp"] > 0.7),
-        absence=ExamCase(bypassed, lambda got: max(map(abs, got.values())) < 0.1),  # right by other means
-        inversion=ExamCase(
-            lambda: scaled("out_A", -1.0), REFUSED
-        ),  # a head that writes the opposite: there is no answer
-        untrained=ExamCase(untrained, REFUSED),
+        presence=Case(trained, lambda got: got["L0H0"] > 0.7 and got["L0.mlp"] > 0.7),
+        absence=Case(bypassed, lambda got: max(map(abs, got.values())) < 0.1),  # right by other means
+        inversion=Case(lambda: scaled("out_A", -1.0), REFUSED),  # a head that writes the opposite: there is no answer
+        untrained=Case(untrained, REFUSED),
     )
 )
 
@@ -92,12 +90,12 @@ register_exam(
         "activation_patching",
         lambda asked: interp.activation_patching(asked[0], asked[1], site="v", by="role"),
         lambda sweep: sweep.strongest(),
-        presence=ExamCase(lambda: carry_pairs(trained()), lambda got: "previous operands" in got[0] and got[1] > 0.95),
-        absence=ExamCase(lambda: carry_pairs(without("out_A")), REFUSED),  # nothing to restore
-        inversion=ExamCase(
+        presence=Case(lambda: carry_pairs(trained()), lambda got: "previous operands" in got[0] and got[1] > 0.95),
+        absence=Case(lambda: carry_pairs(without("out_A")), REFUSED),  # nothing to restore
+        inversion=Case(
             lambda: carry_pairs(trained(), turned=True), lambda got: "previous operands" in got[0] and got[1] > 0.95
         ),
-        untrained=ExamCase(lambda: carry_pairs(untrained()), REFUSED),
+        untrained=Case(lambda: carry_pairs(untrained()), REFUSED),
     )
 )
 
@@ -113,14 +111,12 @@ register_exam(
         "path_patching",
         lambda asked: interp.path_patching(*asked),
         _strength,
-        presence=ExamCase(
+        presence=Case(
             lambda: carry_pairs(trained()), lambda got: got["embed->L0H0.v"] > 20 and got["embed->L0H0.q"] == 0
         ),
-        absence=ExamCase(
-            lambda: carry_pairs(without("out_A")), lambda got: got == REFUSED or got["embed->L0H0.v"] == 0
-        ),
-        inversion=ExamCase(lambda: carry_pairs(trained(), turned=True), lambda got: got["embed->L0H0.v"] > 20),
-        untrained=ExamCase(lambda: carry_pairs(untrained()), lambda got: max(map(abs, got.values())) < 5),
+        absence=Case(lambda: carry_pairs(without("out_A")), lambda got: got == REFUSED or got["embed->L0H0.v"] == 0),
+        inversion=Case(lambda: carry_pairs(trained(), turned=True), lambda got: got["embed->L0H0.v"] > 20),
+        untrained=Case(lambda: carry_pairs(untrained()), lambda got: max(map(abs, got.values())) < 5),
     )
 )
 
@@ -130,12 +126,12 @@ register_exam(
         "edge_attribution",
         lambda asked: interp.edge_attribution(*asked),
         _strength,
-        presence=ExamCase(lambda: carry_pairs(trained()), lambda got: got["embed->L0H0.v"] > 20),
-        absence=ExamCase(
+        presence=Case(lambda: carry_pairs(trained()), lambda got: got["embed->L0H0.v"] > 20),
+        absence=Case(
             lambda: carry_pairs(without("out_A")), lambda got: got == REFUSED or abs(got["embed->L0H0.v"]) < 1e-6
         ),
-        inversion=ExamCase(lambda: carry_pairs(trained(), turned=True), lambda got: got["embed->L0H0.v"] > 20),
-        untrained=ExamCase(lambda: carry_pairs(untrained()), lambda got: max(map(abs, got.values())) < 5),
+        inversion=Case(lambda: carry_pairs(trained(), turned=True), lambda got: got["embed->L0H0.v"] > 20),
+        untrained=Case(lambda: carry_pairs(untrained()), lambda got: max(map(abs, got.values())) < 5),
     )
 )
 
@@ -145,10 +141,10 @@ register_exam(
         "causal_scrubbing",
         lambda model: interp.causal_scrubbing(model, interp.chained_claims(), n=48),
         lambda found: found.recovered()[0],
-        presence=ExamCase(trained, lambda got: got > 0.99),
-        absence=ExamCase(lambda: without("out_A"), REFUSED),
-        inversion=ExamCase(lambda: scaled("out_A", -1.0), REFUSED),
-        untrained=ExamCase(untrained, REFUSED),
+        presence=Case(trained, lambda got: got > 0.99),
+        absence=Case(lambda: without("out_A"), REFUSED),
+        inversion=Case(lambda: scaled("out_A", -1.0), REFUSED),
+        untrained=Case(untrained, REFUSED),
     )
 )
 
@@ -158,10 +154,10 @@ register_exam(
         "interchange_sweep",
         lambda model: interp.interchange_sweep(model, "total", 4, n=48),
         lambda found: float(found.accuracy.max()),
-        presence=ExamCase(trained, lambda got: got > 0.95),
-        absence=ExamCase(lambda: without("out_A"), lambda got: got == REFUSED or got < 0.7),
-        inversion=ExamCase(lambda: scaled("out_A", -1.0), lambda got: got == REFUSED or got < 0.7),
-        untrained=ExamCase(untrained, lambda got: got == REFUSED or got < 0.7),
+        presence=Case(trained, lambda got: got > 0.95),
+        absence=Case(lambda: without("out_A"), lambda got: got == REFUSED or got < 0.7),
+        inversion=Case(lambda: scaled("out_A", -1.0), lambda got: got == REFUSED or got < 0.7),
+        untrained=Case(untrained, lambda got: got == REFUSED or got < 0.7),
     )
 )
 
@@ -177,10 +173,10 @@ register_exam(
         "parameter_ablation",
         lambda model: interp.parameter_ablation(model, n=32),
         _largest_drops,
-        presence=ExamCase(trained, lambda got: got["W_fc1"] > 0.3),
-        absence=ExamCase(lambda: without("W_fc1"), REFUSED),  # an adder that answers nothing has nothing to lose
-        inversion=ExamCase(lambda: scaled("W_fc1", -1.0), REFUSED),
-        untrained=ExamCase(untrained, REFUSED),
+        presence=Case(trained, lambda got: got["W_fc1"] > 0.3),
+        absence=Case(lambda: without("W_fc1"), REFUSED),  # an adder that answers nothing has nothing to lose
+        inversion=Case(lambda: scaled("W_fc1", -1.0), REFUSED),
+        untrained=Case(untrained, REFUSED),
     )
 )
 
@@ -211,10 +207,10 @@ register_exam(
         "patch_sweep",
         lambda asked: asked,
         _restored,
-        presence=ExamCase(lambda: carry_pairs(trained(), n=24), _all_by_one_role),
-        absence=ExamCase(lambda: carry_pairs(without("out_A"), n=24), _nothing),
-        inversion=ExamCase(lambda: carry_pairs(trained(), turned=True, n=24), _all_by_one_role),
-        untrained=ExamCase(lambda: carry_pairs(untrained(), n=24), _nothing),
+        presence=Case(lambda: carry_pairs(trained(), n=24), _all_by_one_role),
+        absence=Case(lambda: carry_pairs(without("out_A"), n=24), _nothing),
+        inversion=Case(lambda: carry_pairs(trained(), turned=True, n=24), _all_by_one_role),
+        untrained=Case(lambda: carry_pairs(untrained(), n=24), _nothing),
     )
 )
 register_exam(
@@ -222,9 +218,9 @@ register_exam(
         "chained_claims",
         lambda model: interp.causal_scrubbing(model, interp.chained_claims(), n=64),
         lambda found: (found.recovered()[0] > 0.99, found.recovered("all irrelevant")[0] > 0.99),
-        presence=ExamCase(lambda: models.load("microadder-57-by-hand"), (True, False)),
-        absence=ExamCase(bypassed, (True, True)),  # what it claims to matter does not
+        presence=Case(lambda: models.load("microadder-57-by-hand"), (True, False)),
+        absence=Case(bypassed, (True, True)),  # what it claims to matter does not
         inversion="Claims say through which values a site matters, and none of that has a sign.",
-        untrained=ExamCase(untrained, REFUSED),
+        untrained=Case(untrained, REFUSED),
     )
 )

@@ -39,7 +39,7 @@ from interp.core.frames import as_frame, leading
 from interp.core.measured import Measured
 from interp.core.metrics import Metric, require_pairs_answered, spoken
 from interp.core.probe import Scalar, probe
-from interp.core.problems import carry_pairs
+from interp.core.problems import middle_carry_pairs
 from interp.core.results import Provenance, Result
 from interp.core.significance import permutation_p
 from models.calls import Index, Share
@@ -182,7 +182,7 @@ class Circuit(Result):
         "edges of the smallest circuit of a carry",
         "count",
         lambda found: Measured(float(len(found.edges)), note=", ".join(found.edges)),
-        arguments=lambda _, task, n, seed: {"pairs": carry_pairs(task, min(n, 128), seed), "n_random": 1},
+        arguments=lambda _, task, n, seed: {"pairs": middle_carry_pairs(task, min(n, 128), seed), "n_random": 1},
         asked_by=(),
     ),
     able=require_pairs_answered,

@@ -23,7 +23,7 @@ from interp.causal.edges.graph import EMBED, LOGITS, POS_EMBED, part_and_input
 from models.transformer import read_part
 
 
-def node_name(part: str) -> str:
+def mib_name(part: str) -> str:
     """MIB's name of a part: "L0H1" is ``a0.h1``, "L0.mlp" is ``m0``."""
     if part in (EMBED, POS_EMBED):
         return "input"
@@ -36,7 +36,7 @@ def node_name(part: str) -> str:
 def edge_name(sender: str, receiver: str) -> str:
     """MIB's name of an edge."""
     part, letter = part_and_input(receiver)
-    return f"{node_name(sender)}->{node_name(part)}" + (f"<{letter}>" if letter else "")
+    return f"{mib_name(sender)}->{mib_name(part)}" + (f"<{letter}>" if letter else "")
 
 
 def circuit_json(
@@ -58,7 +58,7 @@ def circuit_json(
         edges[name] = {"score": max(before["score"], round(float(score), 6)), "in_graph": before["in_graph"] or kept}
     ends = {name.partition("<")[0] for name, edge in edges.items() if edge["in_graph"]}
     used = {end for both in ends for end in both.split("->")}
-    nodes = dict.fromkeys([node_name(sender) for sender in graph.senders] + ["logits"])
+    nodes = dict.fromkeys([mib_name(sender) for sender in graph.senders] + ["logits"])
     shape = {"n_layers": cfg.n_layers, "n_heads": cfg.n_heads, "parallel_attn_mlp": cfg.parallel_attn_mlp}
     return {
         "cfg": shape | {"d_model": cfg.d_model},

@@ -43,7 +43,7 @@ from interp.core.drawings import drawing
 from interp.core.measured import Measured
 from interp.core.metrics import require_pairs_answered
 from interp.core.probe import Scalar, probe
-from interp.core.problems import carry_pairs
+from interp.core.problems import middle_carry_pairs
 from interp.core.results import Provenance, Result
 from interp.core.views import Line, Picture, Points, Series
 from models.calls import Share
@@ -254,7 +254,7 @@ def resampled(
         "minimal circuits of a carry",
         "count",
         lambda found: Measured(float(len(found.minimal)), note="; ".join(map(", ".join, found.minimal))),
-        arguments=lambda _, task, n, seed: {"pairs": carry_pairs(task, min(n, 128), seed)},
+        arguments=lambda _, task, n, seed: {"pairs": middle_carry_pairs(task, min(n, 128), seed)},
         asked_by=(),
     ),
     able=require_pairs_answered,

@@ -14,7 +14,7 @@ import torch
 
 import interp
 import models
-from interp.core.exam import Exam, ExamCase
+from interp.core.exam import Case, Exam
 from interp.core.probe import probe, registered
 from interp.core.probe_checks import CHECKS
 from interp.core.problems import draw
@@ -168,7 +168,7 @@ def test_a_sound_probe_of_ones_own_passes_with_its_exam(own_registry: None) -> N
         return model
 
     def sat(absence: Callable[[float], bool]) -> dict[str, str]:
-        cases = [ExamCase(lambda: scaled(1), lambda got: got > 1), ExamCase(lambda: scaled(0), absence)]
+        cases = [Case(lambda: scaled(1), lambda got: got > 1), Case(lambda: scaled(0), absence)]
         exam = Exam(
             "largest_logit",
             ask,
@@ -211,7 +211,7 @@ NO_REASONS = {"none": None, "empty": "", "a word": "none", "n/a": "n/a", "a numb
 @pytest.mark.parametrize("kind", ["presence", "absence", "inversion", "untrained"])
 @pytest.mark.parametrize("given", NO_REASONS.values(), ids=list(NO_REASONS))
 def test_an_exam_has_a_case_of_each_kind_or_the_reason_why_not(kind: str, given: Any) -> None:
-    case = ExamCase(lambda: None, 0)
+    case = Case(lambda: None, 0)
     whole: Any = dict.fromkeys(("presence", "absence", "inversion", "untrained"), case)
     with pytest.raises(UserError):
         Exam("margins", print, print, **whole | {kind: given})

@@ -11,9 +11,9 @@ import torch
 
 import interp
 import models
+from benchmarks.false_certificates import perturb
 from interp.proofs.certificate import PairEvidence
 from interp.proofs.counting import NODES, Diagram
-from interp.proofs.trials import perturb
 from interp.proofs.verdict import Verdict
 from models.tasks.sequences import SequenceTask
 from models.transformer.arithmetic_transformer import ArithmeticTransformer

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import interp
+from benchmarks.false_certificates import perturb, random_pairs, rounded
 from interp.proofs import check_certificate, load_certificate
 from interp.proofs.branching import ClassProof, Search, prove, split_codes
 from interp.proofs.class_proofs import BranchAndBound
@@ -18,7 +19,6 @@ from interp.proofs.columns import all_classes
 from interp.proofs.enclosures import FLOAT32, REAL, Rounding
 from interp.proofs.leaves import Query
 from interp.proofs.one_layer import read_adder
-from interp.proofs.trials import perturb, random_pairs, rounded
 from models.errors import UserError
 from models.evaluation import predict
 from models.transformer.arithmetic_transformer import ArithmeticTransformer

@@ -11,6 +11,7 @@ import torch
 
 import interp
 import models
+from benchmarks.false_certificates import rounded
 from interp.cli import main
 from interp.cli.parsing import with_bare
 from interp.proofs import check_certificate, load_certificate
@@ -25,7 +26,6 @@ from interp.proofs.stored_certificates import (
     store,
     stored_certificate,
 )
-from interp.proofs.trials import rounded
 from models.errors import UserError
 from models.evaluation import predict
 from models.training import train

@@ -13,6 +13,7 @@ import torch
 
 import interp
 import models
+from benchmarks.false_certificates import perturb, random_pairs, rounded, trial
 from interp.cli import main
 from interp.proofs import check_certificate, load_certificate
 from interp.proofs.answer_curves import decision_curves
@@ -24,7 +25,6 @@ from interp.proofs.leaves import Query
 from interp.proofs.one_layer import read_adder
 from interp.proofs.ratio_attention import read_ratio_attention
 from interp.proofs.stored_certificates import stored_certificate
-from interp.proofs.trials import perturb, random_pairs, rounded, trial
 from interp.proofs.verdict import Verdict
 from models.errors import UserError
 from models.evaluation import predict
@@ -109,7 +109,7 @@ def test_a_stock_model_is_judged_by_its_copy():
 
 @pytest.mark.slow
 def test_verdicts_near_certified_weights_agree_with_the_models():
-    """One here; the slow test tries 91, ``python -m interp.proofs.trials`` as many as asked for."""
+    """One here; the slow test tries 91, ``python -m benchmarks.false_certificates`` as many as asked for."""
     found = trial(101, "interval", pairs=3000)
     assert found.agrees and found.status in ("certified", "refuted")
 

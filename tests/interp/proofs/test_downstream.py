@@ -15,6 +15,7 @@ from flint import arb
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.false_certificates import random_pairs
 from interp.proofs import forms
 from interp.proofs.activations import ACTIVATIONS
 from interp.proofs.downstream import Downstream, Regions
@@ -23,7 +24,6 @@ from interp.proofs.forms import Forms
 from interp.proofs.one_layer import read_adder
 from interp.proofs.rounding_errors import LARGEST_WEIGHT
 from interp.proofs.token_reading import TokenReading
-from interp.proofs.trials import random_pairs
 from models.errors import UserError
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.weight_maps.dense import DenseWeights

@@ -14,6 +14,7 @@ from scipy.stats import binomtest
 
 import interp
 import models
+from benchmarks.false_certificates import random_pairs
 from interp.cli import main
 from interp.proofs import AccuracyBounds, check_certificate, half_spaces, load_certificate
 from interp.proofs.branching import Search
@@ -22,7 +23,6 @@ from interp.proofs.enclosures import REAL
 from interp.proofs.half_spaces import half_space_diagrams
 from interp.proofs.hunting import hunt
 from interp.proofs.one_layer import read_adder
-from interp.proofs.trials import random_pairs
 from models.errors import UserError
 from models.evaluation import predict
 from models.numerals import shown

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import interp
+from benchmarks.false_certificates import random_pairs
 from interp.proofs import ratio_attention
 from interp.proofs.column_adders import certify_one_layer
 from interp.proofs.columns import all_classes
@@ -20,7 +21,6 @@ from interp.proofs.leaves import Leaves, Query
 from interp.proofs.one_layer import OneLayerAdder, read_adder
 from interp.proofs.ratio_attention import RatioAttention, read_ratio_attention
 from interp.proofs.token_layout import TokenLayout
-from interp.proofs.trials import random_pairs
 from interp.proofs.verdict import CannotJudge
 from models.tasks.column_rule import SUMS
 from models.transformer.arithmetic_transformer import ArithmeticTransformer

@@ -11,6 +11,7 @@ import torch
 
 import interp
 import models
+from benchmarks.false_certificates import perturb, random_pairs
 from interp.proofs import column_verdicts as module
 from interp.proofs.branching import Search
 from interp.proofs.column_verdicts import WindowVerdicts, window_diagrams, window_verdicts
@@ -18,7 +19,6 @@ from interp.proofs.counting import OPEN, RIGHT, WRONG, Diagram, count, diagram_o
 from interp.proofs.enclosures import REAL
 from interp.proofs.leaves import Leaves
 from interp.proofs.one_layer import read_adder
-from interp.proofs.trials import perturb, random_pairs
 from models.evaluation import predict
 from models.tasks.column_rule import SUMS
 from models.transformer.arithmetic_transformer import ArithmeticTransformer

@@ -17,7 +17,7 @@ from models.errors import UserError
 from models.files import checkpoint
 from models.files.stored_names import ZOO
 from models.importers import readers
-from models.importers.readers import FOLDER, Asked, File, FileReader, reader_of, register
+from models.importers.readers import FOLDER, Asked, File, Reader, reader_of, register
 from models.plugins import import_plugins
 from tests.published import write_published
 
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
-def table(monkeypatch: pytest.MonkeyPatch) -> list[FileReader]:
+def table(monkeypatch: pytest.MonkeyPatch) -> list[Reader]:
     """A copy of the table, which a test may add to."""
     models.load("microadder-57")  # fills it
     monkeypatch.setattr(readers, "READERS", copy := list(readers.READERS))
@@ -37,7 +37,7 @@ def name_of(path: Path) -> str:
     return "" if found is None else found.name
 
 
-def test_what_lies_at_a_path_says_who_reads_it(tmp_path: Path, table: list[FileReader]) -> None:
+def test_what_lies_at_a_path_says_who_reads_it(tmp_path: Path, table: list[Reader]) -> None:
     published = write_published(tmp_path / "a.pt", models.build("microadder-57"))
     torch.save({"transformer.wte.weight": torch.ones(2, 2)}, tmp_path / "gpt.pt")
     torch.save({"embed.W_E": torch.ones(2, 2)}, tmp_path / "lens.bin")
@@ -54,7 +54,7 @@ def test_what_lies_at_a_path_says_who_reads_it(tmp_path: Path, table: list[FileR
     assert name_of(tmp_path) == name_of(tmp_path / "nothing") == ""
 
 
-def test_one_reader_takes_a_file_below_the_last_rank(tmp_path: Path, table: list[FileReader]) -> None:
+def test_one_reader_takes_a_file_below_the_last_rank(tmp_path: Path, table: list[Reader]) -> None:
     files = [write_published(tmp_path / f"{name}.pt", models.build(name)) for name in ("microadder-57", "adder-456")]
     for path in (*files, ZOO / "adder-456", ZOO / "adder-456" / "model.safetensors"):
         file = File(path)
@@ -73,7 +73,7 @@ def test_what_lies_there_is_read_once(what: str, tmp_path: Path, monkeypatch: py
 
 
 def test_a_registered_reader_reads_its_files_and_takes_the_place_of_one_of_its_name(
-    tmp_path: Path, table: list[FileReader], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, table: list[Reader], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "mine.json").write_text(json.dumps({"mine": 3}))
     with pytest.raises(UserError, match="no JSON file of a model"):
@@ -84,7 +84,7 @@ def test_a_registered_reader_reads_its_files_and_takes_the_place_of_one_of_its_n
 
     monkeypatch.setattr("models.zoo.reader_of", lambda file: reader_of(file, readers.READERS))
     for _ in range(2):
-        register(FileReader("mine", (".json",), lambda file: "mine" in file.content, load))
+        register(Reader("mine", (".json",), lambda file: "mine" in file.content, load))
     assert [row.name for row in readers.READERS].count("mine") == 1
     found, built = models.load(tmp_path / "mine.json"), models.build("microadder-57", seed=3)
     assert all(torch.equal(a, b) for a, b in zip(found.parameters(), built.parameters(), strict=True))
@@ -130,7 +130,7 @@ except models.UserError as error:
     assert first == "() microadder-57" and "nothing that is installed here reads programs" in second
 
 
-def test_the_table_of_formats_is_made_of_the_readers(table: list[FileReader]) -> None:
+def test_the_table_of_formats_is_made_of_the_readers(table: list[Reader]) -> None:
     import_plugins()
     made = run_path(str(ROOT / "docs/formats.py"))["table"]()
     assert made in (ROOT / "docs/read_your_files.md").read_text()

@@ -21,12 +21,12 @@ import torch
 
 import interp
 import models
+from benchmarks.false_certificates import Trials, trial
 from interp.cli.commands import main, parse
-from interp.proofs.trials import Trials, trial
 from models.errors import UserError
 from models.training import get_recipe, many_seeds
 from models.training.cluster import LOCAL, MOST_DEATHS, Cluster, connected, each
-from models.training.many_seeds import RunRequest, train_on
+from models.training.many_seeds import Run, train_on
 from models.training.run_folder import RunFolder
 from studies.runs import sweeps
 from studies.runs.study import Settings
@@ -74,7 +74,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     """Six seeds in parts of two, one part after the other in this process."""
     out = tmp_path_factory.mktemp("expected") / "run"
     with on_threads(1):
-        train_on(None, [RunRequest("microadder-57", out, 6, recipe=RECIPE)], parts_of=2, compile=False, progress=False)
+        train_on(None, [Run("microadder-57", out, 6, recipe=RECIPE)], parts_of=2, compile=False, progress=False)
     return bits(out)
 
 
@@ -121,7 +121,7 @@ def test_a_killed_worker_s_part_goes_on_from_its_checkpoint_and_the_bits_are_the
     monkeypatch.setattr(many_seeds, "pack", packed)
     killer = threading.Thread(target=kill)
     killer.start()
-    run = RunRequest("microadder-57", out, 6, recipe=RECIPE)
+    run = Run("microadder-57", out, 6, recipe=RECIPE)
     (result,) = train_on(cluster, [run], parts_of=2, compile=False, checkpoint_seconds=0.0, progress=False)
     killer.join()
     assert killed and result.complete and bits(out) == expected
@@ -261,7 +261,7 @@ def test_ctrl_c_saves_every_part_and_a_killed_driver_loses_nothing_that_was_save
     assert third.returncode == 0 and "of 4 seeds answer every validation problem" in printed, said
     assert not (out / "parts").exists()
 
-    run = RunRequest("microadder-57", tmp_path / "alone", 4, recipe=LONGER)
+    run = Run("microadder-57", tmp_path / "alone", 4, recipe=LONGER)
     with on_threads(1):
         train_on(None, [run], parts_of=2, compile=False, progress=False)
     assert bits(out) == bits(tmp_path / "alone")

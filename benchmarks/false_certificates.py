@@ -1,6 +1,6 @@
 """Look for a wrong certificate: judge many models near certified ones, and check each verdict against the model.
 
-    python -m interp.proofs.trials --n 2000 --out trials.jsonl
+    python -m benchmarks.false_certificates --n 2000 --out trials.jsonl
 
 Trial k is a model of ``MODELS`` whose free parameters got relative noise (0.01% to 1%, log-uniform) and, in four of
 five trials, were then rounded to bfloat16, float16, three or four significant digits. A certified model must be right
@@ -214,10 +214,10 @@ def _one_trial(_: Any, *how: Any) -> Trial:
 if __name__ == "__main__":
     import tyro
 
-    from interp.proofs.trials import Trials as Command  # imported by name, so that workers find its functions
+    from benchmarks.false_certificates import Trials as Command  # imported by name, so that workers find its functions
 
     try:
         tyro.cli(Command).run()
     except UserError as error:
-        print(f"trials: {error}", file=sys.stderr)
+        print(f"false_certificates: {error}", file=sys.stderr)
         sys.exit(2)
