@@ -25,7 +25,7 @@ import interp
 import models
 from benchmarks.provability.ordinary_models import OrdinaryModel
 from benchmarks.provability.train import trained
-from models.numerals import number
+from models.number_format import number
 
 PAGE = Path(__file__).with_name("read_your_files.md")
 TABLE = re.compile(r"^\| task \| said as .*?\|$(?=\n\n)", re.MULTILINE | re.DOTALL)

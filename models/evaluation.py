@@ -27,7 +27,7 @@ from models.calls.argument_kinds import Count
 from models.calls.checked_calls import checked
 from models.errors import UserError, unknown_name
 from models.fast import greedy, logits_from, stands_for
-from models.numerals import distinct_percent, shown
+from models.number_format import distinct_percent, shown
 from models.rates import Rate
 from models.tasks.base import Task
 from models.tasks.check_task import require_sound

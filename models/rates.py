@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from models.numerals import distinct_percent
+from models.number_format import distinct_percent
 
 CONFIDENCE = 0.95
 

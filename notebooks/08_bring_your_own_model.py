@@ -29,7 +29,7 @@ import interp
 import models
 from interp.figures.tables import table
 from models.evaluation import score
-from models.numerals import small
+from models.number_format import small
 from models.tasks import TwoDigitAddition, problem_pairs
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.config import TransformerConfig

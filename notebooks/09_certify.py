@@ -46,7 +46,6 @@ from interp.proofs.hunting import attention_of
 from interp.proofs.leaves import Query
 from interp.proofs.one_layer import read_adder
 from interp.proofs.ratio_attention import read_ratio_attention
-from models import numerals
 from models.errors import UserError
 from models.evaluation import predict, score
 

@@ -17,7 +17,7 @@ from interp.core.drawings import drawing
 from interp.core.results import Provenance, Result
 from interp.core.views import Curves, Grid, Picture, Points, Series, Table, View
 from models.errors import UserError, known_name
-from models.numerals import in_percent, number
+from models.number_format import in_percent, number
 
 
 @dataclass(frozen=True, eq=False)

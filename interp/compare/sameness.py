@@ -31,7 +31,7 @@ from interp.core.probe import probe
 from interp.core.results import Provenance, Result
 from models.calls import Index
 from models.errors import UserError
-from models.numerals import in_percent, in_percent_with
+from models.number_format import in_percent, in_percent_with
 from models.tasks import Task
 from models.transformer import HookedModel
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from interp.core.results import Provenance
 from interp.core.thresholds import ABLE
 from models.errors import UserError
-from models.numerals import in_percent
+from models.number_format import in_percent
 from models.tasks import (
     DIGITS,
     LIMIT,

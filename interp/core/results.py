@@ -15,7 +15,7 @@ from interp.core.drawings import draw
 from interp.core.frames import as_frame
 from models.calls import check_fields
 from models.errors import UserError, known_name
-from models.numerals import number
+from models.number_format import number
 
 Strength = Literal["sampled", "exhaustive", "certified in floats", "certified in intervals", "certified with rounding"]
 _PREVIEW_ROWS = 12

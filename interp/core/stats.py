@@ -25,7 +25,7 @@ from scipy.special import betaincinv, ndtri, stdtrit
 
 from interp.core.bootstrap_draws import resampled_sums
 from models.errors import UserError
-from models.numerals import in_percent_with
+from models.number_format import in_percent_with
 
 #: The confidence level of all intervals, and the quantiles at their ends.
 LEVEL = 0.95

@@ -56,7 +56,7 @@ from interp.probes.attention_keys import Keys, gap_interval, shuffled_keys, time
 from interp.probes.attention_moments import PatternMoments
 from interp.probes.key_sets import read_patterns
 from models.errors import UserError, known_name
-from models.numerals import in_percent, small
+from models.number_format import in_percent, small
 from models.tasks import OUTPUT, OWN, PREVIOUS, Task
 from models.transformer import HookedModel, head_name
 

@@ -20,7 +20,7 @@ from interp.core.results import Provenance, Result
 from interp.core.views import Grid
 from interp.probes.key_sets import read_patterns
 from models.errors import UserError, known_name
-from models.numerals import in_percent
+from models.number_format import in_percent
 from models.tasks import Task
 from models.transformer import HookedModel, head_name
 

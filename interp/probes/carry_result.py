@@ -18,7 +18,7 @@ from interp.core.results import Provenance, Result
 from interp.core.thresholds import ABLE, CAUSAL, FEWEST_WITH_SIGNAL, SEPARATES
 from interp.core.views import Bars, Line, Picture, Points, Series
 from models.errors import UserError, known_name
-from models.numerals import in_percent, in_percent_with
+from models.number_format import in_percent, in_percent_with
 from models.transformer import neuron_name
 
 #: Kinds of units that separate a signal but do not carry it, in words.

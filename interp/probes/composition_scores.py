@@ -39,7 +39,7 @@ from interp.core.views import Points, Series
 from models.calls import Count, Seed
 from models.errors import UserError, known_name
 from models.importers import from_transformer_lens
-from models.numerals import number
+from models.number_format import number
 from models.tasks import Task
 from models.transformer import HookedModel, head_name
 

@@ -29,7 +29,7 @@ from interp.core.probe import probe
 from interp.core.results import Provenance, Result
 from models.errors import UserError
 from models.files import parse_weights, read_json
-from models.numerals import in_percent
+from models.number_format import in_percent
 from models.rates import Rate
 from models.registry import get_spec
 from models.tasks import NoDomain

@@ -52,7 +52,7 @@ from interp.probes.geometry import (
     wrap,
 )
 from models.calls import Resamples
-from models.numerals import in_percent, p_value, small
+from models.number_format import in_percent, p_value, small
 from models.tasks import Task
 from models.transformer import HookedModel
 

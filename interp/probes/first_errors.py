@@ -36,7 +36,7 @@ from interp.probes.coupled_keys import KeySets, draw_coupled, key_sets, resolve_
 from interp.probes.score_result import Scores
 from models.errors import UserError
 from models.evaluation import predict
-from models.numerals import p_value
+from models.number_format import p_value
 from models.tasks import MultiOperandAddition, Task
 from models.transformer import HookedModel, model_name
 

@@ -45,7 +45,7 @@ from interp.probes.embeddings import RESAMPLES, Table, all_rows, owed_to
 from interp.probes.geometry import as_table
 from models.calls import Resamples
 from models.errors import UserError, known_name
-from models.numerals import in_percent, p_value
+from models.number_format import in_percent, p_value
 from models.tasks import Task
 from models.transformer import HookedModel
 

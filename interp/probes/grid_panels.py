@@ -17,7 +17,7 @@ from interp.core.views import Curves, Grid, Line, Picture, Points, Series
 from interp.probes.score_result import Scores, error_bound, evidence_of, policy
 from models.errors import UserError
 from models.files import read_json
-from models.numerals import in_percent
+from models.number_format import in_percent
 
 
 @dataclass(frozen=True, eq=False)

@@ -41,7 +41,7 @@ from interp.core.runs import passes
 from interp.core.significance import permutation_p
 from interp.core.views import Curves, Line, Picture, Series
 from models.errors import UserError
-from models.numerals import in_percent, p_value
+from models.number_format import in_percent, p_value
 from models.tasks import Task, base_of
 from models.transformer import HookedModel, head_name, in_block, require_unaltered
 

@@ -46,7 +46,7 @@ from interp.core.stats import mean_interval
 from interp.core.views import Picture, Points, Series
 from models.errors import UserError
 from models.importers import from_transformer_lens
-from models.numerals import in_percent, number
+from models.number_format import in_percent, number
 from models.tasks import Task
 from models.transformer import HookedModel, head_name, in_block
 

@@ -21,7 +21,7 @@ from interp.core.results import Provenance, Result
 from interp.core.stats import clopper_pearson
 from models.errors import UserError
 from models.files import read_json, write_json_atomic
-from models.numerals import in_percent, in_percent_with, shown
+from models.number_format import in_percent, in_percent_with, shown
 from models.rates import CONFIDENCE, Rate
 
 FORMAT = 1

@@ -48,7 +48,7 @@ from interp.core.stats import TAILS, percentile_interval
 from interp.core.thresholds import FAINT
 from interp.core.views import Picture, Points, Series
 from models.errors import UserError
-from models.numerals import in_percent
+from models.number_format import in_percent
 from models.tasks import RIPPLE, Task, column_layout
 from models.transformer import HookedModel, in_block, model_name
 

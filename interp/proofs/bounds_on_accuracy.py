@@ -30,7 +30,7 @@ from interp.proofs.one_layer import OneLayerAdder, one_layer_adder, read_adder, 
 from interp.proofs.verdict import STRENGTHS, ArithmeticName, over_all_pairs
 from models.errors import UserError
 from models.files import write_json_atomic
-from models.numerals import percent
+from models.number_format import percent
 from models.tasks import SUMS, ColumnRule, Task
 from models.transformer import HookedModel, model_name
 

@@ -26,7 +26,7 @@ from interp.proofs.leaves import Leaves, Query
 from interp.proofs.one_layer import one_layer_adder, read_adder
 from interp.proofs.verdict import ArithmeticName, over_all_pairs
 from models.errors import UserError
-from models.numerals import shown
+from models.number_format import shown
 from models.tasks import Task
 from models.transformer import HookedModel, model_name, neuron_name
 

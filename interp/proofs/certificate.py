@@ -27,7 +27,7 @@ from interp.proofs.verdict import (
     over_all_pairs,
 )
 from models import UserError
-from models.numerals import shown
+from models.number_format import shown
 from models.tasks import SUMS, ColumnRule
 
 #: The fields that say what a class is, and which answer it asks for.

@@ -22,7 +22,7 @@ from interp.proofs.verdict import STRENGTHS, ArithmeticName
 from models import UserError
 from models.families.hand_built.position_coupling_addition import NAME
 from models.files import write_bytes_atomic
-from models.numerals import shown
+from models.number_format import shown
 from models.transformer import HookedModel
 
 STORED = DATA / "hand_built_certificates.json"

@@ -41,7 +41,7 @@ from interp.proofs.one_layer import OneLayerAdder, one_layer_adder, read_adder
 from interp.proofs.ratio_attention import NO_SPREAD, RatioAttention, read_ratio_attention
 from interp.proofs.verdict import IN_WORDS, ArithmeticName, over_all_pairs
 from models.errors import UserError
-from models.numerals import shown
+from models.number_format import shown
 from models.tasks import SUMS, ColumnRule, Task
 from models.transformer import HookedModel
 

@@ -43,7 +43,7 @@ from interp.proofs.wrong_answers import WrongAnswer, identify, wrong_answer
 from models import UserError
 from models.evaluation import BATCH_SIZE, Score, Tally, margins, most_likely, predict, rows_at_once, teacher_forcing
 from models.fast import logits_by_prefix, numbers_kept, shares_prefixes
-from models.numerals import shown
+from models.number_format import shown
 from models.tasks import ProblemSpace, Task
 from models.transformer import HookedModel
 

@@ -17,7 +17,7 @@ from interp.proofs.verdict import ArithmeticName
 from interp.proofs.watch import watched
 from models import UserError
 from models.evaluation import predict
-from models.numerals import shown
+from models.number_format import shown
 from models.transformer import model_name
 
 _AT_ONCE = 256  # problems per forward pass: 7 MB, and more are hardly faster

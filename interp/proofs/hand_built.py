@@ -50,7 +50,7 @@ from interp.proofs.wrong_answers import WrongAnswer, identify, wrong_answer
 from models import UserError
 from models.evaluation import predict
 from models.families import HandBuiltMultiplicationOptions, HandBuiltOptions, HandBuiltParityOptions
-from models.numerals import shown
+from models.number_format import shown
 from models.tasks import Task, altered
 from models.transformer import HookedModel, model_name
 

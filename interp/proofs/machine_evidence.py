@@ -25,7 +25,7 @@ from interp.proofs.verdict import (
     stored_shape,
 )
 from models import UserError
-from models.numerals import shown
+from models.number_format import shown
 from models.tasks import Task
 
 #: The columns of the table of classes: whole numbers, and lower bounds or leads (NaN where there is none).

@@ -50,7 +50,7 @@ from interp.proofs.watch import ENDED, watched, why_ended
 from interp.proofs.wrong_answers import WrongAnswer, identify, wrong_answer
 from models import UserError
 from models.evaluation import margins
-from models.numerals import shown
+from models.number_format import shown
 from models.tasks import ProblemSpace, Task
 from models.transformer import HookedModel, model_name
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from interp.proofs.certificate import PairEvidence
 from interp.proofs.verdict import Verdict
-from models.numerals import shown
+from models.number_format import shown
 from models.rates import Rate
 
 NORMS = {"pre": "before", "post": "after", "both": "before and after"}

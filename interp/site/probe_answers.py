@@ -18,7 +18,7 @@ from interp.site.pages.items import control, paragraph, table
 from interp.site.story import SMALL, Story
 from models.errors import UserError
 from models.evaluation import Score
-from models.numerals import number
+from models.number_format import number
 from models.tasks import LIMIT
 
 PER_CHAIN = {True: 1_000, False: 100}  # stratified problems per carry-chain length, for small models (True) and others

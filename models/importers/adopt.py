@@ -16,7 +16,7 @@ from models.errors import UserError, unknown_name
 from models.importers.named_tensors import NamedTensors
 from models.importers.own_files import fitted_task, told
 from models.importers.readers import Format
-from models.numerals import small
+from models.number_format import small
 from models.transformer.config import TransformerConfig
 from models.transformer.parts.weights import Weights, is_bias, weight_shapes
 from models.weight_maps.dense import DenseWeights

@@ -29,7 +29,7 @@ from models.importers.named_tensors import (
     tensors_in,
 )
 from models.importers.stock import configs_of
-from models.numerals import shown
+from models.number_format import shown
 from models.transformer.config import Activation, TransformerConfig
 from models.transformer.parts.weights import Weights, is_bias, weight_shapes
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from models.errors import UserError
-from models.numerals import in_percent
+from models.number_format import in_percent
 from models.tasks.base import Task
 from models.tasks.formatted_task import FormattedTask, formatted
 from models.tasks.task_guesses import Guess, guess

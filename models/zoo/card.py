@@ -15,7 +15,7 @@ from jinja2 import Environment, FileSystemLoader
 
 from models.evaluation import Score
 from models.files.checkpoint import parse_weights
-from models.numerals import shown
+from models.number_format import shown
 from models.rates import Rate
 from models.registry import build, recipe_of
 from models.tasks.multi_addition import MultiOperandAddition

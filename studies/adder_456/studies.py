@@ -25,7 +25,7 @@ from interp.probes.score_result import Scores
 from models.errors import UserError
 from models.evaluation import score
 from models.families.low_rank_adder import OPTIONS, LowRankAdderWeights
-from models.numerals import shown
+from models.number_format import shown
 from models.rates import Rate
 from models.tasks.fixed_test_sets import ten_test_sets
 from models.training.loop import train

@@ -36,7 +36,7 @@ from interp.proofs.watch import ENDED, watched
 from interp.proofs.wrong_answers import identify, wrong_answer
 from models.errors import UserError
 from models.evaluation import margins
-from models.numerals import shown
+from models.number_format import shown
 from models.tasks.addition import DIGITS, PairAddition
 from models.tasks.base import Task
 from models.tasks.equal_answers import altered

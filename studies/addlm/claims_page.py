@@ -12,7 +12,7 @@ import torch
 
 from interp.core.sections import Section, records
 from models.families.addlm import TOP_K, model_name
-from models.numerals import small
+from models.number_format import small
 from models.transformer.parts.tropical import pair_scores
 from studies.addlm.multiplications import beside_twin
 from studies.claims import Headlines, table

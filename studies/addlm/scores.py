@@ -24,7 +24,7 @@ from interp.core.results import Provenance, Result
 from interp.core.stats import mean_interval
 from interp.core.views import Bars, Picture, Series
 from models.errors import UserError
-from models.numerals import small
+from models.number_format import small
 from models.transformer import model_name
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.part_names import head_name, in_block

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from models.errors import UserError
-from models.numerals import p_value, small
+from models.number_format import p_value, small
 from studies.claims.ours import NotStored, Ours
 from studies.claims.printed import Printed, read_numbers
 from studies.claims.rules import LessFar, Rule, SameRate, Within

@@ -42,7 +42,7 @@ from interp.core.views import Curves, Picture, Series
 from models.calls.argument_kinds import Several
 from models.calls.checked_calls import checked
 from models.errors import UserError, known_name
-from models.numerals import in_percent
+from models.number_format import in_percent
 from models.tasks.base import Task
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.hooked import HookedModel

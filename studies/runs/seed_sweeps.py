@@ -30,7 +30,7 @@ import xarray as xr
 from interp.core.results import Provenance
 from interp.probes.curves import LearningCurves, curve_table
 from models.errors import UserError
-from models.numerals import p_cell
+from models.number_format import p_cell
 
 
 def sweep_curves(rows: Sequence[Mapping[str, Any]]) -> LearningCurves:

@@ -42,7 +42,7 @@ from interp.core.strata import ALL
 from interp.core.views import Grid, Picture
 from models.calls import Share
 from models.errors import UserError, known_name
-from models.numerals import in_percent_with
+from models.number_format import in_percent_with
 from models.tasks import ProblemPairs, Task
 from models.transformer import HookedModel, model_name
 

@@ -48,7 +48,7 @@ from interp.core.views import Grid, Picture, Points, Series, View
 from models import ArithmeticTransformer
 from models.calls import Count, Index, Seed, Share
 from models.errors import UserError
-from models.numerals import in_percent, in_percent_with
+from models.number_format import in_percent, in_percent_with
 from models.tasks import Task
 from models.transformer import HookedModel, model_name
 

@@ -44,7 +44,7 @@ from interp.core.results import Provenance, Result
 from interp.core.significance import permutation_p
 from models.calls import Index, Share
 from models.errors import UserError
-from models.numerals import in_percent, in_percent_with, p_value
+from models.number_format import in_percent, in_percent_with, p_value
 from models.tasks import ProblemPairs
 from models.transformer import HookedModel, model_name
 

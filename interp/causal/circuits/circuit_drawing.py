@@ -11,7 +11,7 @@ from interp.causal.edges.graph import EMBED, LOGITS, POS_EMBED, Edge, EdgeGraph,
 from interp.core.drawings import drawing
 from interp.core.metrics import spoken
 from interp.core.views import Curves, Graph, GraphEdge, GraphNode, Line, Picture, Series
-from models.numerals import in_percent
+from models.number_format import in_percent
 from models.transformer import read_part
 
 

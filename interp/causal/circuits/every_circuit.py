@@ -48,7 +48,7 @@ from interp.core.results import Provenance, Result
 from interp.core.views import Line, Picture, Points, Series
 from models.calls import Share
 from models.errors import UserError, known_name
-from models.numerals import in_percent
+from models.number_format import in_percent
 from models.tasks import ProblemPairs
 from models.transformer import HookedModel, model_name
 

@@ -37,7 +37,7 @@ from interp.core.probe import probe
 from interp.core.views import Picture, Points, Series
 from models.calls import Count, Index, Natural
 from models.errors import UserError, known_name
-from models.numerals import in_percent, p_value
+from models.number_format import in_percent, p_value
 from models.tasks import ProblemPairs
 from models.transformer import HookedModel
 

@@ -62,7 +62,7 @@ from interp.core.results import Provenance, Result
 from interp.core.stats import Proportion, proportion
 from interp.core.views import ENDS, Points, Series
 from models.errors import UserError, known_name
-from models.numerals import in_percent
+from models.number_format import in_percent
 from models.tasks import Algorithm, Task, TaskVariables, causal_model
 from models.transformer import HookedModel, model_name
 

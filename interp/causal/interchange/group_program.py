@@ -57,7 +57,7 @@ from interp.core.stats import Proportion, proportion
 from interp.core.views import Points, values_and_controls
 from models.calls import Resamples
 from models.errors import known_name
-from models.numerals import in_percent
+from models.number_format import in_percent
 from models.tasks import CyclicGroup, Task, group_of
 from models.transformer import HookedModel, model_name
 

@@ -31,7 +31,7 @@ from interp.core.stats import LEVEL, clopper_pearson, proportion
 from interp.core.views import Grid, Picture
 from models.calls import Count, Index
 from models.errors import UserError
-from models.numerals import in_percent_with
+from models.number_format import in_percent_with
 from models.tasks import Algorithm, Task, TaskVariables, causal_model, column_layout
 from models.transformer import HookedModel, in_block, model_name
 

@@ -47,7 +47,7 @@ from interp.core.stats import percentile_interval
 from interp.core.views import ENDS, Curves, Line, Picture, Series
 from models.calls import Count
 from models.errors import UserError
-from models.numerals import in_percent, in_percent_with
+from models.number_format import in_percent, in_percent_with
 from models.tasks import DELIMITERS, OWN, PREVIOUS, REST, Algorithm, ColumnLayout, Task, TaskVariables, causal_model
 from models.transformer import HookedModel, in_block, model_name
 

@@ -16,7 +16,7 @@ from interp.core.stats import bootstrap_interval, difference_bounds, ratio_inter
 from interp.core.thresholds import LEAST_SAID
 from interp.core.views import Grid, Line, Picture, Points, Series
 from models.errors import known_name
-from models.numerals import in_percent, in_percent_with
+from models.number_format import in_percent, in_percent_with
 from models.transformer import head_name, neuron_name
 
 _DOES = {"denoise": "restores", "noise": "breaks"}

@@ -24,7 +24,7 @@ from interp.core.thresholds import ABLE, KEPT
 from interp.core.views import Grid, Line, Picture, Points, Series
 from models.errors import UserError, known_name
 from models.evaluation import margins
-from models.numerals import in_percent, in_percent_with
+from models.number_format import in_percent, in_percent_with
 
 CLEAN = "whole model"
 SOURCES = ("swapped", "itself", "ablated", "shuffled", "untrained")

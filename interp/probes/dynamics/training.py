@@ -38,7 +38,7 @@ from interp.core.views import Curves, Line, Picture, Series
 from interp.probes.dynamics.run_snapshots import snapshots
 from models.calls import Count, Seed
 from models.errors import UserError
-from models.numerals import number
+from models.number_format import number
 from models.tasks import Task
 from models.transformer import HookedModel
 

@@ -47,7 +47,7 @@ from models import ArithmeticTransformer
 from models.calls import Index, Resamples
 from models.errors import UserError, known_name
 from models.importers import from_transformer_lens
-from models.numerals import in_percent, small
+from models.number_format import in_percent, small
 from models.tasks import Task
 from models.transformer import HookedModel, head_name, model_name
 

@@ -46,7 +46,7 @@ from interp.core.stats import clopper_pearson, clustered_proportion
 from interp.core.views import Grid, Picture
 from interp.probes.lens.reading import stream_points
 from models.errors import UserError
-from models.numerals import in_percent, in_percent_with
+from models.number_format import in_percent, in_percent_with
 from models.tasks import Task
 from models.transformer import HookedModel, model_name
 

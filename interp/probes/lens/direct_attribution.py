@@ -46,7 +46,7 @@ from interp.probes.lens.stream_parts import PARTS_AXES, attributed, choose_rival
 from models.calls import Resamples
 from models.errors import UserError
 from models.importers import from_transformer_lens
-from models.numerals import small
+from models.number_format import small
 from models.tasks import Task
 from models.transformer import HookedModel, model_name, neuron_name
 

@@ -51,7 +51,7 @@ from interp.probes.lens.reading import digit_targets, read, stream_points, varia
 from interp.probes.lens.ridge import FOLDS, answerable, probed, summary
 from models.calls import Several
 from models.errors import UserError, known_name, unknown_name
-from models.numerals import in_percent, in_percent_with
+from models.number_format import in_percent, in_percent_with
 from models.tasks import Role, Task, base_of, domain_of
 from models.transformer import HookedModel, model_name
 

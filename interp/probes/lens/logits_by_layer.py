@@ -38,7 +38,7 @@ from interp.core.views import Grid, Picture
 from interp.probes.lens.reading import read, stream_points
 from models.calls import Resamples
 from models.errors import UserError
-from models.numerals import in_percent, in_percent_with
+from models.number_format import in_percent, in_percent_with
 from models.tasks import Task
 from models.transformer import HookedModel, model_name
 

@@ -30,7 +30,7 @@ from interp.core.views import Picture, Points, Series
 from interp.probes.lens.logits_by_layer import Translators, lens_table, measured, read_out
 from interp.probes.lens.reading import stream_points
 from models.errors import UserError
-from models.numerals import in_percent, in_percent_with, p_value
+from models.number_format import in_percent, in_percent_with, p_value
 from models.tasks import Task
 from models.transformer import HookedModel, model_name
 

@@ -15,7 +15,7 @@ from interp.site.pages.figure import figure_html, fixed_figure_html
 from interp.site.pages.html_document import document
 from interp.site.pages.words import as_read, heading
 from models.files import write_bytes_atomic, write_json_atomic
-from models.numerals import number
+from models.number_format import number
 
 _NUMERAL = re.compile(r"[<>]? ?[+\-−]?\d[\d,]*(\.\d+)?%?|–")  # a formatted number, or the dash for a missing one
 _SHORT = 24  # most characters of a cell that stays on one line

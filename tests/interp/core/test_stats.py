@@ -29,7 +29,7 @@ from interp.core.stats import (
     widened,
 )
 from models.errors import UserError
-from models.numerals import in_percent, in_percent_with
+from models.number_format import in_percent, in_percent_with
 from models.text_scores import TextLoss
 from tests.sampling import sampled
 

@@ -20,7 +20,7 @@ from interp.figures import drawings, layers, theme
 from interp.figures.dots import dot_plot
 from interp.figures.draw_views import draw_picture
 from interp.figures.panels import Panel, compose
-from models.numerals import in_percent
+from models.number_format import in_percent
 from tests.comparing import numbers_are_finite
 from tests.interp.figures import planted
 
@@ -146,7 +146,7 @@ def test_figures_import_no_model_and_nothing_that_runs_one(package_dir: Path):
     # Words, numbers and writing files.
     allowed = (
         "models.errors",
-        "models.numerals",
+        "models.number_format",
         "models.files",
         "models.transformer",
         "models.tasks",

@@ -25,7 +25,7 @@ from interp.proofs.hunting import hunt
 from interp.proofs.one_layer import read_adder
 from models.errors import UserError
 from models.evaluation import predict
-from models.numerals import shown
+from models.number_format import shown
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from studies.checkpoints import load_published
 from tests.interp.proofs.conftest import broken, walk, zoo

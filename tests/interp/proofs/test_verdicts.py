@@ -36,7 +36,7 @@ from interp.proofs.one_layer import read_adder
 from interp.proofs.verdict import LARGEST_FILE, METHODS, Verdict, parse_verdict
 from models.errors import UserError
 from models.evaluation import predict
-from models.numerals import p_cell, p_value, percent, shown, small
+from models.number_format import p_cell, p_value, percent, shown, small
 from studies.checkpoints import load_published
 from tests.interp.proofs.conftest import certificate, dense, in_shape, zoo
 

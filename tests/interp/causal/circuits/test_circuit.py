@@ -16,7 +16,7 @@ from interp.causal.edges import EdgeExperiment
 from interp.causal.edges.graph import part_and_input
 from interp.core.metrics import Metric, logit_diff
 from models.errors import UserError
-from models.numerals import in_percent_with
+from models.number_format import in_percent_with
 from models.tasks.base import Task
 from models.tasks.pair_kinds import problem_pairs
 from models.tasks.paired_problems import ProblemPairs

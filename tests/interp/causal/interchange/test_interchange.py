@@ -30,7 +30,7 @@ from interp.core import runs
 from interp.core.named_places import find_place
 from interp.core.stats import clopper_pearson
 from models.errors import UserError
-from models.numerals import in_percent_with
+from models.number_format import in_percent_with
 from models.tasks.addition import TwoDigitAddition
 from models.tasks.algorithms import CHAINED, RIPPLE, chained
 from models.tasks.column_layouts import column_layout

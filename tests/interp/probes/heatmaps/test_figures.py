@@ -10,7 +10,7 @@ import xarray as xr
 from interp.core.stats import clopper_pearson
 from interp.probes.grid_panels import GridPanel, GridPanels
 from interp.probes.score_result import Scores, by_size
-from models.numerals import in_percent
+from models.number_format import in_percent
 
 
 def sums(seed: int = 0, offsets: str = "ids start at 1", operands: int = 6, digits: int = 5) -> Scores:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.numerals import distinct_percent, in_percent
+from models.number_format import distinct_percent, in_percent
 from models.rates import Rate
 
 
