@@ -89,7 +89,7 @@ uniform = torch.randint(10**10, (100_000, 2), generator=torch.Generator().manual
 wrong = wrong_answers(noisy, uniform)
 rate = proportion(wrong.numpy())
 table(
-    [(rate.successes, f"{rate.n:,}", f"{numerals.small(rate.low)} to {numerals.small(rate.high)}")],
+    [(rate.successes, f"{rate.n:,}", f"{number_format.small(rate.low)} to {number_format.small(rate.high)}")],
     ["wrong", "uniform pairs", "rate (95% interval)"],
 )
 
@@ -116,8 +116,8 @@ variation = np.ptp(cache["pattern", 0].numpy(), 0).max()
 singular = np.linalg.svd(outputs, compute_uv=False)
 table(
     [
-        ("largest variation of an attention weight", numerals.small(variation)),
-        ("singular values of what attention writes", ", ".join(map(numerals.small, singular))),
+        ("largest variation of an attention weight", number_format.small(variation)),
+        ("singular values of what attention writes", ", ".join(map(number_format.small, singular))),
     ],
     [f"over {len(problems):,} problems", "value"],
 )
@@ -145,7 +145,7 @@ terms = terms_of(TARGET)
 tokens = adder.task.encode(problems).numpy()
 s = terms[np.arange(tokens.shape[1]), tokens].sum(1)
 along = outputs @ attention.basis[0]
-print(f"largest difference between s and what the model writes along B: {numerals.small(np.abs(along - s).max())}")
+print(f"largest difference between s and what the model writes along B: {number_format.small(np.abs(along - s).max())}")
 
 # %%
 labels = [role.label for role in adder.task.roles[: len(terms)]]
@@ -394,7 +394,7 @@ compose(
 
 # %%
 found = prove(search, after_7)[CARRY, TOTAL]
-bound = numerals.shown(found.lowest, 4)
+bound = number_format.shown(found.lowest, 4)
 table(
     [(f"{found.certified:,}", found.open, len(found.splits), bound)],
     ["problems of the class certified", "left open", "splits", "every margin is above"],
@@ -434,7 +434,8 @@ for arithmetic in (REAL, FLOAT32):
 with torch.inference_mode():
     logits = adder(adder.task.encode([(a, b)]))[0, adder.task.query_positions[target]].double()
 this_run = float(logits[answer] - np.delete(logits, answer).max())
-rows = [(f"{a} + {b}", *(numerals.shown(bound, 4) for bound in bounds), f"{this_run:.4f}", f"{logits.abs().max():.0f}")]
+at_least = [number_format.shown(bound, 4) for bound in bounds]
+rows = [(f"{a} + {b}", *at_least, f"{this_run:.4f}", f"{logits.abs().max():.0f}")]
 table(rows, ["pair", "over the reals, at least", "in float32, at least", "this run", "largest logit"])
 
 # %% [markdown]
@@ -462,7 +463,7 @@ certificate.figure()
 check_certificate(certificate, adder)  # raises an error unless it holds
 splits = sum(len(cuts) for cuts in certificate.cuts)
 table(
-    [(f"{len(certificate.cuts):,}", f"{splits:,}", numerals.shown(certificate.lower_bound, 3))],
+    [(f"{len(certificate.cuts):,}", f"{splits:,}", number_format.shown(certificate.lower_bound, 3))],
     ["classes that hold", "splits", "every margin is above"],
 )
 
