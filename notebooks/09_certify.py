@@ -46,6 +46,7 @@ from interp.proofs.hunting import attention_of
 from interp.proofs.leaves import Query
 from interp.proofs.one_layer import read_adder
 from interp.proofs.ratio_attention import read_ratio_attention
+from models import number_format
 from models.errors import UserError
 from models.evaluation import predict, score
 

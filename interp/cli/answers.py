@@ -18,14 +18,15 @@ from interp.cli.options import (
     OptionalFile,
     OptionalOutput,
     OptionalPage,
+    Other,
     Page,
     ProbeName,
     Problems,
     Shape,
     shaped,
 )
-from interp.cli.outputs import STDOUT, write_reply
-from interp.cli.own_files import load_model, said
+from interp.cli.outputs import STDOUT, command_line, write_reply
+from interp.cli.own_files import fields_of, load_model, said
 from models.errors import UserError
 
 if TYPE_CHECKING:
@@ -39,20 +40,26 @@ _COMPARED = Path("compare.html")
 def ask(
     model: Model,
     probe: ProbeName = None,
+    other: Other = None,
+    pairs: Annotated[str | None, tyro.conf.arg(metavar="KIND")] = None,
+    column: int | None = None,
     shape: Shape = (),
     problems: HowMany = None,
     seed: int = 0,
+    options: Annotated[str | None, tyro.conf.arg(metavar="NAME=VALUE,...")] = None,
     out: OptionalPage = None,
     json: Json = None,
 ) -> None:
     """Ask a model what a probe asks; without a probe, list those that apply.
 
-    Probes that take only a model are asked here; others (pairs of problems, two models) are called from Python.
-
     Args:
         probe: A probe's name, from that list.
-        problems: How many problems; the probe's own number by default.
+        other: The second model, for probes of two.
+        pairs: The kind of the pairs of problems, for probes that take them, such as "made carry".
+        column: Where the pairs differ; 0 is the units.
+        problems: How many problems, or pairs; the probe's own number by default.
         seed: Seed of the problems and controls that are drawn.
+        options: Further arguments of the probe, or a JSON object of them.
         out: Also write a page with the figure and the table here (HTML).
     """
     from interp.cli import questions
@@ -64,33 +71,36 @@ def ask(
     if probe is None:
         _list_probes(model, loaded, task, json)
         return
-    question = find_probe(probe)
-    if question.subjects != ("model",):
-        raise UserError(f"{probe} takes {', '.join(question.subjects)}: call {question.call} from Python.")
-    questions.applicable(probe, loaded, model, task)
-    found = questions.ask(question, {"model": loaded}, task, problems, seed)
+    found = questions.asked(
+        probe, loaded, model, task, other=None if other is None else load_model(other), pairs=pairs or "",
+        column=column, n=problems, seed=seed, options=fields_of(options, "--options are") if options else {},
+    )  # fmt: skip
     print(found)
     if out is not None:
-        write_page(out, page_of(question, model, found), f"interp ask {model} {probe}")
+        write_page(out, page_of(find_probe(probe), model, found), command_line())
     write_reply(json, found)
 
 
+#: What is added to a command so that a probe has what it needs besides the model.
+_ADDED = {("model",): "", ("model", "pairs"): "--pairs KIND", ("a", "b"): "--other MODEL", ("models",): "--other MODEL"}
+
+
 def _list_probes(model: str, loaded: Any, task: Any, json: Path | None) -> None:
-    """Print the probes that can be asked here, and those that need Python."""
+    """Print the probes that apply, and what those need that need more than the model."""
     from interp.cli.parsing import filled
-    from interp.core.probe import applying, probes
+    from interp.core.probe import probes, registered
     from interp.core.replies import reply
 
-    indent = " " * 23
-    rows, here = probes(loaded, task), [each.name for each in applying(loaded, task)]
-    table = rows.assign(asked_here=rows.index.isin(here)).reset_index()
-    write_reply(json, reply("probes", f"{len(rows)} probes apply to {model}.", table))
-    told = {name: filled(f"{name:<22} {question}", after=indent) for name, question in rows.question.items()}
-    print(*(told[name] for name in here), "\nFrom Python:\n", sep="\n")
-    for name in rows.index.difference(here, sort=False):
-        print(f"{told[name]}\n{indent}{rows.call[name]}")
-    if here:
-        print(f"\nAsk with a name:\n\n  $ interp ask {model} {here[0]}{said()}")
+    indent, rows = " " * 23, probes(loaded, task)
+    added = [_ADDED.get(registered()[name].subjects, rows.call[name]) for name in rows.index]
+    rows = rows.assign(asked_here=[each in _ADDED.values() for each in added], added=added)
+    write_reply(
+        json, reply("probes", f"{len(rows)} probes apply to {model}.", rows.drop(columns="added").reset_index())
+    )
+    for name, row in rows.sort_values("added", key=lambda each: each != "", kind="stable").iterrows():
+        print(filled(f"{name:<22} {row.question}", after=indent) + (f"\n{indent}{row.added}" if row.added else ""))
+    if len(alone := rows.index[rows.added == ""]):
+        print(f"\nAsk with a name:\n\n  $ interp ask {model} {alone[0]}{said()}")
 
 
 def page_of(asked: Probe, name: str, found: Result) -> sections.Page:
@@ -152,7 +162,7 @@ def patch(
     found = question.ask(loaded, asked, site=site, by=by, direction=direction)
     print(found)
     if out is not None:
-        write_page(out, page_of(question, model, found), f"interp patch {model} {clean} {corrupted}")
+        write_page(out, page_of(question, model, found), command_line())
     write_reply(json, found)
 
 
@@ -330,7 +340,7 @@ def compare(
         found = compare_models(loaded, **n, seed=seed, progress=sys.stderr.isatty())
         page = Page(f"{len(loaded)} models, the same questions", of.table_sections(found), found.to_dict())
     if json != STDOUT or out != _COMPARED:  # the JSON alone, unless a page is asked for as well
-        write_page(out, page, f"interp compare {' '.join(models)}")
+        write_page(out, page, command_line())
     write_reply(json, found)
     print(page.sections[0].text)
 

@@ -98,6 +98,7 @@ FOLDER = Named(_check_folder, place=True)
 # ---- words without an option's name
 Model = Annotated[str, MODEL, MODEL_FILE, _Word, tyro.conf.arg(metavar="MODEL", help=_MODEL_HELP)]
 Models = Annotated[tuple[str, ...], MODEL, MODEL_FILE, _Word, tyro.conf.arg(metavar="[MODEL ...]")]
+Other = Annotated[str | None, MODEL, MODEL_FILE, tyro.conf.arg(metavar="MODEL")]
 ProbeName = Annotated[str | None, Named(_check_probe), _Word, tyro.conf.arg(metavar="[PROBE]")]
 Problems = Annotated[
     tuple[str, ...], _Word, tyro.conf.arg(metavar="PROBLEM [PROBLEM ...]", help_behavior_hint="(required)")

@@ -89,6 +89,11 @@ def answering(command: Command, line: str) -> Iterator[None]:
         _streams.pop()
 
 
+def command_line() -> str:
+    """The command that runs, as it was typed."""
+    return _asked.get("line", "")
+
+
 def write_reply(path: Path | None, found: Reply | Result) -> None:
     """Write what a command found as JSON, to the standard output for ``-``; nothing without a path."""
     if path is None:
@@ -97,7 +102,7 @@ def write_reply(path: Path | None, found: Reply | Result) -> None:
     from models.files import write_bytes_atomic
 
     reply = found if isinstance(found, Reply) else reply_of(found)
-    value = replace(reply, command=_asked.get("line", "")).to_dict()
+    value = replace(reply, command=command_line()).to_dict()
     text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     if path == STDOUT:
         _streams[-1].write(text)

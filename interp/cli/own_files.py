@@ -91,14 +91,15 @@ def given_config() -> dict[str, Any] | None:
     return None if text is None else fields_of(text)
 
 
-def fields_of(text: str) -> dict[str, Any]:
-    """Fields of a config by name, from ``NAME=VALUE,...`` or a JSON object. Raises UserError for anything else."""
+def fields_of(text: str, what: str = "A config is") -> dict[str, Any]:
+    """Values by name, from ``NAME=VALUE,...`` or a JSON object. Raises UserError for anything else; ``what`` begins the
+    sentence."""
     try:
         if text.lstrip().startswith("{"):
             return dict(json.loads(text))
         return {name.strip(): _value(value) for name, _, value in (part.partition("=") for part in text.split(","))}
     except (ValueError, TypeError):
-        raise UserError(f"A config is NAME=VALUE,... or a JSON object, not {text!r}.") from None
+        raise UserError(f"{what} NAME=VALUE,... or a JSON object, not {text!r}.") from None
 
 
 def _value(text: str) -> Any:

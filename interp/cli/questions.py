@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -9,10 +10,69 @@ from typing import TYPE_CHECKING, Any
 from interp.core.probe import Probe, find_probe
 from interp.core.replies import Reply, reply
 from interp.core.results import Provenance, Result
-from models.errors import UserError
+from models.errors import UserError, unknown_name
 
 if TYPE_CHECKING:
     from models.transformer import ArithmeticTransformer
+
+#: Arguments of probes that are made of what a user names, or that a program cannot write.
+_NOT_WRITTEN = ("model", "models", "a", "b", "pairs", "task", "tasks", "progress", "store", "cluster")
+_NEEDED = {"b": "a second model (other)", "models": "a second model (other)", "pairs": "pairs of problems (pairs)"}
+PAIRS = 128  # of a kind, unless another number is asked for
+
+
+def asked(
+    probe: str,
+    model: Any,
+    name: str,
+    task: Any,
+    *,
+    other: Any = None,
+    pairs: str | tuple[str, str] = "",
+    column: int | None = None,
+    n: int | None = None,
+    seed: int | None = None,
+    options: Mapping[str, Any] = {},
+) -> Result:
+    """A probe's answer about a model, whose ``name`` is the user's.
+
+    Args:
+        other: the second model, for probes of two.
+        pairs: for probes that take pairs of problems, their kind, or one pair as a user writes it; ``n`` is then how
+            many (:data:`PAIRS` by default), and ``column`` where they differ.
+        n: how many problems; the probe's own number by default.
+        seed: of what is drawn; 0 by default.
+        options: the probe's other arguments by name, the further ones that it needs among them.
+
+    Raises:
+        UserError: there is no such probe, it does not apply to the model, has no such option, needs something that is
+            not given, takes no number of problems, or refuses.
+    """
+    question, given = applicable(probe, model, name, task), dict(options)
+    n, drawn_with = _once("n", n, given), _once("seed", seed, given) or 0
+    if column is not None and not pairs:
+        given["column"] = column
+    known = options_of(question)
+    for option in given:
+        if option not in known:
+            raise unknown_name(f"option of {probe}", option, known)
+    subjects: dict[str, Any] = {"model": model, "a": model}
+    if other is not None:
+        subjects |= {"b": other, "models": [model, other]}
+    if pairs:
+        subjects["pairs"] = _paired(task, pairs, column, n, drawn_with)
+    elif n is not None and not question.takes("n"):
+        raise UserError(f"{probe} takes no number of problems.")
+    subjects |= {each: given.pop(each) for each in question.subjects if each in given}
+    if missing := [_NEEDED.get(each, each) for each in question.subjects if each not in subjects]:
+        raise UserError(f"{probe} needs {' and '.join(missing)}.")
+    if other is not None and not {"b", "models"} & set(question.subjects):
+        raise UserError(f"{probe} takes no second model.")
+    if pairs and "pairs" not in question.subjects:
+        raise UserError(f"{probe} takes no pairs of problems.")
+    drawn = {"seed": drawn_with} | ({} if pairs or n is None else {"n": n})
+    taken = {each: value for each, value in ({"task": task} | drawn).items() if question.takes(each)}
+    return question.ask(*(subjects[each] for each in question.subjects), **taken | given)
 
 
 def applicable(probe: str, model: Any, name: str, task: Any) -> Probe:
@@ -24,19 +84,28 @@ def applicable(probe: str, model: Any, name: str, task: Any) -> Probe:
     return question
 
 
-def ask(
-    question: Probe, subjects: Mapping[str, Any], task: Any, n: int | None, seed: int, options: Mapping[str, Any] = {}
-) -> Result:
-    """The probe's answer about those of the subjects that it takes, with those of the other arguments that it has.
+def options_of(question: Probe) -> list[str]:
+    """The names of a probe's arguments that can be written as JSON."""
+    return [name for name in inspect.signature(question.ask).parameters if name not in _NOT_WRITTEN]
 
-    Raises:
-        UserError: it takes no number of problems and ``n`` is not None, or what the probe refuses.
-    """
-    if n is not None and not question.takes("n"):
-        raise UserError(f"{question.name} takes no number of problems.")
-    given = {"task": task, "seed": seed} | ({} if n is None else {"n": n}) | dict(options)
-    taken = {name: value for name, value in given.items() if question.takes(name)}
-    return question.ask(*(subjects[name] for name in question.subjects), **taken)
+
+def _paired(task: Any, pairs: str | tuple[str, str], column: int | None, n: int | None, seed: int) -> Any:
+    from models.tasks import pairs as typed
+    from models.tasks import problem_pairs
+
+    if not isinstance(pairs, str):
+        return typed(task, [pairs[0]], [pairs[1]])
+    where = {} if column is None else {"column": column}
+    return problem_pairs(task, pairs, **where, n=PAIRS if n is None else n, seed=seed)
+
+
+def _once(name: str, value: Any, options: dict[str, Any]) -> Any:
+    """An argument that may stand among the options too. Raises UserError if it is given twice."""
+    if name not in options:
+        return value
+    if value is not None:
+        raise UserError(f"{name} is given twice; leave it out of the options.")
+    return options.pop(name)
 
 
 def answers(model: ArithmeticTransformer, problems: Sequence[str]) -> Reply:

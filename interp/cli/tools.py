@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from interp.cli import questions
 from interp.cli.options import shaped
 from interp.cli.own_files import fields_of
-from interp.core.probe import Probe, registered
+from interp.core.probe import registered
 from interp.core.replies import Reply, reply, reply_of
 from interp.core.results import Result
 from models.calls import shown
-from models.errors import UserError, unknown_name
+from models.errors import UserError
 from models.files import is_path
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ MOST_PROBLEMS, MOST_SOLVED = 10_000, 200
 MOST_MINUTES = 10.0
 LARGEST_FIELD, LARGEST_TEXT = 2_000, 4_000  # characters of a field of a reply's data, and of its sentence
 SIDES = (200, 1_600)  # pixels of a figure's width and height
-_NOT_FOR_TOOLS = ("model", "models", "a", "b", "pairs", "task", "tasks", "progress", "store", "cluster")
 
 
 def list_models(paper: str = "", contains: str = "", rows: int = ROWS, detail: bool = False) -> Reply:
@@ -96,7 +95,7 @@ def probes(model: str, task: str = "", config: str = "", contains: str = "", det
     found = _model(model, task, config)
     rows = [
         {"probe": each.name, "question": each.question, "takes": list(each.subjects)}
-        | ({"options": _options(each)} if detail else {})
+        | ({"options": questions.options_of(each)} if detail else {})
         for each in registered().values()
         if contains in each.name and not each.why_not(found, found.task)
     ]
@@ -258,46 +257,20 @@ def _asked(
     seed: int,
     options: dict[str, Any] | None,
 ) -> Result:
-    """The result of a probe with the subjects that it needs; ``pairs`` are their kind, or two problems."""
-    from models.tasks import pairs as paired
-    from models.tasks import problem_pairs
-
+    """A probe's result within the limits of tools; ``pairs`` are their kind, or two problems."""
     found = _model(model, task, config)
-    asked_about = shaped(found.task, tuple(shape))
-    question, given = questions.applicable(probe, found, model, asked_about), dict(options or {})
-    n, seed = (_once(name, value, given) for name, value in (("n", n), ("seed", seed or None)))
-    seed = seed or 0
-    if n is not None and (type(n) is not int or not 1 <= n <= MOST_PROBLEMS):
-        raise UserError(f"n must be at least 1 and at most {MOST_PROBLEMS:,}, not {shown(n)}.")
-    allowed = _options(question)
+    asked_about, given = shaped(found.task, tuple(shape)), dict(options or {})
+    for how_many in (n, given.get("n")):
+        if how_many is not None and (type(how_many) is not int or not 1 <= how_many <= MOST_PROBLEMS):
+            raise UserError(f"n must be at least 1 and at most {MOST_PROBLEMS:,}, not {shown(how_many)}.")
     for name, value in given.items():
-        if name not in allowed:
-            raise unknown_name(f"option of {probe}", name, allowed)
         if _size(value) > MOST_PROBLEMS:
             raise UserError(f"The option {name} asks for more than {MOST_PROBLEMS:,}, which is the most.")
-    subjects: dict[str, Any] = {"model": found, "a": found}
-    if other:
-        subjects["b"] = _model(other, task, config)
-        subjects["models"] = [found, subjects["b"]]
-    if isinstance(pairs, tuple):
-        subjects["pairs"] = paired(asked_about, [pairs[0]], [pairs[1]])
-    elif pairs:
-        where = {} if column is None else {"column": column}
-        drawn = {"seed": seed} | ({} if n is None else {"n": n})
-        subjects["pairs"] = problem_pairs(asked_about, pairs, **where, **drawn)
-    subjects |= {name: given.pop(name) for name in question.subjects if name in given}
-    if missing := [name for name in question.subjects if name not in subjects]:
-        raise UserError(f"{probe} needs {' and '.join(missing)}; see the arguments of ask.")
-    return questions.ask(question, subjects, asked_about, None if pairs else n, seed, given)
-
-
-def _once(name: str, value: Any, options: dict[str, Any]) -> Any:
-    """An argument that may stand among the options too. Raises UserError if it is given twice."""
-    if name not in options:
-        return value
-    if value is not None:
-        raise UserError(f"{name} is given twice; leave it out of the options.")
-    return options.pop(name)
+    second = _model(other, task, config) if other else None
+    return questions.asked(
+        probe, found, model, asked_about, other=second, pairs=pairs, column=column, n=n, seed=seed or None,
+        options=given,
+    )  # fmt: skip
 
 
 def _size(value: Any) -> float:
@@ -305,13 +278,6 @@ def _size(value: Any) -> float:
     if isinstance(value, list | dict):
         return len(value)
     return abs(value) if isinstance(value, int | float) else 0
-
-
-def _options(question: Probe) -> list[str]:
-    """Names of the arguments that can be given as JSON."""
-    import inspect
-
-    return [name for name in inspect.signature(question.ask).parameters if name not in _NOT_FOR_TOOLS]
 
 
 def _rows(rows: int) -> int:
