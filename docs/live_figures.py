@@ -10,12 +10,12 @@ from mkdocs.structure.files import File
 from mkdocs.utils import get_relative_url
 from plotly.offline import get_plotlyjs
 
-from interp.site.notebooks import read_notebook, stored_notebooks
+from interp.site.notebooks import figure_words, read_notebook, stored_notebooks
 from interp.site.pages import figure_script
 from interp.site.pages.items import figure
 
 SCRIPTS = {"site/plotly.js": get_plotlyjs, "site/figures.js": figure_script}
-_PICTURE = re.compile(r"^!\[.*\]\(.*\.png\)\n\n\*.*\*$", re.MULTILINE)  # docs/notebooks.py writes it with its note
+_PICTURE = re.compile(r"^!\[.*\]\(.*\.png\)$", re.MULTILINE)  # docs/notebooks.py writes it, with its note if it has one
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -30,10 +30,13 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     path, stored = PurePosixPath(page.file.src_uri), stored_notebooks()
     if path.parent.name != "notebooks" or path.stem not in stored:
         return markdown
-    drawn = [figure(piece.figure) for piece in read_notebook(stored[path.stem]).pieces if piece.figure is not None]
-    pictures = len(_PICTURE.findall(markdown))
-    assert pictures == len(drawn), f"{path}: {pictures} pictures of {len(drawn)} figures"
-    return _PICTURE.sub(lambda _: drawn.pop(0), markdown)
+    drawn = [piece.figure for piece in read_notebook(stored[path.stem]).pieces if piece.figure is not None]
+    first, *others = _PICTURE.split(markdown)
+    assert len(others) == len(drawn), f"{path}: {len(others)} pictures of {len(drawn)} figures"
+    notes = [f"\n\n*{note}*" if (note := figure_words(each)[1]) else "" for each in drawn]
+    assert all(text.startswith(note) for text, note in zip(others, notes, strict=True)), f"{path}: not a figure's note"
+    shown = [figure(each) + text.removeprefix(note) for each, text, note in zip(drawn, others, notes, strict=True)]
+    return first + "".join(shown)
 
 
 def on_page_content(html: str, page: Any, **_: Any) -> str:

@@ -24,7 +24,7 @@ observe), :mod:`interp.causal` (which intervene), :mod:`interp.proofs`; :mod:`in
 """
 
 from importlib import import_module
-from pkgutil import walk_packages
+from pkgutil import iter_modules, walk_packages
 from typing import Any
 
 from interp.core import own_models as _own_models  # noqa: F401  before anything imports models
@@ -43,7 +43,12 @@ def _import_probes(*rooms: str) -> None:
 
 
 def _import_drawings(of: str = "") -> None:
+    """Import what draws results of the module ``of``: a drawing stands next to its result, in the same package."""
     import_module("interp.figures").import_all()
+    package = of.rpartition(".")[0]
+    if package.startswith("interp."):
+        for module in iter_modules(import_module(package).__path__, f"{package}."):
+            import_module(module.name)
 
 
 _loads("probes", _import_probes)

@@ -175,6 +175,15 @@ def test_every_command_on_the_page_exists(page: Path):
     assert not missing
 
 
+@pytest.mark.slow  # hundreds of parsers
+def test_every_command_on_the_cards_of_the_zoo_exists():
+    """But for those that begin with the commit of an earlier version."""
+    cards = {path.parent.name: commands(path.read_text()) for path in (ROOT / "models" / "zoo").glob("*/card.md")}
+    assert cards.keys() == set(models.zoo.zoo_names())
+    found = [(name, words) for name, of_card in cards.items() for words in of_card if words[:2] != ["git", "checkout"]]
+    assert len(found) > len(cards) and not [each for each in found if not is_there(each[1])]
+
+
 def test_commands_are_found_and_wrong_ones_are_not_there():
     page = "x `make lab` and `interp ask NAME`\n\n    interp certify microadder-57 --minutes 1  # a proof\n\n`a.b`\n"
     assert commands(page) == [["interp", "certify", "microadder-57", "--minutes", "1"], ["make", "lab"]]

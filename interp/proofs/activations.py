@@ -60,7 +60,8 @@ class Activation:
             z = np.stack((low, np.clip(0.0, low, high), high))
         else:
             shares = np.arange(cells + 1).reshape(-1, *[1] * low.ndim) / cells
-            z = low + (high - low) * shares
+            with np.errstate(invalid="ignore"):  # an interval without ends is NaN, of which nothing is proved
+                z = low + (high - low) * shares
             z[-1] = high
         return OnIntervals(self, low, high, z, self.of(z))
 

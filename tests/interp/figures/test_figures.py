@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from interp.figures import drawings, layers, theme
 from interp.figures.dots import dot_plot
 from interp.figures.draw_views import draw_picture
 from interp.figures.panels import Panel, compose
+from interp.probes.score_result import Scores
 from models.number_format import in_percent
 from tests.comparing import numbers_are_finite
 from tests.interp.figures import planted
@@ -179,6 +182,14 @@ def test_a_planted_result_draws_every_picture_of_its_type(make):
         assert len(figure.data) > 0
         for trace in figure.data:
             assert trace.hoverinfo == "skip" or trace.hovertemplate, trace.name
+
+
+def test_a_result_that_was_not_asked_for_but_read_has_its_picture():
+    """What draws it stands in its package, of which nothing else need be imported yet."""
+    code = "from interp.core.drawings import drawings; from interp.probes.score_result import Scores"
+    code += "; print(len(drawings(Scores)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) == len(drawings(Scores)) == 1
 
 
 def by_name(figure: go.Figure) -> dict[str, list[go.Scatter]]:

@@ -300,6 +300,15 @@ def test_activations_turn_where_they_are_said_to(name: str):
     assert least < float(value.detach().min()) < least + 1e-2 and float(slope.abs().max()) < steepest
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("rounding", [REAL, FLOAT32], ids=["real", "float32"])
+@pytest.mark.parametrize("name", KINDS)
+def test_an_interval_without_ends_bounds_nothing_and_warns_of_nothing(name: str, rounding: Rounding):
+    radii = torch.tensor([math.inf, 1e-3], dtype=torch.float64)
+    found = rounding.activation(name, Enclosure.of(torch.tensor([1.0, 2.0], dtype=torch.float64), radii))
+    assert not bool((found.low > -math.inf)[0]) and not bool((found.high < math.inf)[0])
+
+
 # ---- spectral norms
 
 
