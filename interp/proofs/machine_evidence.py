@@ -133,10 +133,11 @@ def _in_order(text: str) -> tuple[int, str]:
     return (int(text) if text.isdigit() else 10**9, text)
 
 
-def finding(verdict: Verdict) -> str:
+def finding(verdict: Verdict, by: str = "what a query sees") -> str:
+    """The verdict in words; ``by`` says what the problems of a class share."""
     own: MachineEvidence = verdict.evidence
     n, words = len(own.classes), IN_WORDS[own.arithmetic]
-    where = f"{n:,} classes by what a query sees{f' and the {own.state}' if own.state else ''}"
+    where = f"{n:,} classes by {by}{f' and the {own.state}' if own.state else ''}"
     if verdict.status in ("certified", "conditional"):
         bound = f"every margin proved above {shown(own.smallest_margin, 4)}"
         said = f"certified {words}" if own.tried is None else f"proved {words} of the machine"

@@ -321,7 +321,7 @@ METHOD = Method(
     "two layers of attention",
     why_not=why_not,
     certify=_judge,
-    finding=finding,
+    finding=lambda verdict: finding(verdict, "what is asked for"),
     provenance=lambda verdict: Provenance(verdict.size, None, "problems, in classes", strength_of(verdict)),
     read=read,
     check=judged_again(
