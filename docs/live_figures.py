@@ -9,8 +9,8 @@ from typing import Any
 from mkdocs.structure.files import File
 from mkdocs.utils import get_relative_url
 from plotly.offline import get_plotlyjs
+from stored_notebooks import figure_words, read_notebook, stored_notebooks
 
-from interp.site.notebooks import figure_words, read_notebook, stored_notebooks
 from interp.site.pages import figure_script
 from interp.site.pages.items import figure
 

@@ -2,7 +2,7 @@
 
     python docs/notebooks.py [NAME ...]      all of notebooks/*.py unless named; five to ten minutes
 
-Writes interp/data/notebooks/NAME.ipynb.gz, docs/notebooks/NAME.md and its pictures. Needs the extra "dev" and Chromium.
+Writes notebooks/stored/NAME.ipynb.gz, docs/notebooks/NAME.md and its pictures. Needs the extra "dev" and Chromium.
 """
 
 from __future__ import annotations
@@ -17,10 +17,7 @@ import jupytext
 import kaleido
 from nbclient import NotebookClient
 from PIL import Image
-from tqdm import tqdm
-
-from interp.figures.save import save_figure
-from interp.site.notebooks import (
+from stored_notebooks import (
     Notebook,
     Piece,
     figure_words,
@@ -28,6 +25,9 @@ from interp.site.notebooks import (
     store_notebook,
     stored_notebooks,
 )
+from tqdm import tqdm
+
+from interp.figures.save import save_figure
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs" / "notebooks"

@@ -11,8 +11,8 @@ import jupytext
 import nbformat
 import pytest
 from nbmake.nb_run import NotebookRun
+from stored_notebooks import Notebook, read_notebook, said, store_notebook, stored_notebooks
 
-from interp.site.notebooks import Notebook, read_notebook, said, store_notebook, stored_notebooks
 from models.errors import UserError
 from tests.conftest import SHARED
 
@@ -95,7 +95,7 @@ def load_writer():
 
 
 def test_what_differs_from_run_to_run_is_not_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("interp.site.notebooks.STORED", tmp_path)
+    monkeypatch.setattr("stored_notebooks.STORED", tmp_path)
     cell = {"cell_type": "code", "source": "1", "metadata": {"time": "now"}, "execution_count": 7}
     html = '<style>#T_1 {}</style><table id="T_1"><td class="a">x (10.3 s)</td></table>'
     outputs = [

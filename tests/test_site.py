@@ -14,10 +14,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from stored_notebooks import figure_words, read_notebook, stored_notebooks
 
 import models
 from interp.core.parameters import parameter_table
-from interp.site.notebooks import figure_words, read_notebook, stored_notebooks
 from models.registry import constructed
 from tests.interp.site.looks import FAINT_TEXTS, wait_until
 

@@ -18,11 +18,10 @@ from typing import Any, Literal
 
 import plotly.graph_objects as go
 
-from interp.core.stored_data import DATA
 from models.errors import UserError
 from models.files import write_bytes_atomic
 
-STORED = DATA / "notebooks"
+STORED = Path(__file__).parents[1] / "notebooks" / "stored"
 FIGURE, WIDGET = "application/vnd.plotly.v1+json", "application/vnd.jupyter.widget-view+json"
 _SUFFIX = ".ipynb.gz"
 _TOOK = re.compile(r" +\(\d+\.\d s\)")  # how long a proof took
