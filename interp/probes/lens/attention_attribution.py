@@ -107,9 +107,15 @@ def _largest(found: AttentionAttribution) -> Measured:
     return Measured(float(part["mean"]), float(part.low), float(part.high), note=note)
 
 
+def products(model: HookedModel, task: Any) -> str:
+    """Scores must be products of queries and keys."""
+    kind = getattr(getattr(model, "config", None), "attn_scores", "dot")
+    return "" if kind == "dot" else f"its scores, of the kind {kind!r}, are no products of queries and keys"
+
+
 @probe(
     "What makes each head look where it looks?",
-    needs=[sums],
+    needs=[sums, products],
     scalar=Scalar("largest part of an attention score", "nats", _largest, 0.05, asked_by=()),
     control=True,
 )
