@@ -27,6 +27,8 @@ import xarray as xr
 from models.errors import UserError
 
 PACKAGE = "carrylens"
+#: What fields and coordinates are called now, by their names in files of earlier versions.
+EARLIER = {"rung": "strength"}
 
 
 def encode(value: Any) -> Any:
@@ -116,8 +118,8 @@ def _decode(kind: Any, value: Any) -> Any:
         table = pd.DataFrame(dict(enumerate(columns)), index=index)
         return table.set_axis(names, axis="columns")
     if is_dataclass(kind):
-        types_of = get_type_hints(kind)
-        return kind(**{name: _decode(types_of[name], each) for name, each in value.items()})  # type: ignore[operator]
+        types_of, given = get_type_hints(kind), _named_now(value)
+        return kind(**{name: _decode(types_of[name], each) for name, each in given.items()})  # type: ignore[operator]
     if kind is float:
         return float(value)
     if kind in (bool, int, str) and not isinstance(value, kind):
@@ -139,7 +141,12 @@ def _decode_union(kinds: Sequence[Any], value: Any) -> Any:
 def _fits(kind: Any, value: Any) -> bool:
     """Whether an object has all fields of a dataclass that have no default, and no fields but the dataclass's."""
     needed = {field.name for field in fields(kind) if field.default is MISSING and field.default_factory is MISSING}
-    return needed <= set(value) <= {field.name for field in fields(kind)}
+    return needed <= set(_named_now(value)) <= {field.name for field in fields(kind)}
+
+
+def _named_now(value: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields, by the names that they have in this version."""
+    return {EARLIER.get(name, name): each for name, each in value.items()}
 
 
 def _left_at_default(field: Any, value: Any) -> bool:
@@ -179,4 +186,4 @@ def _variable(value: Any) -> tuple[Any, np.ndarray, Any]:
 
 
 def _coordinates(value: Any) -> dict[str, Any]:
-    return {name: _variable(each) for name, each in value["coords"].items()}
+    return {name: _variable(each) for name, each in _named_now(value["coords"]).items()}

@@ -19,6 +19,8 @@ from hypothesis.extra import numpy as arrays
 from jaxtyping import Float, Int
 from torch import Tensor
 
+import interp
+import models
 from interp.core.as_json import decode, encode
 from models.errors import UserError
 
@@ -110,3 +112,16 @@ def test_anything_else_is_refused(value: Any) -> None:
 def test_a_function_has_no_form_in_json() -> None:
     with pytest.raises(UserError):
         encode(print)
+
+
+def test_a_result_of_an_earlier_version_is_read_with_the_names_of_this_one() -> None:
+    """`strength` was called `rung`, in fields and in a table's coordinates."""
+    fields, table = interp.circle_fit(models.load("microadder-74")), interp.score(models.load("microadder-57"), n=64)
+    for found in (fields, table):
+        text = json.dumps(found.to_dict())
+        assert '"strength"' in text and '"rung"' not in text
+        again = type(found).from_dict(json.loads(text.replace('"strength"', '"rung"')))
+        assert again.to_dict() == found.to_dict()
+    whole = models.score(models.load("microadder-57"), problems=[(57, 48), (99, 1)])
+    earlier = {{"strength": "rung"}.get(name, name): value for name, value in whole.to_dict().items()}
+    assert type(whole).from_dict(earlier) == whole
