@@ -175,10 +175,24 @@ class Recipe:
         return asdict(self)
 
 
+#: What fields of a recipe are called now, by their names in files of earlier versions.
+_EARLIER = {
+    "give_up": "drop_seed_below",
+    "keep_best": "keep_share",
+    "begin_at": "initial_values",
+    "hold_until": "freeze_until",
+}
+
+
+def named_now(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """A recipe as JSON, with the names that its fields have in this version."""
+    return {_EARLIER.get(name, name): value for name, value in recipe.items()}
+
+
 def starts_of(recipe: Mapping[str, Any]) -> tuple[dict[str, tuple[float, float]], list[str]]:
     """(drawn, placed) of a recipe as JSON: the ranges that parameters are drawn from, and the names of those that begin
     at one value in every seed. The others begin as their weight map initialises them."""
-    begin = dict(recipe.get("initial_values") or ())
+    begin = dict(named_now(recipe).get("initial_values") or ())
     drawn = {name: (ends[0], ends[1]) for name, ends in begin.items() if isinstance(ends, Sequence)}
     return drawn, [name for name in begin if name not in drawn]
 

@@ -30,6 +30,7 @@ from models.errors import UserError
 from models.files import checkpoint as storage
 from models.files.locks import locked
 from models.tasks.characters import TRAINING
+from models.training.recipes import named_now
 
 #: What a line of the metrics has for each seed, if its task has it.
 MEASURED = ("exact", "token", "loss", "uniform", "validation_loss")
@@ -129,8 +130,9 @@ class RunFolder:
 
     def _read_config(self, read: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The config without its digest, which is compared. Raises UserError if it was changed."""
-        config = storage.read_json(self.config_path) if read is None else dict(read)
-        return _as_written(config, self.config_path)
+        config = _as_written(storage.read_json(self.config_path) if read is None else dict(read), self.config_path)
+        recipe = config.get("recipe")
+        return config | {"recipe": named_now(recipe)} if isinstance(recipe, dict) else config
 
     def save_checkpoint(self, step: int, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
         """Write metrics and tensors first, then the JSON that names them. Whenever a crash happens, one checkpoint is
@@ -272,19 +274,22 @@ def digest_of(entry: dict[str, Any]) -> str:
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     """Yield (path, old, new) for every value that differs between two configs as JSON; an absent value is None."""
-    before, after = (_with_task_problems(json.loads(json.dumps(each))) for each in (old, new))
+    before, after = (_as_now(json.loads(json.dumps(each))) for each in (old, new))
     yield from _differences(before, after, "")
 
 
-def _with_task_problems(config: Any) -> Any:
-    """A config, or its recipe alone, in which problems that the task draws have the fields of
-    :class:`~models.training.task_problems.TaskProblems`: an earlier version wrote {} for two-digit addition, and for
-    text the number of characters."""
-    recipe = config.get("recipe", config)
-    problems = recipe.get("problems") if isinstance(recipe, dict) else None
+def _as_now(config: Any) -> Any:
+    """A config, or its recipe alone, as this version writes it. Earlier ones had other names for some fields of a
+    recipe, and wrote {} for problems of two-digit addition, and for those of text the number of characters."""
+    alone = "recipe" not in config
+    recipe = config if alone else config["recipe"]
+    if not isinstance(recipe, dict):
+        return config
+    recipe = named_now(recipe)
+    problems = recipe.get("problems")
     if isinstance(problems, dict) and not set(problems) - {"characters"}:
         recipe["problems"] = {"hard": 0.0, "share": problems.get("characters", TRAINING) / TRAINING}
-    return config
+    return recipe if alone else config | {"recipe": recipe}
 
 
 def _differences(old: Any, new: Any, path: str) -> Iterator[tuple[str, Any, Any]]:

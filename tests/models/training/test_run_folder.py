@@ -18,8 +18,8 @@ import models
 from models.errors import UserError
 from models.training import train
 from models.training.publish import publish
-from models.training.recipes import Recipe
-from models.training.run_folder import RunFolder, differences
+from models.training.recipes import Recipe, starts_of
+from models.training.run_folder import RunFolder, differences, digest_of
 from models.transformer.hooked import model_name, own_name
 from tests.models.training.edited import RECIPE, contents, edit_checkpoint, go_on, theta
 from tests.sampling import sampled
@@ -291,3 +291,21 @@ def test_problems_that_an_earlier_version_named_otherwise_are_no_difference() ->
     assert list(differences({"recipe": {"problems": {"characters": 501_927}}}, today)) == [
         ("recipe.problems.share", 0.5, 1.0)
     ]
+
+
+def test_a_run_of_an_earlier_version_goes_on_though_fields_of_recipes_had_other_names(run: Path, whole: Path) -> None:
+    config = json.loads((run / "config.json").read_text())
+    del config["digest"]
+    earlier = {"drop_seed_below": "give_up", "keep_share": "keep_best"}
+    earlier |= {"initial_values": "begin_at", "freeze_until": "hold_until"}
+    assert set(earlier) <= set(config["recipe"])
+    config["recipe"] = {earlier.get(name, name): value for name, value in config["recipe"].items()}
+    (run / "config.json").write_text(json.dumps(config | {"digest": digest_of(config)}))
+    assert RunFolder(run).config() == RunFolder(whole).config()
+    assert go_on(run).complete and theta(run).equal(theta(whole))
+
+
+def test_where_seeds_began_is_read_of_recipes_of_earlier_versions() -> None:
+    today = Recipe(initial_values=(("arc_A", 0.5), ("arc_B", (0.1, 0.2)))).to_dict()
+    assert starts_of(today) == ({"arc_B": (0.1, 0.2)}, ["arc_A"])
+    assert starts_of({"begin_at": today["initial_values"]}) == starts_of(today)
