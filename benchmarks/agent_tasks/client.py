@@ -26,9 +26,11 @@ async def answer(client: Any, asked: dict[str, str]) -> str | None:
         verdict = said.partition(": ")[2].split()[0]
         return verdict if verdict in PROGRAMS else "table" if verdict == "no" else None
     options = {"replacement": "zero", "control": False}
-    rows = (await _called(client, "ask", probe="component_ablation", n=400, options=options, **where))["rows"]
+    asked_for = {"probe": "component_ablation", "n": 400, "options": options, "rows": 1_000, "detail": True}
+    rows = (await _called(client, "ask", **asked_for, **where))["rows"]
     part = "L0N" if "neuron" in question else "L0H"
-    drops = {row["component"]: row["drop_low"] for row in rows if row["component"].startswith(part)}
+    whole = [row for row in rows if row["stratum"] == "all" and row["component"].startswith(part)]
+    drops = {row["component"]: row["drop_low"] for row in whole}
     needed = [name for name, least in drops.items() if least > 0]
     return needed[0] if len(needed) == 1 else None
 

@@ -254,7 +254,7 @@ class _Growth:
         low: Int[np.ndarray, "node kind"],
         high: Int[np.ndarray, "node kind"],
         column: int,
-    ) -> tuple[Int[np.ndarray, "node kind"], Int[np.ndarray, "node kind"]]:
+    ) -> tuple[Int[np.ndarray, "node_above kind"], Int[np.ndarray, "node_above kind"]]:
         """Read a column above the target's own, where the kind is not known yet: sums of every kind, in a few bins."""
         more = self.added[:, column].T  # [symbol, kind]
         lows, highs = ((x[:, None] + more).reshape(-1, len(self.sums)) for x in (low, high))
