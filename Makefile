@@ -18,11 +18,12 @@ export PYTHONDONTWRITEBYTECODE :=
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help report test test-all test-tl39 lab docs notebooks bench gpu lint clean
+.PHONY: help report test test-some test-all test-tl39 lab docs notebooks bench gpu lint clean
 
 help:
 	@echo "make report     train nothing, probe the stored models, write report.html"
 	@echo "make test       the tests, without the slow ones"
+	@echo "make test-some  one slow test of each function, drawn with SEED=0: about an hour on two cores"
 	@echo "make test-all   all tests"
 	@echo "make test-tl39  the tests that depend on TransformerLens' version, against 3.9"
 	@echo "make lab        open the notebooks in JupyterLab"
@@ -37,6 +38,9 @@ report: $(VENV)/.runtime
 
 test: $(VENV)/.dev
 	$(PYTEST) -m "not slow"
+
+test-some: $(VENV)/.cluster
+	$(PYTEST) --one-of-each $${SEED:-0}
 
 test-all: $(VENV)/.cluster
 	$(PYTEST)

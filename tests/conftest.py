@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import random
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -31,6 +32,10 @@ hypothesis.settings.register_profile("all", deadline=None)
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--one-of-each", type=int, metavar="SEED", help="one slow test of each function, drawn at random")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """`make test` tries a tenth of the examples of `make test-all`, and looks at fewer of the calls of one test."""
     is_quick = "not slow" in config.getoption("markexpr")
@@ -42,11 +47,20 @@ def pytest_runtest_setup() -> None:
     shape_checks.Share.test += 1
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What is known of the published numbers alone is an extra: it needs files that are not in the repository."""
     for item in items:
         if "shared_dir" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slow)
+    if (seed := config.getoption("one_of_each")) is not None:
+        by_function: dict[str, list[pytest.Item]] = {}
+        for item in items:
+            if item.get_closest_marker("slow"):
+                by_function.setdefault(item.nodeid.partition("[")[0], []).append(item)
+        draw = random.Random(seed)
+        chosen = {draw.choice(cases) for cases in by_function.values()}
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        items[:] = [item for item in items if item in chosen]
 
 
 def pytest_collection_finish() -> None:
