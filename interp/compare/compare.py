@@ -41,7 +41,7 @@ from interp.core.controls import copies_to_draw
 from interp.core.model_checks import pair_names
 from interp.core.parameters import parameters_beside
 from interp.core.probe import probe
-from interp.core.problems import digit_embedding_rows, draw, resolve_task
+from interp.core.problems import digit_ids, draw, resolve_task
 from interp.core.significance import permutation_p
 from interp.core.stats import mean_intervals
 from models.errors import UserError
@@ -136,7 +136,7 @@ def compare(
         still=(_still(left.reading), _still(right.reading)),
         roles=(_role_means(left.reading, at), _role_means(right.reading, at)),
         unit_means=(_unit_means(left.reading, at), _unit_means(right.reading, at)),
-        digits=digit_points(*(side.reading.model.W_E[digit_embedding_rows(task)] for side in (left, right))),
+        digits=digit_points(*(side.reading.model.W_E[digit_ids(task)] for side in (left, right))),
         parameters=parameters_beside(a, b),
         names=names,
         control=((names[0] if of_a else names[1]) if copies else "", len(copies)),

@@ -30,7 +30,7 @@ from jaxtyping import Float, Int
 
 from interp.compare.matching import centred_rows
 from interp.compare.readings import ReadingFrame, Readings, read_gain, weights_of, write_gain
-from interp.core.problems import digit_embedding_rows
+from interp.core.problems import digit_ids
 from models.transformer import in_block
 
 #: Tables are as wide as the vocabulary up to so many tokens; beyond, tokens that no problem has are left out.
@@ -108,7 +108,7 @@ def model_tables(reading: Readings, at: ReadingFrame) -> dict[str, Float[np.ndar
     """Responses by digit sum and carry in, with centred rows, and the embeddings' inner products."""
     found: dict[str, np.ndarray] = {name: centred_rows(table) for name, table in reading.responses.items()}
     weights = weights_of(reading.model)
-    rows = np.asarray(digit_embedding_rows(reading.model.task))
+    rows = np.asarray(digit_ids(reading.model.task))
     known = tokens_of(at, reading.model.config.d_vocab)
     found["digits"] = inner_products(weights["embed.W_E"][rows[np.isin(rows, known)]])
     if reading.places is not None:

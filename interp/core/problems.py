@@ -50,7 +50,7 @@ def _pairs_of_kind(base: int) -> list[Int[np.ndarray, "pair 2"]]:
     return [pairs[kind == one] for one in (-1, 0, 1)]
 
 
-def digit_embedding_rows(task: Task) -> list[int]:
+def digit_ids(task: Task) -> list[int]:
     """The rows of ``W_E`` that are digits, by value; all rows where the task states no domain."""
     try:
         return list(task.digit_tokens)

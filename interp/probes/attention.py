@@ -39,15 +39,7 @@ from interp.core.drawings import drawing
 from interp.core.frames import as_frame, leading, select
 from interp.core.measured import Measured
 from interp.core.probe import Scalar, probe
-from interp.core.problems import (
-    N_PROBLEMS,
-    digit_embedding_rows,
-    draw,
-    membership,
-    resolve_task,
-    target_labels,
-    visible_roles,
-)
+from interp.core.problems import N_PROBLEMS, digit_ids, draw, membership, resolve_task, target_labels, visible_roles
 from interp.core.results import Provenance, Result
 from interp.core.stats import mean_interval
 from interp.core.thresholds import FAINT, MAJORITY, POSITION_ONLY
@@ -337,7 +329,7 @@ def attention_by_role(
         target_labels(task),
         [role.label for role in task.roles][:length],
         sample.provenance,
-        len(digit_embedding_rows(task)),
+        len(digit_ids(task)),
     )
 
 
