@@ -56,6 +56,10 @@ def asked(
     for option in given:
         if option not in known:
             raise unknown_name(f"option of {probe}", option, known)
+    if other is not None and not {"b", "models"} & set(question.subjects):
+        raise UserError(f"{probe} takes no second model.")
+    if pairs and "pairs" not in question.subjects:
+        raise UserError(f"{probe} takes no pairs of problems.")
     subjects: dict[str, Any] = {"model": model, "a": model}
     if other is not None:
         subjects |= {"b": other, "models": [model, other]}
@@ -66,10 +70,6 @@ def asked(
     subjects |= {each: given.pop(each) for each in question.subjects if each in given}
     if missing := [_NEEDED.get(each, each) for each in question.subjects if each not in subjects]:
         raise UserError(f"{probe} needs {' and '.join(missing)}.")
-    if other is not None and not {"b", "models"} & set(question.subjects):
-        raise UserError(f"{probe} takes no second model.")
-    if pairs and "pairs" not in question.subjects:
-        raise UserError(f"{probe} takes no pairs of problems.")
     drawn = {"seed": drawn_with} | ({} if pairs or n is None else {"n": n})
     taken = {each: value for each, value in ({"task": task} | drawn).items() if question.takes(each)}
     return question.ask(*(subjects[each] for each in question.subjects), **taken | given)
