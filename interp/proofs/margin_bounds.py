@@ -67,8 +67,7 @@ class _Pass:
         self.cfg, reading = layers.config, nodes.reading
         self.base, self.size = reading.base, reading.size
         self.neurons: Neurons | None = None
-        sums = nodes.sums(samples)
-        self.levels = sums[..., :-1] / sums[..., -1:]  # [head, node, sample, d_head]
+        self.levels = nodes.written(samples)
         self.x = self.base + torch.einsum("hbse,hed->bsd", self.levels, reading.W_O)
         each = answers[:, None].expand(self.x.shape[:2])
         #: How far the computed stream may be off: for all problems of the query, or closely where heads write few

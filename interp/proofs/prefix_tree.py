@@ -253,7 +253,9 @@ class EnclosedForward:
         reached = size if shift is None else size + shift.abs()
         own = (grown(roundings) * 1.001 * (1 + lost) + lost) * (reached @ sizes + bias.abs())
         own = own + (4 * sizes.sum(0) + d + 4) * self.rounding.tiny
-        own = torch.where((x.size.amax(-1, keepdim=True) < LARGEST) & (least > 0), own, torch.inf)
+        known = (torch.maximum(x.size, reached).amax(-1, keepdim=True) < LARGEST) & (least > 0)
+        known = known & (reached @ sizes + bias.abs() < LARGEST)  # logits, and their partial sums
+        own = torch.where(known, own, torch.inf)
         constant = bias if shift is None else bias + shift @ columns
         low = torch.full((len(tokens),), -torch.inf, dtype=torch.float64)
         high = torch.full_like(low, torch.inf)
