@@ -132,6 +132,7 @@ class _Pass:
             both = torch.cat((G, -G), 1)
             shift = tau[..., None] * self.along[:, None]
             ends = self.top(both - shift, both.abs() + shift.abs()) + (-tau).clamp_min(0.0) * self.delta[:, None]
+            # No scale is 0, as a model's eps is not (:data:`interp.proofs.machine_proof.LEAST_EPS`).
             ends = tau + torch.where(ends > 0, ends / self.low[:, None], ends / self.high[:, None])
             ends = ends + OWN * (tau.abs() + ends.abs())
         slack = OWN * (layers.g.abs() + 1)
@@ -223,6 +224,7 @@ class _Pass:
             high = torch.minimum(high, self.closer_last_scale())
             bound = raw + fixed.clamp_max(0.0) * high[:, None] - charged(high)
         scale = high * (layers.second if len(layers.last) == 2 else 1)
+        # The scale is positive as eps is. What is NaN has no bound; an infinite rounding makes the bound -inf.
         bound = torch.where(bound > 0, bound / scale[:, None] * (1 - 1e-12), bound)
         bound = bound.nan_to_num(nan=-math.inf)
         margin, at = bound.min(1)

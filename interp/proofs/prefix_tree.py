@@ -272,6 +272,7 @@ class EnclosedForward:
             off = torch.minimum(off, torch.as_tensor(direct, dtype=torch.float64).nan_to_num(nan=math.inf))
             off = off + 8 * (d + 4) * 2.0**-53 * (here.size @ both)
             below, above = lead - off, lead + off
+            # Where the least scale is 0, ``own`` is infinite, and a quotient by it is infinite or NaN: no bound.
             below = torch.where(below > 0, below / most[rows], below / least[rows])
             above = torch.where(above > 0, above / least[rows], above / most[rows])
             fixed = constant[token] - constant[others]
