@@ -22,7 +22,7 @@ from interp.proofs.wrong_answers import WrongAnswer, identify, wrong_answer
 from models import UserError
 from models.evaluation import predict
 from models.number_format import in_percent_with
-from models.tasks import ProblemSpace, Task
+from models.tasks import Task, domain_of
 from models.transformer import HookedModel
 
 DRAWN, SEED = 64, 0
@@ -64,12 +64,12 @@ def looked(model: HookedModel, task: Task) -> Verdict | None:
     Cost: the answers to 64 problems.
     """
     start = time.perf_counter()
-    if _few(task):
-        return None
     try:
-        problems = task.sample(DRAWN, torch.Generator().manual_seed(SEED)).unique(dim=0)
-    except UserError:  # text has none; whoever judges it says so
+        if domain_of(task).size <= FEW:
+            return None
+    except UserError:  # text, which has no problems; whoever judges it says so
         return None
+    problems = task.sample(DRAWN, torch.Generator().manual_seed(SEED)).unique(dim=0)
     with torch.inference_mode():
         wrong = (
             (predict(model, problems, "greedy", DRAWN, task).cpu() != task.targets(problems).cpu()).flatten(1).any(1)
@@ -96,13 +96,6 @@ def looked(model: HookedModel, task: Task) -> Verdict | None:
             constant=bool((logits == logits[:1, :1, :1]).all()),
         ),
     )
-
-
-def _few(task: Task) -> bool:
-    try:
-        return ProblemSpace.of(task).size <= FEW
-    except UserError:  # problems that are not numbered
-        return False
 
 
 def _why_not(model: HookedModel, task: Task) -> str | None:
