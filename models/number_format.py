@@ -16,6 +16,8 @@ from fractions import Fraction
 import numpy as np
 
 LEAST_P = 0.001  # smaller p-values are not written in digits
+#: What float32 rounds in a share of two sums of a few hundred logits, on any processor; such a difference is none.
+ROUNDED = 1e-5
 
 
 def shown(bound: float | Fraction, digits: int = 2, up: bool = False) -> str:
@@ -55,12 +57,13 @@ def percent(share: Fraction, digits: int = 3, up: bool = False) -> str:
     return shown(share, digits, up) if abs(share) < Fraction(1, 100) else f"{shown(100 * share, digits, up)}%"
 
 
-def in_percent(share: float, digits: int = 1) -> str:
+def in_percent(share: float, digits: int = 1, counted: bool = False) -> str:
     """A share as it stands in a sentence: "99.5%". One between 0 and 1 that is not whole is never written as if it
-    were: "over 99.9%", "under 0.1%"."""
+    were: "over 99.9%", "under 0.1%". A measured share within ``ROUNDED`` of 0 or 1 is whole; a ``counted`` one only if
+    nothing is missing."""
     share = float(share)  # a number of NumPy or xarray as well
-    if share in (0, 1):
-        return f"{100 * share:.0f}%"
+    if any(abs(share - whole) <= (0 if counted else ROUNDED) for whole in (0, 1)):
+        return f"{100 * abs(round(share)):.0f}%"
     least = 10.0 ** -(digits + 2)  # the smallest share that is written
     if 1 - least / 2 <= share < 1:
         return f"over {1 - least:.{digits}%}"
@@ -77,12 +80,12 @@ def distinct_percent(share: float, digits: int = 2) -> str:
     return f"{100 * share}%"
 
 
-def in_percent_with(share: float, low: float, high: float) -> str:
+def in_percent_with(share: float, low: float, high: float, counted: bool = False) -> str:
     """A share with its interval as both stand in a sentence: "99.5% [99.1%, 99.8%]"; without one that is not finite,
     and without one of no width, which a share of all problems has."""
     known = math.isfinite(low) and math.isfinite(high) and low < high
-    ends = f" [{in_percent(low)}, {in_percent(high)}]" if known else ""
-    return in_percent(share) + ends
+    ends = f" [{in_percent(low, counted=counted)}, {in_percent(high, counted=counted)}]" if known else ""
+    return in_percent(share, counted=counted) + ends
 
 
 def _written(value: float | Fraction, digits: int, rounding: str) -> str:

@@ -48,7 +48,7 @@ class Proportion:
         return self.successes / self.n if self.n else float("nan")
 
     def __str__(self) -> str:
-        return in_percent_with(self.value, self.low, self.high)
+        return in_percent_with(self.value, self.low, self.high, counted=True)
 
 
 def clopper_pearson(successes: float | int, n: float | int, confidence: float = LEVEL) -> tuple[float, float]:

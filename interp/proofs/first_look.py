@@ -116,7 +116,7 @@ def _read(value: dict[str, Any]) -> SampleEvidence:
 
 def _finding(verdict: Verdict) -> str:
     own, one = verdict.evidence, verdict.counterexample
-    share = in_percent_with(own.wrong / own.n, *clopper_pearson(own.wrong, own.n))
+    share = in_percent_with(own.wrong / own.n, *clopper_pearson(own.wrong, own.n), counted=True)
     why = "; all of its logits are equal" if own.constant else ""
     return (
         f"refuted: {one.problem} -> {one.predicted} (run through the model), wrong on {own.wrong} of {own.n} random "

@@ -380,6 +380,8 @@ def test_shares_in_sentences_are_never_rounded_to_all_or_none() -> None:
     assert [in_percent(share) for share in (0.0, 1.0, 0.9999, 0.0001, 0.4, -0.0001, 1.005)] == [
         "0%", "100%", "over 99.9%", "under 0.1%", "40.0%", "0.0%", "100.5%",
     ]  # fmt: skip
+    assert [in_percent(share) for share in (1 - 3e-6, 1 + 3e-6, 3e-6)] == ["100%", "100%", "0%"]
+    assert [in_percent(share, counted=True) for share in (1 - 3e-6, 3e-6)] == ["over 99.9%", "under 0.1%"]
     assert in_percent_with(0.5, float("nan"), float("nan")) == "50.0%"
     assert str(proportion(np.array([True, False]))) == "50.0% [1.3%, 98.7%]"
 
