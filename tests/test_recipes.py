@@ -28,8 +28,7 @@ DECIMAL = r"\d+\.\d+"
 def said_in_order(expected: str, said: str) -> bool:
     """Whether the output has the words that are shown, ``...`` standing for anything. Whole numbers are the same, and
     others within one of their last digit, as processors round differently."""
-    parts = " ".join(expected.split()).split("...")
-    pieces = [re.split(f"({DECIMAL})", part) for part in parts]
+    pieces = [re.split(f"({DECIMAL})", " ".join(part.split())) for part in expected.split("...")]
     pattern = ".*".join(
         "".join(f"({DECIMAL})" if i % 2 else re.escape(piece) for i, piece in enumerate(part)) for part in pieces
     )
