@@ -1,0 +1,130 @@
+"""What proofs claim of some of their leaves: no problem of a leaf has a lead below its bound.
+
+A leaf is a class, a node of a search, a set of strings or a single problem, whatever its method proves at once. Here it
+is some problems (all of them where they are few), a target and a bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from interp.proofs import column_adders, exhaustive, machine_proof, prefix_proof, stacked_proof
+from interp.proofs.machine_proof import _Proof as MachineProof
+from interp.proofs.prefix_leads import ROUNDINGS
+from interp.proofs.prefix_proof import _Proof as PrefixProof
+from interp.proofs.stacked_proof import ArrangementProof
+from interp.proofs.verdict import ArithmeticName
+from interp.proofs.watch import time_limit
+from models import ArithmeticTransformer
+from models.tasks import ProblemSpace
+
+FEW = 8  # problems of a leaf that are all tried; of others so many are drawn
+MINUTES = 3.0
+
+
+@dataclass(frozen=True, eq=False)
+class Leaf:
+    """Problems [n, ...], of whose right token at ``target`` a proof says that its lead is at least ``bound``."""
+
+    problems: Tensor
+    target: int
+    bound: float
+    kind: str
+
+
+def of_machine(
+    model: ArithmeticTransformer, arithmetic: ArithmeticName, n: int, rng: np.random.Generator
+) -> Iterator[Leaf]:
+    """Nodes of the search over a task's machine: the ones with the least bounds, and random ones."""
+    task = model.task
+    with torch.inference_mode(), time_limit(MINUTES):
+        proof = MachineProof(model, task, machine_proof._machine_of(model, task), arithmetic)
+        proof.run()
+    found = [(one, node) for one in proof.classes for node in one.done]
+    found.sort(key=lambda pair: pair[1].bound)
+    for at in {
+        *range(min(n // 2, len(found))),
+        *rng.choice(len(found), min(n // 2, len(found)), replace=False).tolist(),
+    }:
+        one, node = found[at]
+        count = float(one.paths.path_counts([mask[None] for mask in node.masks])[0].sum())
+        if count <= FEW:
+            paths = one.paths.all_paths(node.masks)
+        else:
+            drawn = torch.Generator().manual_seed(int(rng.integers(2**31)))
+            paths = one.paths.sample([mask[None] for mask in node.masks], FEW, drawn)[0]
+        if not node.cuts:  # a cut also says what heads write, so that not all paths of the masks are its
+            yield Leaf(one.paths.problems(paths), one.paths.target, node.bound, "node")
+
+
+def of_arrangements(
+    model: ArithmeticTransformer, arithmetic: ArithmeticName, n: int, rng: np.random.Generator
+) -> Iterator[Leaf]:
+    """Sets of strings, each with one token more that is known than the classes of the task."""
+    with torch.inference_mode():
+        proof = ArrangementProof(model, model.task, arithmetic)
+        drawn = torch.Generator().manual_seed(int(rng.integers(2**31)))
+        for at in rng.permutation(len(proof.classes))[:n]:
+            sets = [proof.classes[at].strings]
+            for _ in range(3):  # by the token that tells most, until few strings are left
+                (found,) = proof.bounds.bounded(sets[:1])
+                if found.split is None or sets[0].count() <= FEW:
+                    break
+                parts = sets[0].by_place_of(found.split)
+                sets = [parts[int(rng.integers(len(parts)))]]
+            (found,) = proof.bounds.bounded(sets)
+            yield Leaf(sets[0].sample(min(FEW, sets[0].count()), drawn), 0, found.bound, "set of strings")
+
+
+def of_prefixes(
+    model: ArithmeticTransformer, arithmetic: ArithmeticName, n: int, rng: np.random.Generator
+) -> Iterator[Leaf]:
+    """Single problems of a prefix tree."""
+    with torch.inference_mode(), time_limit(MINUTES):
+        proof = PrefixProof(model, model.task, ROUNDINGS[arithmetic])
+        proof.run(True, len(proof.rows))
+    low = proof.low[: proof.done]
+    lowest = low.amin(1).argsort()[: n // 2].tolist()
+    for row in {*lowest, *rng.choice(len(low), min(n // 2, len(low)), replace=False).tolist()}:
+        problem = proof.space.problems(proof.rows.index[row : row + 1])
+        for target in range(low.shape[1]):
+            yield Leaf(problem, target, float(low[row, target]), "problem")
+
+
+def of_columns(
+    model: ArithmeticTransformer, arithmetic: ArithmeticName, n: int, rng: np.random.Generator
+) -> Iterator[Leaf]:
+    """Classes of an adder's columns, each with the pair that was hunted for its least lead."""
+    classes = column_adders.certify_one_layer(model, arithmetic, tolerance=None).classes
+    bounds = classes.proved.values
+    lowest = np.argsort(bounds)[: n // 2].tolist()
+    for row in {*lowest, *rng.choice(len(bounds), min(n // 2, len(bounds)), replace=False).tolist()}:
+        pair = torch.tensor([[int(classes.a[row]), int(classes.b[row])]])
+        yield Leaf(pair, int(classes.target[row]), float(bounds[row]), "class")
+
+
+def of_runs(
+    model: ArithmeticTransformer, arithmetic: ArithmeticName, n: int, rng: np.random.Generator
+) -> Iterator[Leaf]:
+    """Problems with the least leads of a run of all of them, which are what the model computed."""
+    table = exhaustive.certify_exhaustively(model, most=exhaustive.LARGEST_RUN).smallest
+    space = ProblemSpace.of(model.task)
+    for target, column in np.argwhere(table.n.values > 0)[:n]:
+        problem = space.find(str(table.problem.values[target, column]))
+        yield Leaf(problem, int(target), float(table.margin.values[target, column]), "run")
+
+
+#: What is claimed of a method's leaves: (model, arithmetic, about how many, generator) -> leaves.
+LEAVES: dict[str, Callable[[Any, ArithmeticName, int, np.random.Generator], Iterator[Leaf]]] = {
+    machine_proof.METHOD.name: of_machine,
+    stacked_proof.METHOD.name: of_arrangements,
+    column_adders.METHOD.name: of_columns,
+    prefix_proof.METHOD.name: of_prefixes,
+    exhaustive.METHOD.name: of_runs,
+}
