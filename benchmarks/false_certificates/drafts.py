@@ -7,13 +7,12 @@ in LayerNorms every new dimension has a twin of the other sign, so that means st
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -29,7 +28,7 @@ BLOCK = "blocks.0"
 TRIED = 1_000  # problems among which a wrong one is looked for
 _STREAM = {"W_E": 1, "W_pos": -1, "b_O": 0, "b_out": 0, "W_O": 2, "W_out": 1, "W_Q": 1, "W_K": 1, "W_V": 1}
 _STREAM |= {"W_in": 0, "W_gate": 0, "W_U": 0, "w": 0, "b": 0}
-_HEADS = ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V")
+HEADS = ("W_Q", "W_K", "W_V", "W_O", "b_Q", "b_K", "b_V")
 _NEURONS = {"W_in": 1, "W_gate": 1, "W_out": 0, "b_in": 0}
 _WRITERS = ("W_E", "W_pos", "b_O", "b_out", "W_O", "W_out")
 
@@ -51,6 +50,9 @@ class Draft:
     target: int = 0
     notes: dict[str, float | str] = field(default_factory=dict)
     construction: Construction | None = None
+    asked: Task | None = None  # the task in the problem's shape, where that is not the model's own
+    asked: Task | None = None  # the task in the problem's shape, where that is not the model's own
+    new: int = 0  # dimensions that were added last, twins included
 
     @classmethod
     def of(cls, model: ArithmeticTransformer, rng: np.random.Generator) -> Draft:
@@ -116,7 +118,7 @@ class Draft:
                 if last == "w" and cfg.normalization_type is not None and not cfg.final_gain:
                     value = value * grown
                 value = _padded(value, _STREAM[last] % value.ndim, more, 1.0 if last == "w" else 0.0)
-            if last in _HEADS:
+            if last in (*HEADS, "bias"):
                 value = _padded(value, 0, heads)
             if last in _NEURONS:
                 value = _padded(value, _NEURONS[last], neurons)
@@ -155,8 +157,6 @@ class Draft:
             if name in self.weights:
                 self.weights[name] = self.weights[name] * factor
 
-    new: int = 0  # dimensions that were added last, twins included
-
     # ---- what wakes on one problem
 
     @property
@@ -165,7 +165,7 @@ class Draft:
         tokens = self.task.encode(self.tried(64))[:, : self.task.query_positions[0] + 1]
         return [p for p in range(tokens.shape[1]) if len(tokens[:, p].unique()) > 1]
 
-    def read_by(self, norm: str, letters: Sequence[tuple[int, int]]) -> float:
+    def read_by(self, letters: Sequence[tuple[int, int]]) -> float:
         """About how much a small entry of the stream at these (position, token) is multiplied by before it is read."""
         cfg = self.config
         if cfg.normalization_type is None or cfg.norm_placement not in ("pre", "both"):
@@ -198,22 +198,26 @@ class Watcher:
     value: int
 
 
-def watched(draft: Draft, score: float, size: float | None = None, values: float = 1.0) -> Watcher:
+def watched(
+    draft: Draft, score: float, size: float | None = None, values: float = 1.0, layer: int = 0, together: bool = False
+) -> Watcher:
     """Widen a draft by heads that wake on its problem alone.
 
-    For each token of the problem there is a head: keys at the places where the problem has it score 2 ``score``, and
-    ``score`` more where another token stands there. So it looks at the first token that is not the problem's, which
-    has value 0, and, where there is none, at tokens that have value ``values``. ``size`` is the magnitude of the new
-    entries of the stream.
+    For each token of the problem there is a head: keys at the places where the problem has it score ``score``, and four
+    times that where another token stands there; all other keys score at most 0. So it looks at tokens that are not the
+    problem's, which have value 0, and, where there are none, at tokens that have value ``values``. ``size`` is the
+    magnitude of the new entries of the stream. ``together``: one head waits for any of the problem's tokens at any of
+    these places, which is the same but for their order where no token stands twice.
     """
     cfg = draft.config
     assert draft.problem is not None
     if cfg.positional_embedding_type != "standard":
         raise UserError("Heads that watch need learned positions.")
     tokens, places = draft.task.encode(draft.problem)[0].tolist(), draft.places
-    groups: dict[int, list[int]] = {}
+    found: dict[tuple[int, ...], list[int]] = {}
     for place in places:
-        groups.setdefault(tokens[place], []).append(place)
+        found.setdefault(tuple(sorted({tokens[p] for p in places})) if together else (tokens[place],), []).append(place)
+    groups = list(found.items())
     if size is None:
         rms = float(draft.weights["embed.W_E"].double().pow(2).mean().sqrt())
         size = 1.0 if cfg.normalization_type is None else 0.02 * rms
@@ -221,17 +225,15 @@ def watched(draft: Draft, score: float, size: float | None = None, values: float
     stream = 2 * n + 3
     new = draft.wider(stream=stream, heads=n, neurons=1 if cfg.d_mlp else 0)
     new.new = stream * (2 if draft.centred else 1)
-    attn, scale = f"{BLOCK}.attn", float(cfg.score_scale)
+    attn, scale = f"blocks.{layer}.attn", float(cfg.score_scale)
     out, const, spare = d + 2 * n, d + 2 * n + 1, d + 2 * n + 2
-    for number, (token, group) in enumerate(groups.items()):
+    for number, (own, group) in enumerate(groups):
         key, value, head = d + 2 * number, d + 2 * number + 1, h + number
         for other in range(cfg.d_vocab):
-            if other != token:
-                new.write("embed.W_E", (other,), key, size)
+            new.write("embed.W_E", (other,), value if other in own else key, size)
         for place in group:
             new.write("pos_embed.W_pos", (place,), key, 2 * size)
-        new.write("embed.W_E", (token,), value, size)
-        read = size * new.read_by("ln1", [(place, token) for place in group])
+        read = size * new.read_by([(place, token) for place in group for token in own])
         new.put(f"{attn}.b_Q", (head, 0), 1.0)
         new.put(f"{attn}.W_K", (head, key, 0), score * scale / read)
         new.put(f"{attn}.W_V", (head, value, 0), values / read)
@@ -259,22 +261,26 @@ def neuron(seen: Watcher, steepness: float, post: float = 1.0) -> Draft:
 def harmed(draft: Draft, dim: int, factor: float, lift: bool = False) -> Draft:
     """Let a dimension that has something on the problem alone take ``factor`` times the right token's lead from it.
 
-    It lowers the right token, or lifts the best other one, at the draft's target.
+    It lowers the right token, or lifts the best other one, at the draft's target, and may at others where it is also
+    right or near.
     """
     assert draft.problem is not None
-    right = int(draft.task.targets(draft.problem)[0, draft.target])
-    before = draft.logits(draft.problem)[0, draft.target]
-    others = before.copy()
-    others[right] = -np.inf
-    token, sign = (int(others.argmax()), 1.0) if lift else (right, -1.0)
-    lead = before[right] - others.max()
+    targets = draft.task.targets(draft.problem)[0].numpy()
+    before, at = draft.logits(draft.problem)[0], np.arange(len(targets))
+    right, others = before[at, targets], before.copy()
+    others[at, targets] = -np.inf
+    token = int(others[draft.target].argmax()) if lift else int(targets[draft.target])
     trial = replace(draft, weights=dict(draft.weights))
-    trial.put("unembed.W_U", (dim, token), sign)
-    moved = abs(float(trial.logits(draft.problem)[0, draft.target][token] - before[token]))
-    if not lead > 0 or not 0 < moved < math.inf:
+    trial.put("unembed.W_U", (dim, token), 1.0)
+    moved = np.abs(trial.logits(draft.problem)[0][:, token] - before[:, token])
+    # How much of it makes a tie: of the targets that it harms, at the first one.
+    lead = right - before[:, token] if lift else right - others.max(-1)
+    with np.errstate(divide="ignore"):
+        needed = (lead / moved)[(targets != token) if lift else (targets == token)].min()
+    if not 0 < needed < math.inf:
         draft.notes["not taken"] = "nothing reaches the logits"
         return draft
-    draft.put("unembed.W_U", (dim, token), sign * factor * float(lead) / moved)
+    draft.put("unembed.W_U", (dim, token), (1.0 if lift else -1.0) * factor * float(needed))
     return draft
 
 
@@ -283,7 +289,3 @@ def _padded(value: Tensor, axis: int, more: int, by: float = 0.0) -> Tensor:
         return value
     pads = [0, 0] * (value.ndim - 1 - axis) + [0, more]
     return pad(value, pads, value=by)
-
-
-Problems = Int[Tensor, "n ..."]
-Weights = Mapping[str, Float[Tensor, "..."]]

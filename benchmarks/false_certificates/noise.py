@@ -208,4 +208,3 @@ class Trials:
 
 def _one_trial(_: Any, *how: Any) -> Trial:
     return trial(*how)
-
