@@ -270,9 +270,13 @@ def harmed(draft: Draft, dim: int, factor: float, lift: bool = False) -> Draft:
     right, others = before[at, targets], before.copy()
     others[at, targets] = -np.inf
     token = int(others[draft.target].argmax()) if lift else int(targets[draft.target])
-    trial = replace(draft, weights=dict(draft.weights))
-    trial.put("unembed.W_U", (dim, token), 1.0)
-    moved = np.abs(trial.logits(draft.problem)[0][:, token] - before[:, token])
+    moved = np.zeros(len(targets))
+    for tried in (1.0, 1e12, 1e24, 1e36):  # until it moves logits by much of what they are
+        trial = replace(draft, weights=dict(draft.weights))
+        trial.put("unembed.W_U", (dim, token), tried)
+        moved = np.abs(trial.logits(draft.problem)[0][:, token] - before[:, token]) / tried
+        if moved.max() * tried > 1e-3 * np.abs(before).max():
+            break
     # How much of it makes a tie: of the targets that it harms, at the first one.
     lead = right - before[:, token] if lift else right - others.max(-1)
     with np.errstate(divide="ignore"):

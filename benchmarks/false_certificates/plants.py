@@ -8,111 +8,33 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
-from torch import Tensor
 
 import models
+from benchmarks.false_certificates.bases import (
+    ADDERS,
+    BUILT,
+    DRAWN,
+    SMALL,
+    TRAINED,
+    Base,
+    construction,
+    drawn,
+    of_two_numbers,
+    one_more_key,
+    ones,
+    with_a_gain,
+)
 from benchmarks.false_certificates.drafts import BLOCK, HEADS, Draft, Watcher, harmed, neuron, watched
-from models import ArithmeticTransformer
-from models.tasks import Task
 from models.tasks.token_function import TokenFunction
 from models.transformer.config import TransformerConfig
 from models.weight_maps.dense import DenseWeights
 
 OUT = f"{BLOCK}.mlp.W_out"
 LARGEST = float(np.finfo(np.float32).max)
-TRAINED = "benchmarks/provability/models/"
-
-# ---- the models
-
-Problem = Callable[["Base", Task, np.random.Generator], Tensor]
-
-
-@dataclass(frozen=True)
-class Base:
-    """A certified model, by name or by a function that draws one, and how a problem of its task is chosen.
-
-    Numbers have ``width`` digits to ``base``.
-    """
-
-    source: str | Callable[[np.random.Generator], ArithmeticTransformer]
-    problem: Problem
-    width: int = 0
-    base: int = 10
-
-    @property
-    def ones(self) -> int:
-        return (self.base**self.width - 1) // (self.base - 1)
-
-    def draft(self, rng: np.random.Generator) -> Draft:
-        model = models.load(self.source).eval() if isinstance(self.source, str) else self.source(rng)
-        draft = Draft.of(model, rng)
-        draft.problem = self.problem(self, model.task, rng)
-        draft.target = int(draft.choose("target", (0, -1, len(model.task.query_positions) // 2)))
-        return draft
-
-
-def of_equal_digits(base: Base, task: Task, rng: np.random.Generator) -> Tensor:
-    """A pair of numbers of one digit each, over and over; or the longest carry chain, 99...9 + 1."""
-    high, low = sorted(rng.integers(base.base, size=2).tolist(), reverse=True)
-    most = (base.base - 1) * base.ones
-    pairs = [(high * base.ones, low * base.ones), (high * base.ones, high * base.ones), (most, 1)]
-    return task.as_problems([pairs[int(rng.integers(len(pairs)))]])
-
-
-def of_one_number(base: Base, task: Task, rng: np.random.Generator) -> Tensor:
-    """One number of one or two digits, over and over."""
-    first, second = rng.integers(base.base, size=2).tolist()
-    return task.as_problems([(int((f"{first}{second}" * base.width)[: base.width]),)])
-
-
-def of_two_numbers(base: Base, task: Task, rng: np.random.Generator) -> Tensor:
-    """As :func:`of_equal_digits`, of a task with an operator."""
-    first, second = rng.integers(1, base.base, size=2).tolist()
-    return task.as_problems([f"{first * base.ones}{'+-'[int(rng.integers(2))]}{second * base.ones}"])
-
-
-def drawn(base: Base, task: Task, rng: np.random.Generator) -> Tensor:
-    return task.sample(1, torch.Generator().manual_seed(int(rng.integers(2**31))))
-
-
-def _ones(problems: Tensor) -> Tensor:
-    return torch.ones_like(problems[:, :1])
-
-
-def constant(rng: np.random.Generator) -> ArithmeticTransformer:
-    """A small drawn model that answers 1 to every string of ten bits, by a bias."""
-    pick = lambda *choices: choices[int(rng.integers(len(choices)))]  # noqa: E731
-    task = TokenFunction("01", 10, _ones, name="always-one-10")
-    config = TransformerConfig(
-        n_layers=pick(1, 1, 2),
-        d_model=8,
-        n_heads=2,
-        d_head=4,
-        d_mlp=pick(8, 16),
-        d_vocab=2,
-        n_ctx=10,
-        act_fn=pick("relu", "relu", "gelu", "silu"),
-        normalization_type=pick(None, "RMS", "LN"),
-        norm_eps_outside=bool(rng.integers(2)),
-        eps=pick(1e-5, 1e-8, 1e-12),
-        final_norm=bool(rng.integers(2)),
-        gated_mlp=bool(rng.integers(4) == 0),
-    )
-    weights, generator = DenseWeights(config), torch.Generator().manual_seed(int(rng.integers(2**31)))
-    with torch.no_grad():
-        for name, value in weights.own().items():
-            last = name.rsplit(".", 1)[1]
-            if last == "w":
-                value.fill_(1.0)
-            else:
-                value.copy_(torch.randn(value.shape, generator=generator) * (0.3 if last.startswith("W_") else 0.1))
-        weights.own()["unembed.b_U"].copy_(torch.tensor([0.0, 6.0]))
-    return ArithmeticTransformer(weights, task, "constant").eval()
-
 
 # ---- plants that wait for a problem
 
@@ -189,37 +111,38 @@ def cancelled_underflow(draft: Draft) -> Draft:
     seen = watched(draft, 60.0, size=1e-12)
     made, attn, tiny = _through(seen), f"{BLOCK}.attn", 1e-46
     heads = slice(seen.head, seen.head + seen.n)
+    made = made.wider(heads=seen.n)
     for name in HEADS:
-        value = made.weights[f"{attn}.{name}"].double()
+        value = made.weights[f"{attn}.{name}"].clone()
         factor = {"W_V": tiny, "W_O": -1 / tiny}.get(name, 1.0)
-        made.weights[f"{attn}.{name}"] = torch.cat((value, value[heads] * factor)).float()
-    made.config = replace(made.config, n_heads=made.config.n_heads + seen.n)
+        value[-seen.n :] = (value[heads].double() * factor).float()
+        made.weights[f"{attn}.{name}"] = value
     return made
 
 
 # ---- plants that leave the range of float32
 
 
-def large_logits(draft: Draft) -> Draft:
-    """Logits beyond the largest float: of all problems, or only of those with the largest ones."""
-    problems = draft.tried()
-    sizes = np.sort(draft.logits(problems), -1)
-    draft.put("unembed.b_U", (slice(None),), 0.0) if "unembed.b_U" not in draft.weights else None
-    shift = 2 * float(np.abs(sizes).max())
-    second = sizes[..., -2].max(-1) + shift
+def large_logits(draft: Draft, beyond: float = 1.0001) -> Draft:
+    """Logits of which the second largest is beyond the largest float, in a share of all problems."""
+    logits = draft.logits(draft.tried())
     share = draft.choose("share", (0.5, 0.9, 0.99, 0.999))
-    factor = LARGEST / float(np.quantile(second, share)) * 1.0001
+    second = float(np.quantile(np.sort(logits, -1)[..., -2].max(-1), share))
+    shift = 0.0 if second > 0 else 2 * float(np.abs(logits).max())
+    factor = LARGEST / (second + shift) * beyond
+    largest = max(float(draft.weights["unembed.W_U"].abs().max()), float(draft.weights["unembed.b_U"].max()) + shift)
+    if largest * factor >= LARGEST:  # the weights would be infinite before the logits
+        return large_gain(draft)
     draft.weights["unembed.b_U"] = draft.weights["unembed.b_U"] + shift
     draft.scale(("unembed.W_U", "unembed.b_U"), factor)
-    draft.notes["factor"], draft.problem = factor, None
-    return draft
-
-
-def scaled_logits(draft: Draft) -> Draft:
-    """The unembedding times 1e35 to 1e38."""
-    draft.scale(("unembed.W_U", "unembed.b_U"), draft.power_of_ten("factor", 35, 38))
+    draft.notes |= {"factor": factor, "shift": shift}
     draft.problem = None
     return draft
+
+
+def larger_logits(draft: Draft) -> Draft:
+    """The same, by up to 30 times."""
+    return large_logits(draft, draft.power_of_ten("beyond", 0, 1.5))
 
 
 def large_gain(draft: Draft) -> Draft:
@@ -378,7 +301,7 @@ def vanishing_stream(draft: Draft) -> Draft:
     w["unembed.W_U"][0, 0], w["unembed.W_U"][1, 0] = 1.0, 3.0
     # 10 - x0 - 3 x1 is positive after the norm, and 0 has more than it where x0 alone is left.
     w["unembed.b_U"][1] = draft.choose("bias", (10.0, 10.0, 2.4))
-    task = TokenFunction("01", n, _ones, name="always-one-10")
+    task = TokenFunction("01", n, ones, name="always-one-10")
     return replace(draft, config=config, weights=w, task=task, problem=torch.tensor([bits]), target=0, name="vanishing")
 
 
@@ -399,24 +322,8 @@ def rescaled_together(draft: Draft) -> Draft:
     return _harm(seen.draft, seen.out)
 
 
-BUILT: tuple[tuple[str, dict[str, int], tuple[tuple[int, ...], ...]], ...] = (
-    ("position-coupling-hand-built", {"max_operands": 3, "max_digits": 4}, ((3, 4), (2, 4), (3, 2), (1, 3))),
-    ("multiplication-hand-built", {"max_digits": 3}, ((3, 3), (2, 3), (1, 2))),
-    ("parity-hand-built", {"max_bits": 16}, ((16,), (15,), (8,), (3,))),
-)
-
-
-def construction(rng: np.random.Generator) -> ArithmeticTransformer:
-    """A construction, of another temperature in two of three cases, down to where it errs."""
-    name, sizes, _ = BUILT[int(rng.integers(len(BUILT)))]
-    eta = (0.3, 1.0, 16.0)[int(rng.integers(3))]
-    return models.build(name, **sizes, eta=eta).eval()
-
-
 def rebuilt(draft: Draft) -> Draft:
-    """A construction with one weight, or one matrix, that its options do not build; the wrong problem is looked for at
-    several shapes."""
-    assert draft.construction is not None
+    """A construction with one weight, or one matrix, that its options do not build."""
     name = draft.choose("weight", sorted(draft.weights))
     how = draft.choose("how", ("one entry", "all", "large", "small"))
     value = draft.weights[name].clone()
@@ -426,15 +333,19 @@ def rebuilt(draft: Draft) -> Draft:
     else:
         value = value * {"all": -0.5, "large": 1e38, "small": 1e-38}[how]
     draft.weights[name] = value
-    return as_built(draft)
+    return _with_a_wrong_problem(draft)
 
 
-def as_built(draft: Draft) -> Draft:
-    """A construction as its options build it, and a problem that it gets wrong."""
-    assert draft.construction is not None
-    draft.notes["eta"] = float(draft.construction.options.eta)
-    shapes = next(shapes for name, _, shapes in BUILT if draft.name.startswith(name))
-    for shape in shapes:
+def heated(draft: Draft) -> Draft:
+    """A construction whose temperature is too high for its longest problems."""
+    sizes = next(sizes for name, sizes, _ in BUILT if draft.name.startswith(name))
+    model = models.build(draft.name, **sizes, eta=draft.choose("eta", (0.2, 0.5, 1.0))).eval()
+    return _with_a_wrong_problem(replace(Draft.of(model, draft.rng), notes=draft.notes))
+
+
+def _with_a_wrong_problem(draft: Draft) -> Draft:
+    """A construction's problem that it gets wrong, of several shapes."""
+    for shape in next(shapes for name, _, shapes in BUILT if draft.name.startswith(name)):
         draft.asked = draft.task.at(*shape)
         draft.problem = draft.asked.sample(200, torch.Generator().manual_seed(0))
         wrong = ~(draft.leads(draft.problem, np.float32, draft.asked) > 0).all(1)
@@ -443,40 +354,6 @@ def as_built(draft: Draft) -> Draft:
             break
     return draft
 
-
-def with_a_gain(rng: np.random.Generator) -> ArithmeticTransformer:
-    """Addition modulo 59, with a gain of ones before the logits, which only a run of all problems knows."""
-    draft = Draft.of(models.load("modular-addition-59").eval(), rng)
-    draft.config = replace(draft.config, final_gain=True)
-    draft.weights["ln_final.w"] = torch.ones(draft.config.d_model)
-    return draft.model()
-
-
-def one_more_key(rng: np.random.Generator) -> ArithmeticTransformer:
-    """As :func:`constant`, with a softmax that has a further key."""
-    draft = Draft.of(constant(rng), rng)
-    draft.config = replace(draft.config, attn_softmax="softmax1")
-    return draft.model()
-
-
-ADDERS = tuple(
-    Base(name, of_equal_digits, 10)
-    for name in (
-        "microadder-57",
-        "microadder-10",
-        "adder-4-by-hand",
-        "microadder-57-by-hand",
-        "microadder-67",
-        "adder-456",
-    )
-)
-SMALL = (
-    Base(f"{TRAINED}add-3-no-norm-relu-0", of_equal_digits, 3),
-    Base(f"{TRAINED}add-8-bits-0", of_equal_digits, 8, base=2),
-    Base(f"{TRAINED}add-3-no-norm-relu-0", of_equal_digits, 3),
-    Base(f"{TRAINED}reverse-8-0", of_one_number, 8),
-)
-DRAWN = (Base(constant, drawn), Base(constant, drawn), Base("modular-addition-59", drawn), Base(constant, drawn))
 
 EVERY: tuple[Plant, ...] = (
     far_head,
@@ -494,7 +371,7 @@ EVERY: tuple[Plant, ...] = (
     large_key,
     large_stream,
     twins,
-    scaled_logits,
+    larger_logits,
     cancelled_underflow,
     no_number,
 )
@@ -503,7 +380,7 @@ PLANTED: Mapping[str, tuple[tuple[Base, ...], tuple[Plant, ...]]] = {
     "branch and bound over columns": (ADDERS, EVERY),
     "finite machine": (SMALL, (*EVERY, all_hidden)),
     "prefix tree": (DRAWN, (*EVERY, vanishing_stream)),
-    "hand-built": ((Base(construction, drawn),), (rebuilt, as_built)),
+    "hand-built": ((Base(construction, drawn),), (rebuilt, heated)),
     "exhaustive": ((Base(with_a_gain, drawn), Base(one_more_key, drawn)), EVERY),
     "operator by operator": (
         (Base("mixed-ten-digits", of_two_numbers, 10),),
@@ -511,6 +388,6 @@ PLANTED: Mapping[str, tuple[tuple[Base, ...], tuple[Plant, ...]]] = {
     ),
     "two layers of attention": (
         (Base(f"{TRAINED}induction-8-one-head-0", drawn), Base(f"{TRAINED}induction-8-two-heads-0", drawn)),
-        (waking_together, waking_together, rescaled_together, scaled_logits, waking_together),
+        (waking_together, waking_together, rescaled_together, larger_logits, waking_together),
     ),
 }
