@@ -149,7 +149,7 @@ def large_gain(draft: Draft) -> Draft:
     """The last norm's gain times much, the unembedding divided by it: what lies between overflows."""
     if "ln_final.w" not in draft.weights:
         return large_neuron(draft)
-    share = draft.choose("share", (0.9, 0.5, 0.2))
+    share = draft.choose("share", (0.9, 0.7, 0.5))
     factor = share * LARGEST / float(draft.weights["ln_final.w"].abs().max())
     draft.scale(("ln_final.w", "ln_final.b"), factor)
     draft.scale(("unembed.W_U",), 1 / factor)
