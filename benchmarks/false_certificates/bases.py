@@ -74,12 +74,12 @@ def ones(problems: Tensor) -> Tensor:
     return torch.ones_like(problems[:, :1])
 
 
-def constant(rng: np.random.Generator) -> ArithmeticTransformer:
+def constant(rng: np.random.Generator, layers: tuple[int, ...] = (1, 1, 2)) -> ArithmeticTransformer:
     """A small drawn model that answers 1 to every string of ten bits, by a bias."""
     pick = lambda *choices: choices[int(rng.integers(len(choices)))]  # noqa: E731
     task = TokenFunction("01", 10, ones, name="always-one-10")
     config = TransformerConfig(
-        n_layers=pick(1, 1, 2),
+        n_layers=pick(*layers),
         d_model=8,
         n_heads=2,
         d_head=4,
@@ -89,7 +89,7 @@ def constant(rng: np.random.Generator) -> ArithmeticTransformer:
         act_fn=pick("relu", "relu", "gelu", "silu"),
         normalization_type=pick(None, "RMS", "LN"),
         norm_eps_outside=bool(rng.integers(2)),
-        eps=pick(1e-5, 1e-8, 1e-12),
+        eps=pick(1e-5, 1e-8, 1e-11),
         final_norm=bool(rng.integers(2)),
         gated_mlp=bool(rng.integers(4) == 0),
     )
@@ -103,6 +103,11 @@ def constant(rng: np.random.Generator) -> ArithmeticTransformer:
                 value.copy_(torch.randn(value.shape, generator=generator) * (0.3 if last.startswith("W_") else 0.1))
         weights.own()["unembed.b_U"].copy_(torch.tensor([0.0, 6.0]))
     return ArithmeticTransformer(weights, task, "constant").eval()
+
+
+def shallow(rng: np.random.Generator) -> ArithmeticTransformer:
+    """As :func:`constant`, of one layer."""
+    return constant(rng, (1,))
 
 
 BUILT: tuple[tuple[str, dict[str, int], tuple[tuple[int, ...], ...]], ...] = (
@@ -146,8 +151,10 @@ ADDERS = tuple(
 )
 SMALL = (
     Base(f"{TRAINED}add-3-no-norm-relu-0", of_equal_digits, 3),
+    Base(shallow, drawn),
     Base(f"{TRAINED}add-8-bits-0", of_equal_digits, 8, base=2),
-    Base(f"{TRAINED}add-3-no-norm-relu-0", of_equal_digits, 3),
+    Base(shallow, drawn),
     Base(f"{TRAINED}reverse-8-0", of_one_number, 8),
+    Base(shallow, drawn),
 )
 DRAWN = (Base(constant, drawn), Base(constant, drawn), Base("modular-addition-59", drawn), Base(constant, drawn))
