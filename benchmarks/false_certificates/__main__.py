@@ -1,7 +1,6 @@
-"""``python -m benchmarks.false_certificates`` plants wrong answers; with ``noise``, models get noise."""
+"""``python -m benchmarks.false_certificates`` plants wrong answers; with ``noise`` after it, models get noise."""
 
 import sys
-from typing import Annotated
 
 import tyro
 
@@ -9,14 +8,12 @@ from benchmarks.false_certificates.noise import Trials
 from benchmarks.false_certificates.planted import Plants
 from models import UserError
 
-Command = (
-    Annotated[Plants, tyro.conf.subcommand("planted", default=Plants())]
-    | Annotated[Trials, tyro.conf.subcommand("noise")]
-)
-
 if __name__ == "__main__":
+    noise, asked = sys.argv[1:2] == ["noise"], sys.argv[1:]
+    name = "python -m benchmarks.false_certificates"
     try:
-        sys.exit(tyro.cli(Planted | Noise, default=Plants()).run())
+        command = tyro.cli(Trials, prog=f"{name} noise", args=asked[1:]) if noise else tyro.cli(Plants, prog=name)
+        sys.exit(command.run())
     except UserError as error:
         print(f"false_certificates: {error}", file=sys.stderr)
         sys.exit(2)
