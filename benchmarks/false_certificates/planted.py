@@ -61,7 +61,7 @@ ASKED: Mapping[str, Callable[[ArithmeticTransformer], Verdict]] = {
     "two layers of attention": certify_arrangements,
 }
 TOTAL = sum(NUMBERS.values())
-MINUTES = 0.3  # for each; what is undecided then counts as such
+MINUTES = 0.5  # for each; what is undecided then counts as such
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,9 @@ def summary(trials: Sequence[PlantTrial]) -> str:
         f"plant {t.index} ({t.plant}, {t.model}, {t.method}) is certified, and wrong at {t.problem}" for t in wrong
     ]
     lines += [f"plant {t.index} ({t.plant}) raised {t.sentence}" for t in trials if t.status == "raised"]
-    lines.append(f"{len(wrong)} of {len(trials)} planted wrong models were certified; {took} of them took")
+    lines.append(
+        f"{len(wrong)} of {len(trials)} planted wrong models were certified; {len(trials) - took} plants did not take"
+    )
     return "\n".join(lines)
 
 
