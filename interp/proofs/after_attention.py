@@ -78,6 +78,12 @@ class AfterAttention:
                 self.u1, self.u2 = one.bias @ U, self.u1
             U = self.cent @ (one.gain[:, None] * U)
         self.U = U
+        # Of a normed vector of length sqrt d.
+        unit = lambda one: math.sqrt(d) * one.gain.abs() + one.bias.abs()  # noqa: E731
+        normed = [unit(one) for one in (*self.last, *([self.mid] if self.mid else []))]
+        logits = [unit(one) @ (self.final_gain[:, None] * self.W_U).abs() + self.b_U.abs() for one in self.last[-1:]]
+        #: With a last norm, an upper bound of the magnitudes of normed numbers, of logits and of their partial sums.
+        self.most_logits = torch.cat([torch.zeros(1, dtype=torch.float64), *normed, *logits]).max()
         #: No norm's scale is below it.
         self.least_scale = cfg.eps if cfg.norm_eps_outside else math.sqrt(cfg.eps)
         #: An upper bound of the second scale, where two norms follow each other.

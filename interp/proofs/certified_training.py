@@ -62,7 +62,7 @@ def judged(model: ArithmeticTransformer, arithmetic: ArithmeticName, minutes: fl
     if model.task.pairs_below != LIMIT:
         method_for(model, model.task)  # a search for wrong answers accepts nobody
         limit = USUAL if minutes is None else minutes
-        return certify(model, arithmetic=arithmetic, tolerance=None, minutes=limit)
+        return certify(model, arithmetic=arithmetic, tolerance=None, minutes=limit, exact_share=True)
     with time_limit(minutes):
         found = certify_one_layer(model, "float", tolerance=None)
         if found.status == "refuted" or arithmetic == "float":

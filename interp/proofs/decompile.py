@@ -38,7 +38,7 @@ from interp.proofs.column_adders import certify_one_layer
 from interp.proofs.enclosures import FLOAT32, REAL
 from interp.proofs.leaves import Leaves, Query
 from interp.proofs.one_layer import OneLayerAdder, one_layer_adder, read_adder
-from interp.proofs.ratio_attention import NO_SPREAD, RatioAttention, read_ratio_attention
+from interp.proofs.ratio_attention import FAR, NO_SPREAD, RatioAttention, read_ratio_attention
 from interp.proofs.verdict import IN_WORDS, ArithmeticName, over_all_pairs
 from models.errors import UserError
 from models.number_format import shown
@@ -176,6 +176,8 @@ def decompile(model: HookedModel, *, task: Task | None = None) -> Decompiled:
     adder = read_adder(model, task)
     rule = adder.layout.rule
     attention = read_ratio_attention(adder, FLOAT32 if certificate.arithmetic == "float32" else REAL)
+    if attention.obstacle is not None:  # though another method certified the model
+        raise UserError(f"{certificate.model} has no bounds of what attention writes: {attention.obstacle}.")
     program = (SIGNED if rule.signed else SUBTRACTION) if rule.subtracts else PROGRAM
     levels = pd.DataFrame([_level(adder, attention, *key) for key in attention.queries if key[0] < rule.written])
     if not (levels.gap > 0).all():
@@ -268,7 +270,8 @@ def _reads(adder: OneLayerAdder, attention: RatioAttention) -> pd.DataFrame:
                 continue
             seen = [terms.weights[head, j, list(allowed)] for j, allowed in enumerate(adder.layout.tokens)]
             seen[adder.layout.queries[target]] = terms.weights[head, adder.layout.queries[target], [token]]
-            least, most = np.array([w.min() for w in seen]), np.array([w.max() for w in seen])
+            least = np.array([w.min() for w in seen])
+            most = np.array([w.max() for w in seen]) + math.exp(-FAR)  # those that are far below others are stored as 0
             off = 2 * (NO_SPREAD if terms.spread is None else float(terms.spread[head].max()))
             own, before = adder.layout.operands[:, target], adder.layout.operands[:, target - 1]
             shares = [_share(least, most, columns) for columns in (own, before)]

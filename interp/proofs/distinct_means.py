@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.proofs.rounding_errors import DOUBLE
+from interp.proofs.rounding_errors import DOUBLE, LEAST, VANISHED
 
 #: Guesses of the level, and changes of prices at each.
 How = tuple[int, int]
@@ -76,9 +76,15 @@ def largest_mean(
     scaled = torch.where(allowed, weights * (values - level[:, None, None]), NEVER)
     size = (shown * values.abs()).amax(-1).sum(-1) + most * level.abs() + prices.sum(-1)
     off = (weights.shape[1] + weights.shape[2] + 8) * 8 * DOUBLE * size
+    # Weights vanish in float64 beside the largest one of the row. What F loses by that is not relative to it, so that F
+    # is positive wherever it may be; and where the least sum of weights may have lost its digits, it divides as zero.
+    largest = torch.where(allowed, values.abs(), 0.0).amax((-1, -2))
+    off = off + weights.shape[1] * VANISHED * (largest + level.abs() + 1)
     found = most_assigned(scaled, free, prices) + off
-    bound = level + found / torch.where(found > 0, least * (1 - 1e-12), most * (1 + 1e-12))
-    # No mean exceeds its largest value, also where weights underflow.
+    least = torch.where(least > LEAST, least * (1 - 1e-12), 0.0)
+    bound = level + found / torch.where(found > 0, least, most * (1 + 1e-12) + VANISHED)
+    # No mean exceeds its largest value. A bound is NaN (and no smaller than that) only where a value is, or where a
+    # guessed level or price is infinite.
     cap = torch.where(allowed, values, NEVER).amax((-1, -2))
     return torch.fmin(bound, cap) + 1e-13 * (level.abs() + cap.abs())
 

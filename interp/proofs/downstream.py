@@ -118,7 +118,7 @@ class Downstream:
         b_in = np.zeros(2 * self.m) if self.gated else adder.b_in  # a gated MLP adds b_in after the product
         self.read_by_mlp, self.read_by_logits = adder.group_of(read), adder.group_of(adder.W_U)
         self.unit, self.growth, self.tiny = arithmetic.unit32, arithmetic.growth, arithmetic.tiny
-        self.largest = LARGEST if self.unit else LARGEST_REAL
+        self.largest = LARGEST / self.d if self.unit else LARGEST_REAL  # so that sums of squares are below LARGEST^2
         weights = [adder.W_E, adder.W_pos, read, adder.W_out, adder.W_U, adder.ln2, adder.ln_final]
         weights += [adder.b_O, adder.b_in, adder.b_out, adder.b_U, adder.ln2_b, adder.ln_final_b]
         #: Whether the weights are small enough for the bounds; if not, every margin is NaN.

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.proofs.rounding_errors import DOUBLE, up
+from interp.proofs.rounding_errors import DOUBLE, LEAST, up
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,8 +169,8 @@ def stretch_of(values: Float[Tensor, "input output"]) -> float:
     values = values.double()
     power = values @ values.T if len(values) <= values.shape[1] else values.T @ values
     n, trace = len(power), float(power.trace())
-    if trace == 0:
-        return 0.0
+    if not trace > LEAST:  # squares vanish, and nothing is stretched by more than the sum of all magnitudes
+        return float(values.abs().sum()) * (1 + 1e-9)
     bits, m, off = math.log2(trace), 1, 4 * max(values.shape) * DOUBLE
     power = power / trace
     found = math.inf

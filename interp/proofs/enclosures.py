@@ -29,6 +29,7 @@ from interp.proofs.rounding_errors import (
     UNIT,
     angle_roundings,
     growth,
+    is_moderate,
     lost_by_underflow,
     scale_roundings,
     up,
@@ -74,7 +75,9 @@ class Rounding:
         if divisor == 1:
             return x
         mid, rad = x.mid / divisor, x.rad / abs(divisor)
-        return Enclosure.apart(mid, up(rad + self.growth(3) * (mid.abs() + rad) + self.tiny))
+        size = mid.abs() + rad
+        own = torch.where((size < LARGEST) & is_moderate(divisor), self.growth(3) * size + self.tiny, torch.inf)
+        return Enclosure.apart(mid, up(rad + own))
 
     def times(self, x: Enclosure, y: Enclosure) -> Enclosure:
         rad = x.mid.abs() * y.rad + x.rad * y.mid.abs() + x.rad * y.rad
@@ -95,21 +98,26 @@ class Rounding:
         values, inherited = mid @ w.values, up(x.rad[..., w.used] @ w.sizes, n)
         if self.unit32:
             size = mid.abs().add_(whole.rad[..., w.used])
-            own, largest = up(size @ w.sizes, n), size.amax(-1, keepdim=True)
+            # What overflowed is NaN also where it meets a zero of the matrix, and so where its row was left out.
+            every = size if n == x.mid.shape[-1] else x.mid.abs() + whole.rad
+            own, within = up(size @ w.sizes, n), every.amax(-1, keepdim=True) < LARGEST
+            within = within & (own < LARGEST)
             terms = torch.minimum((size != 0).sum(-1, keepdim=True, dtype=torch.float64), w.filled)
             off = up(whole.rad[..., w.used] @ w.sizes, n) if along else inherited
             added, size_of_sum = terms.sub(1), values
             if bias is not None:
                 added, size_of_sum, off = added + (bias != 0), values + bias, off + bias.abs()
+                within = within & (bias.abs() < LARGEST)
             partial = (own + size_of_sum.abs()).add_(off).div_(2)
             own = own.add_(added.clamp_min_(0.0).mul_(partial)).mul_(self.growth(1) * (1 + 8 * (n + 1) * self.both))
             if bias is not None:  # what follows is exact up to float64
                 values, own = values + bias, own + 2 * DOUBLE * (values.abs() + bias.abs())
         else:
-            largest = whole.length[..., None]
-            own = self.growth(n) * largest * w.columns
+            own = whole.length[..., None] * w.columns
+            within = (whole.length[..., None] < LARGEST) & (own < LARGEST)
+            own = self.growth(n) * own
         inherited = torch.minimum(inherited, x.norm[..., None] * w.columns)
-        own = torch.where(largest < LARGEST, own.add_(n * self.tiny), torch.inf)
+        own = torch.where(within, own.add_(n * self.tiny), torch.inf)
         errors = []
         for vector, reach in along:  # the product in float64 is off by about n 2^-53 of the magnitudes
             slack = 4 * (n + 4) * DOUBLE * vector.norm(dim=-1, keepdim=True) * w.columns
@@ -188,7 +196,8 @@ class Rounding:
         relative bound of what underflow may change in one over the scale.
 
         The scale is ``s = sqrt(|x|^2 / n + eps)``, or ``|x| / sqrt n + eps`` with eps outside the root. The least scale
-        is called 0 where underflow may double one over it: the computed one may be 0.
+        is called 0 where nothing is known of the computed one: where underflow may double one over it, as it may then
+        be 0, and where squares may overflow. Callers divide by it only to say that there is no bound.
         """
         n, length = mid.shape[-1], mid.norm(dim=-1, keepdim=True)
         scale = lambda s: s + eps if eps_outside else (s**2 + eps).sqrt()  # noqa: E731
@@ -197,7 +206,7 @@ class Rounding:
         longest = (length * (1 + slack) + off) / math.sqrt(n)
         least, most = scale(shortest) * (1 - 16 * DOUBLE), scale(longest) * (1 + 16 * DOUBLE)
         lost = lost_by_underflow(shortest, least, eps_outside, self.tiny)
-        known = lost < 1  # and not NaN
+        known = (lost < 1) & (longest * math.sqrt(n) < LARGEST)  # and not NaN
         return torch.where(known, least, 0.0), scale(length / math.sqrt(n)), most, torch.where(known, up(lost), 0.0)
 
     # ---- functions
@@ -274,7 +283,8 @@ class Rounding:
         n = q.mid.shape[-1]
         if kind == "max_plus":
             mid, rad = q.mid[..., None, :] + k.mid, q.rad[..., None, :] + k.wide
-            rad = up(rad + self.growth(2) * (mid.abs() + rad) + self.tiny)
+            size = mid.abs() + rad
+            rad = up(rad + torch.where(size < LARGEST, self.growth(2) * size + self.tiny, torch.inf))
             low, high = (mid - rad).amax(-1), (mid + rad).amax(-1)
             mid = (low + high) / 2
             return Enclosure.apart(mid, up(torch.maximum(high - mid, mid - low) + 2 * DOUBLE * mid.abs()))
@@ -285,12 +295,13 @@ class Rounding:
             if self.unit32:
                 own = (q.rad + self.growth(n) * q.size)[..., None]
                 rad = (k.wide @ (q.mid.abs()[..., None] + own) + k.mid.abs() @ own)[..., 0]
-            own = n * self.tiny
+            own = torch.where(k.length * q.length[..., None] < LARGEST, n * self.tiny, torch.inf)
         else:
             away, errors = (q.mid[..., None, :] - k.mid).abs(), q.rad[..., None, :] + k.wide
             mid, rad = -away.sum(-1), errors.sum(-1)
             norm = math.sqrt(n) * (q.norm[..., None] + k.norm)
-            own = self.growth(n + 2) * (rad - mid) + n * self.tiny
+            size = rad - mid
+            own = torch.where(size < LARGEST, self.growth(n + 2) * size + n * self.tiny, torch.inf)
         return Enclosure.apart(mid, up(torch.minimum(rad, norm) + own, n))
 
     def scores_of_one(self, q: Enclosure, k: Enclosure, divisor: float) -> Enclosure:
@@ -310,7 +321,10 @@ class Rounding:
         size, sum_off = k.size, self.growth(n) * (k.size @ q.size.mT)[..., 0] + n * self.tiny
         score = mid.abs() + own + (size @ q.rad.mT)[..., 0] + sum_off
         rad = up(rad + sum_off + self.growth(3) * score + self.tiny, n) / abs(divisor)
-        return Enclosure.apart(mid / divisor, torch.where(score < LARGEST, up(rad), torch.inf))
+        # ``size`` bounds each product's terms, and so does their quotient.
+        largest = (size @ q.size.mT)[..., 0] * max(1.0, 1 / abs(divisor))
+        known = (largest < LARGEST) & (score < LARGEST) & is_moderate(divisor)
+        return Enclosure.apart(mid / divisor, torch.where(known, up(rad), torch.inf))
 
     def keys(self, k: Enclosure) -> Attended:
         """What :meth:`scores` needs to know of keys, before they are gathered. Over the reals lengths suffice."""

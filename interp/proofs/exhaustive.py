@@ -14,6 +14,7 @@ Problems that begin alike share what is computed of their beginnings, where that
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -69,7 +70,8 @@ class ExhaustiveEvidence(SmallDomainEvidence):
         score: exact counts of whole answers, by carry-chain length, and of tokens (given the right ones before).
         noise: the largest change of a margin, in logits, when problems were run alone.
         near: problems with a margin this near a tie were decoded again. near_ties: how many there were.
-        open: near ties whose answer depends on the batch they are in.
+        open: right answers that depend on the batch they are in, near ties, or whose lead is NaN or infinite: the
+            largest of several infinite logits is the first.
         size: how many problems there are. They were not all run where the time was over after a wrong one.
     """
 
@@ -112,7 +114,10 @@ def finding(verdict: Verdict) -> str:
             count = f"wrong on at least {wrong:,} of {n}: the first {own.score.n:,} were run before the time was over"
         return f"refuted: {one.problem} -> {one.predicted} (run through the model), {count}"
     if own.open:
-        return f"undecided: {own.open:,} of {n} are right or wrong by the order of summation; {where}"
+        why = (
+            "their logits overflow or are NaN" if math.isinf(own.smallest_margin) else "the order of summation decides"
+        )
+        return f"undecided: {own.open:,} of {n} are right, but {why}; {where}"
     noise = shown(own.noise, 1, up=True)
     return f"undecided: run alone, margins of {n} differ by up to {noise}, and {where}"
 
@@ -295,6 +300,7 @@ class _Run:
             predicted[near] = again
         self.tally.add(problems, predicted, targets)
         failed = (predicted != targets).any(1)
+        self.open += int((~failed & ~lead.isfinite().all(1)).sum())
         found = zip(hangs_on[failed].tolist(), index[failed].tolist(), strict=True)
         self.wrong += islice(found, MOST_WRONG - len(self.wrong))
 

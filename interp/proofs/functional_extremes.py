@@ -10,6 +10,11 @@ steps with the state, since the sum is additive. Then, for every path,
 whatever l is; near the largest value, F_h is near zero and the bound tight (Dinkelbach, 1967). Levels start at the
 largest value of some sampled paths, and go on by secants.
 
+Weights are relative to the largest one that the nodes allow, so that they may vanish in float64 beside it. What that
+takes from N and D is an absolute term of F (``VANISHED``), so that F is positive where nothing is known of it. Where
+min D may have lost its digits it counts as zero, and the first bound is infinite: then only the largest value of any
+letter bounds the mean, until the nodes are so small that their own largest weight is met on all of their paths.
+
 Heads are not at their largest values together. With b_h the bounds of single heads, ``c . N_h - b_h D_h`` is never
 positive, so that ``c . y <= sum_h b_h + max sum_h (c . N_h - b_h D_h) / max D_h``: one more programme over all heads.
 """
@@ -23,7 +28,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.proofs.rounding_errors import DOUBLE, LEAST
+from interp.proofs.rounding_errors import DOUBLE, LEAST, VANISHED
 from interp.proofs.token_reading import QueryReading
 from interp.proofs.visible_paths import QueryPaths, VisibleStep
 
@@ -45,22 +50,29 @@ class Nodes:
     def __init__(self, paths: QueryPaths, reading: QueryReading, masks: Masks, cuts: Cuts | None = None):
         self.cuts = cuts
         self.paths, self.reading, self.masks = paths, reading, list(masks)
-        self.n, self.heads = len(masks[0]), len(reading.weights)
-        letters = torch.cat((reading.weights[..., None] * reading.values, reading.weights[..., None]), -1)
-        self._letters = letters
+        self.n, self.heads = len(masks[0]), len(reading.exponents)
         self._always = torch.tensor([reading.number[letter] for letter in paths.fixed], dtype=torch.int64)
-        sink = torch.nn.functional.pad(reading.sink[:, None], (letters.shape[-1] - 1, 0))
-        self.start = letters[:, self._always].sum(1) + sink  # [head, d_head + 1]
         self.kept = [mask.any(0).nonzero()[:, 0] for mask in self.masks]
-        self.tables = [
-            sum_of_letters(letters, reading, step, kept) for step, kept in zip(paths.steps, self.kept, strict=True)
-        ]
+        self.numbers = [reading.letters_of(step) for step in paths.steps]
+        #: The weights of letters and of softmax1's further key; letters that no node has may be as large as any.
+        self.weights, self.sink = reading.weights_beside(self._letters_met())
+        letters = torch.cat((self.weights[..., None] * reading.values, self.weights[..., None]), -1)
+        self._letters = letters
+        sink = torch.nn.functional.pad(self.sink[:, None], (letters.shape[-1] - 1, 0))
+        self.start = letters[:, self._always].sum(1) + sink  # [head, d_head + 1]
+        self.tables = [sum_of_letters(letters, own[kept]) for own, kept in zip(self.numbers, self.kept, strict=True)]
         self.steps = [_Kept(step, kept) for step, kept in zip(paths.steps, self.kept, strict=True)]
         # Where all nodes allow all of the options that are kept, nothing needs to be masked.
         self.closed = [
             None if bool(mask[:, kept].all()) else torch.where(mask[:, kept].T, 0.0, -torch.inf).double()
             for mask, kept in zip(self.masks, self.kept, strict=True)
         ]
+
+    def _letters_met(self) -> Int[Tensor, " letter"]:
+        """The letters of some path of a node."""
+        return torch.cat(
+            (self._always, *(own[kept].flatten() for own, kept in zip(self.numbers, self.kept, strict=True)))
+        )
 
     def programme(
         self, start: Float[Tensor, "group row"], values: Sequence[Float[Tensor, "group option row"]]
@@ -90,8 +102,13 @@ class Nodes:
             start = sign * self.start[:, -1:].expand(-1, self.n)
             ends.append(sign * self.programme(start.contiguous(), values))
         least = ends[0] * (1 - 1e-12)
-        # Weights that small may have lost all of their digits.
-        return torch.where(least > LEAST, least, 0.0), ends[1] * (1 + 1e-12)
+        # A sum of so small weights may have lost its digits; above that, what vanished is no share of it.
+        return torch.where(least > LEAST, least, 0.0), ends[1] * (1 + 1e-12) + VANISHED
+
+    @property
+    def vanishing(self) -> Bool[Tensor, " node"]:
+        """In which nodes a head's weights may all vanish beside the largest one that any of the nodes allows."""
+        return (self.denominators[0] == 0).any(0)
 
     @property
     def has_single(self) -> bool:
@@ -115,6 +132,16 @@ class Nodes:
         h, e, rows = along.shape
         return torch.einsum("hbe,hebn->hbn", self.sizes, along.abs().view(h, e, self.n, -1)).reshape(h, rows)
 
+    def written(self, options: Int[Tensor, "node sample step"]) -> Float[Tensor, "head node sample d_head"]:
+        """What heads write on some paths, from weights relative to each path's own largest."""
+        shape = options.shape[:2]
+        varied = [own[option] for own, option in zip(self.numbers, options.unbind(-1), strict=True)]
+        letters = torch.cat((self._always.expand(*shape, -1), *varied), -1)  # [node, sample, key]
+        exponents = self.reading.exponents[:, letters]
+        sink = self.reading.sink[:, None, None, None].expand(-1, *shape, 1)
+        pattern = torch.cat((exponents, sink), -1).softmax(-1)[..., :-1]
+        return (pattern[..., None, :] @ self.reading.values[:, letters])[..., 0, :]
+
     def sums(self, options: Int[Tensor, "node sample step"]) -> Float[Tensor, "head node sample d_head_and_1"]:
         """(N_h, D_h) of some paths."""
         found = self.start[:, None, None].expand(-1, *options.shape[:2], -1)
@@ -125,7 +152,7 @@ class Nodes:
     @cached_property
     def every_table(self) -> list[Float[Tensor, "head option d_head_and_1"]]:
         """As ``tables``, with all options."""
-        return [sum_of_letters(self._letters, self.reading, step, torch.arange(len(step))) for step in self.paths.steps]
+        return [sum_of_letters(self._letters, own) for own in self.numbers]
 
     def largest(
         self, functionals: Float[Tensor, "node n d"], levels: Float[Tensor, "head node sample d_head"]
@@ -161,7 +188,10 @@ class Nodes:
             found = self.programme(start, [torch.bmm(table, scaled) for table in side_by_side])[0]
             off = (len(self.tables) + e * h + 8) * 4 * DOUBLE
             size = self._size_of(along)
-            found = found + off * (size / most + bound.abs()).sum(0)
+            # No term of the sum is positive over the reals, so that a positive bound of it, also an infinite one where
+            # all weights vanish, may count as zero. NaN stays.
+            lost = self._terms * VANISHED * (self._reach(along) + bound.abs()) / most
+            found = found + (off * (size / most + bound.abs()) + lost).sum(0)
             total = total + found.clamp_max(0.0)
         total = total + 16 * DOUBLE * (h + 2) * bound.abs().sum(0)
         return total.view(b, n)
@@ -180,13 +210,26 @@ class Nodes:
             weights = torch.cat((along, -level[:, None]), 1)
             return self.programme(torch.einsum("hk,hkr->hr", self.start, weights), values(weights))
 
-        return torch.minimum(self._from_levels(best, level, sizes), self._means(along))
+        return torch.minimum(self._from_levels(best, level, sizes, self._reach(along)), self._means(along))
+
+    @property
+    def _terms(self) -> int:
+        """At most how many letters a path has, with softmax1's further key."""
+        return len(self._always) + sum(len(step.positions) for step in self.paths.steps) + 1
+
+    def _reach(self, along: Float[Tensor, "head d_head row"]) -> Float[Tensor, "head row"]:
+        """The largest magnitude of any letter's value along functionals."""
+        return torch.einsum("he,her->hr", self.reading.values.abs().amax(1), along.abs())
 
     def _from_levels(
-        self, best: Callable[[Tensor], Tensor], level: Float[Tensor, "head row"], sizes: Float[Tensor, "head row"]
+        self,
+        best: Callable[[Tensor], Tensor],
+        level: Float[Tensor, "head row"],
+        sizes: Float[Tensor, "head row"],
+        reach: Float[Tensor, "head row"],
     ) -> Float[Tensor, "head row"]:
-        """The bound of a ratio from ``best(l)``, the largest ``N - l D``; ``sizes`` bound the magnitudes of N's
-        terms."""
+        """The bound of a ratio from ``best(l)``, the largest ``N - l D``. ``sizes`` bound the magnitudes of N's terms,
+        and ``reach`` the values that weights multiply in them."""
         n, e = level.shape[1] // self.n, self.reading.W_O.shape[1]
         least, most = (d.repeat_interleave(n, 1) for d in self.denominators)
         bound, last = torch.full_like(level, torch.inf), None
@@ -195,6 +238,8 @@ class Nodes:
             if number == PASSES - 1:
                 level = level + CLOSE * (1 + level.abs())
             off = (len(self.tables) + e + 8) * 4 * DOUBLE * (sizes + level.abs() * most)
+            # What vanished of N and D is not relative to them. So found > 0 wherever it may be, and found / 0 is inf.
+            off = off + self._terms * VANISHED * (reach + level.abs() + 1)
             found = best(level) + off
             bound = torch.minimum(bound, level + found / torch.where(found > 0, least, most) * (1 + 8 * DOUBLE))
             slope = middle
@@ -220,13 +265,13 @@ class Nodes:
         middle, half = (ends[:, :, 0] - ends[:, :, 1]) / 2, (ends[:, :, 0] + ends[:, :, 1]) / 2 * (1 + 1e-12)
         half = half.clamp_min(0.0) + 1e-15 * middle.abs()
         away = (reading.values[:, :, None] - middle[:, None]).abs() + half[:, None]  # [head, letter, node, d_head]
-        errors = reading.weights[..., None, None] * (reading.eta[..., None, None] * away + reading.rad[:, :, None])
-        errors = errors.flatten(2)  # [head, letter, row]
-        sink = reading.sink[:, None] * reading.eta.amax(1)[:, None] * (middle.abs() + half).flatten(1)
+        errors = reading.eta[..., None, None] * away + reading.rad[:, :, None]
+        ofsink = reading.eta.amax(1)[:, None] * (middle.abs() + half).flatten(1)
+        reach = torch.maximum(errors.flatten(2).amax(1), ofsink)
+        errors = (self.weights[..., None, None] * errors).flatten(2)  # [head, letter, row]
+        sink = self.sink[:, None] * ofsink
         start = errors[:, self._always].sum(1) + sink
-        each = [
-            sum_of_letters(errors, reading, step, kept) for step, kept in zip(self.paths.steps, self.kept, strict=True)
-        ]
+        each = [sum_of_letters(errors, own[kept]) for own, kept in zip(self.numbers, self.kept, strict=True)]
         sizes = start + sum(value.amax(1) for value in each)
         weights = [table[..., -1:] for table in self.tables]
 
@@ -236,7 +281,7 @@ class Nodes:
 
         least, most = self.denominators
         level = sizes / ((least + most) / 2).repeat_interleave(e, 1)
-        return self._from_levels(best, level, sizes).view(h, b, e).transpose(0, 1) * (1 + 1e-9)
+        return self._from_levels(best, level, sizes, reach).view(h, b, e).transpose(0, 1) * (1 + 1e-9)
 
     def _means(self, along: Float[Tensor, "head d_head row"]) -> Float[Tensor, "head row"]:
         """The largest value of any letter that a head sees, which no mean exceeds; softmax1's further key has zero."""
@@ -244,8 +289,8 @@ class Nodes:
         values = torch.where(shown[..., None], self.reading.values, self.reading.values[:, :1] * 0)
         found = torch.bmm(values, along) + torch.where(shown, 0.0, -torch.inf)[..., None]
         most = found.amax(1)
-        most = torch.where((self.reading.sink > 0)[:, None], most.clamp_min(0.0), most)
-        return most + 1e-12 * torch.einsum("he,her->hr", self.reading.values.abs().amax(1), along.abs())
+        most = torch.where(self.reading.sink.isfinite()[:, None], most.clamp_min(0.0), most)
+        return most + 1e-12 * self._reach(along)
 
 
 class _Kept:
@@ -263,11 +308,10 @@ class _Kept:
 
 
 def sum_of_letters(
-    letters: Float[Tensor, "head letter k"], reading: QueryReading, step: VisibleStep, kept: Int[Tensor, " option"]
+    letters: Float[Tensor, "head letter k"], numbers: Int[Tensor, "option position"]
 ) -> Float[Tensor, "head option k"]:
     """What each option of a step adds: the sum of its letters' rows."""
-    found = torch.zeros(len(letters), len(kept), letters.shape[-1], dtype=torch.float64)
-    for i, position in enumerate(step.positions):
-        tokens = step.tokens[kept.numpy(), i].tolist()
-        found = found + letters[:, [reading.number[position, token] for token in tokens]]
+    found = torch.zeros(len(letters), len(numbers), letters.shape[-1], dtype=torch.float64)
+    for own in numbers.T:
+        found = found + letters[:, own]
     return found

@@ -93,7 +93,8 @@ class GatedBlock:
         away, length = columns[tokens][:, None] - columns, columns.norm(dim=-1)
         lead = (away @ self.normed.mid[..., None])[..., 0]
         size = self.normed.length[:, None] * (length[tokens][:, None] + length)
-        return away, lead, (self.grown(d + 2) + KNOWN) * size + 2 * d * self.tiny
+        own = torch.where(size < LARGEST, (self.grown(d + 2) + KNOWN) * size + 2 * d * self.tiny, torch.inf)
+        return away, lead, own
 
     @staticmethod
     def _least(lead: Tensor, off: Tensor, tokens: Tensor) -> Bounds:

@@ -134,6 +134,7 @@ def rounding_of_leads(
     pair = lambda x: x.gather(1, tokens)[:, :1] + x.gather(1, tokens)[:, 1:]  # noqa: E731
     moved, written_off = torch.zeros_like(size), torch.zeros_like(size)
     lead = torch.zeros_like(first)
+    lengths = [size.norm(dim=1)]  # of what is squared; sums are not larger
     if ranges.neurons is not None:
         act, act_off = _activations(ranges, *ranges.neurons)
         lead = (hidden.abs() @ act_off[..., None])[..., 0] * (1 + 1e-9)
@@ -143,6 +144,7 @@ def rounding_of_leads(
             size, moved = normed_off(layers, layers.mid, Counted(size, ranges.low))
         size = size + written
         moved = moved + grown(m + 2) * written + grown(2) * size + m * tiny
+        lengths.append(size.norm(dim=1))
     # The computed last stream is the variable: its exact lead differs by U . moved, and by what the scales move.
     lead = lead + pair(moved @ layers.U.abs())
     if layers.last:
@@ -162,7 +164,8 @@ def rounding_of_leads(
         scale, low = scale * layers.second, low * layers.least_scale
     logits_off = logits_off + grown(d + 4) * (logits + scale * layers.b_U.abs()) + d * tiny * scale
     lead = lead + pair(logits_off)
-    known = (size.amax(1) < LARGEST) & (ranges.low > 0)
+    most = layers.most_logits if layers.last else (logits + layers.b_U.abs()).amax(1)
+    known = (torch.stack((*lengths, most.expand(len(size)))) < LARGEST).all(0) & (ranges.low > 0)
     return torch.where(known[:, None], lead * (1 + 1e-9), torch.inf)
 
 
@@ -177,6 +180,7 @@ def _activations(ranges: Ranges, z_low: Tensor, z_high: Tensor, low: Tensor, hig
         value = torch.maximum((z_high - layers.g).abs(), (z_low - layers.g).abs())
         z_size, z_off = products_off(layers, layers.mid, Counted(size, ranges.low), layers.readers, value)
     z_off = z_off + grown(d + 2) * (z_size + layers.g.abs()) + d * tiny
+    z_off = torch.where(z_size + layers.g.abs() < LARGEST, z_off, torch.inf)
     z = torch.maximum(z_high.abs(), z_low.abs()) + z_off
     rounds = kind.rounding(layers.rounding.unit32) + OWN
     off = kind.steepest * z_off[:, :m] + rounds * z[:, :m] + tiny
@@ -185,4 +189,4 @@ def _activations(ranges: Ranges, z_low: Tensor, z_high: Tensor, low: Tensor, hig
         off = off * z[:, m:] + act * z_off[:, m:]
         act = act * z[:, m:] + layers.b_in.abs()
         off = off + grown(2) * act + tiny
-    return act, off
+    return act, torch.where(act < LARGEST, off, torch.inf)

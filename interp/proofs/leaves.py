@@ -276,6 +276,8 @@ class Query:
             share = np.where(changes, at_low / np.where(changes, at_low - at_high, 1.0), 1.0)
             root = levels[low] + (levels[high] - levels[low]) * share
             root = root + 2.0**-48 * np.abs(levels[[0, -1]]).max()
-            # Neither end of the levels needs f, and nothing lies below the first.
+            # Neither end of the levels needs f, and nothing lies below the first. f is a number, as coordinates are
+            # finite (:func:`interp.proofs.ratio_attention.attention_of_keys` refuses others); and its slack is that of
+            # the largest weights of all, so that f is positive at every level of a leaf whose weights nearly vanish.
             found[:, k] = np.where(at_low > 0, np.minimum(root, levels[high]), levels[low])
         return found

@@ -67,8 +67,7 @@ class _Pass:
         self.cfg, reading = layers.config, nodes.reading
         self.base, self.size = reading.base, reading.size
         self.neurons: Neurons | None = None
-        sums = nodes.sums(samples)
-        self.levels = sums[..., :-1] / sums[..., -1:]  # [head, node, sample, d_head]
+        self.levels = nodes.written(samples)
         self.x = self.base + torch.einsum("hbse,hed->bsd", self.levels, reading.W_O)
         each = answers[:, None].expand(self.x.shape[:2])
         #: How far the computed stream may be off: for all problems of the query, or closely where heads write few
@@ -133,6 +132,7 @@ class _Pass:
             both = torch.cat((G, -G), 1)
             shift = tau[..., None] * self.along[:, None]
             ends = self.top(both - shift, both.abs() + shift.abs()) + (-tau).clamp_min(0.0) * self.delta[:, None]
+            # No scale is 0, as a model's eps is not (:data:`interp.proofs.machine_proof.LEAST_EPS`).
             ends = tau + torch.where(ends > 0, ends / self.low[:, None], ends / self.high[:, None])
             ends = ends + OWN * (tau.abs() + ends.abs())
         slack = OWN * (layers.g.abs() + 1)
@@ -224,6 +224,7 @@ class _Pass:
             high = torch.minimum(high, self.closer_last_scale())
             bound = raw + fixed.clamp_max(0.0) * high[:, None] - charged(high)
         scale = high * (layers.second if len(layers.last) == 2 else 1)
+        # The scale is positive as eps is. What is NaN has no bound; an infinite rounding makes the bound -inf.
         bound = torch.where(bound > 0, bound / scale[:, None] * (1 - 1e-12), bound)
         bound = bound.nan_to_num(nan=-math.inf)
         margin, at = bound.min(1)

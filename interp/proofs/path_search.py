@@ -138,7 +138,7 @@ class PathSearch:
         """The next open nodes of some classes of one query, as many as fit."""
         paths, reading = active[0].paths, active[0].reading
         functionals = max(2 * self.layers.reads, 2 * len(reading.base)) + 32
-        size = functionals * len(reading.weights) * max((len(step) for step in paths.steps), default=1)
+        size = functionals * len(reading.exponents) * max((len(step) for step in paths.steps), default=1)
         room, taken = max(1, ROWS // size), []
         for one in active:
             own = one.open[::-1][: min(room - len(taken), int(most) - one.nodes)]
@@ -151,6 +151,12 @@ class PathSearch:
         paths, reading = batch[0][0].paths, batch[0][0].reading
         masks = [torch.stack(part) for part in zip(*(node.masks for _, node in batch), strict=True)]
         nodes = Nodes(paths, reading, masks, cuts_of([node for _, node in batch]))
+        if len(batch) > 1 and bool((vanishing := nodes.vanishing).any()):  # their weights are on a scale of their own
+            together = [one for one, lost in zip(batch, vanishing, strict=True) if not lost]
+            alone = [[one] for one, lost in zip(batch, vanishing, strict=True) if lost]
+            for part in [together, *alone] if together else alone:
+                yield from self._bound(part)
+            return
         answers = torch.tensor([one.answer for one, _ in batch])
         found = margin_bounds(self.layers, nodes, answers, paths.sample(masks, SAMPLES, self.generator))
         counts = paths.path_counts(masks)[0].sum(1).tolist()
@@ -177,9 +183,9 @@ class PathSearch:
     def _split(self, nodes: Nodes, i: int, node: PathNode, found: Bounds) -> list[PathNode]:
         """Two nodes that have all paths of this one together."""
         paths, reading, layers = nodes.paths, nodes.reading, self.layers
-        samples = nodes.sums(paths.sample([mask[None] for mask in node.masks], SAMPLES, self.generator))[:, 0]
-        written = samples[..., :-1] / samples[..., -1:]
-        middle, total = written.mean(1), samples[..., -1].mean(1)
+        options = paths.sample([mask[None] for mask in node.masks], SAMPLES, self.generator)
+        written, total = nodes.written(options)[:, 0], nodes.sums(options)[:, 0, :, -1].mean(1)
+        middle = written.mean(1)
         through = found.functional[i][:, None] * 0.1
         if layers.has_mlp:
             through = torch.cat((through, layers.G * (found.loose[i] / found.scale[i])), 1)
@@ -219,8 +225,7 @@ class PathSearch:
             u = u - known.T @ (known @ u)
             one = Nodes(nodes.paths, nodes.reading, [mask[None] for mask in node.masks], cuts_of([node]))
             options = nodes.paths.sample([mask[None] for mask in node.masks], SAMPLES, self.generator)
-            sums = nodes.sums(options)
-            high, low = one.largest(torch.stack((u, -u))[None], sums[..., :-1] / sums[..., -1:])[0].tolist()
+            high, low = one.largest(torch.stack((u, -u))[None], nodes.written(options))[0].tolist()
             cuts, which = [*node.cuts, (u, -low, high)], len(known)
         elif node.cuts:
             cuts = list(node.cuts)
@@ -263,7 +268,8 @@ def _lower_half(spread: Float[Tensor, "option n"]) -> Bool[Tensor, " option"]:
     away = spread - spread.mean(0)
     along = away @ principal(away)
     left = along <= (along.min() + along.max()) / 2
-    return torch.arange(len(left)) < len(left) // 2 if bool(left.all()) else left
+    # Where options do not differ, or not by numbers, halves are as good as any.
+    return torch.arange(len(left)) < len(left) // 2 if bool(left.all()) or not bool(left.any()) else left
 
 
 def masks_of(paths: QueryPaths, options: Int[Tensor, "path step"]) -> list[tuple[Bool[Tensor, " option"], ...]]:

@@ -253,7 +253,9 @@ class EnclosedForward:
         reached = size if shift is None else size + shift.abs()
         own = (grown(roundings) * 1.001 * (1 + lost) + lost) * (reached @ sizes + bias.abs())
         own = own + (4 * sizes.sum(0) + d + 4) * self.rounding.tiny
-        own = torch.where((x.size.amax(-1, keepdim=True) < LARGEST) & (least > 0), own, torch.inf)
+        known = (torch.maximum(x.size, reached).amax(-1, keepdim=True) < LARGEST) & (least > 0)
+        known = known & (reached @ sizes + bias.abs() < LARGEST)  # logits, and their partial sums
+        own = torch.where(known, own, torch.inf)
         constant = bias if shift is None else bias + shift @ columns
         low = torch.full((len(tokens),), -torch.inf, dtype=torch.float64)
         high = torch.full_like(low, torch.inf)
@@ -270,6 +272,7 @@ class EnclosedForward:
             off = torch.minimum(off, torch.as_tensor(direct, dtype=torch.float64).nan_to_num(nan=math.inf))
             off = off + 8 * (d + 4) * 2.0**-53 * (here.size @ both)
             below, above = lead - off, lead + off
+            # Where the least scale is 0, ``own`` is infinite, and a quotient by it is infinite or NaN: no bound.
             below = torch.where(below > 0, below / most[rows], below / least[rows])
             above = torch.where(above > 0, above / least[rows], above / most[rows])
             fixed = constant[token] - constant[others]

@@ -13,8 +13,10 @@ of float64, which bounds are computed in. What is assumed (``tests/interp/proofs
   here say, and activations by what :mod:`interp.proofs.activations` says;
 * in float64, ``exp`` and ``sigmoid`` are off by at most ``LIBRARY_ULPS``, and ``ndtr``, ``cos`` and ``sin`` by as many
   units in the last place of 1;
-* a result below the smallest normal number may be anything as small, and nothing overflows: a magnitude above
-  ``LARGEST`` makes every later comparison fail.
+* a result below the smallest normal number may be anything as small;
+* nothing overflows: every number of the forward pass, partial sums, logits and their differences included, has a bound
+  below ``LARGEST`` (without a bound every later comparison fails), and squares are summed only of vectors that are not
+  longer.
 
 The forward pass is the hooked one of :mod:`models.transformer.arithmetic_transformer`. Paths that compute the same
 function by other steps (:mod:`models.fast` with torch's fused attention and LayerNorm, ``torch.compile``) are not
@@ -43,7 +45,15 @@ LARGEST_WEIGHT = 2.0**16
 UP = 1 + 2.0**-40
 #: Relative error of what is computed in float64 from known numbers, where nobody counts its roundings.
 OWN = 1e-12
-LEAST = 2.0**-900  # more than underflow in float64 can take from a sum of radii
+#: More than underflow in float64 can take from a sum of radii or from a length, whose squares vanish below 2^-537.
+LEAST = 2.0**-500
+#: More than a few thousand terms of magnitude 1 lose where exponentials underflow in float64, below 2^-1022.
+VANISHED = 2.0**-1000
+
+
+def is_moderate(divisor: float) -> bool:
+    """Whether a divisor and its reciprocal are float32 with all of their digits."""
+    return 1 / LARGEST < abs(divisor) < LARGEST
 
 
 def growth(unit: float, roundings: float | int) -> float:

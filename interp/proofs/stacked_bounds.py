@@ -261,7 +261,7 @@ class _Sets:
         own = own + (right * along).sum(1)
         right_off = (right_reach * reach).sum(1)
         centre, key_reach = (x[self.context] for x in of.keys[head])
-        far = max(float(x.abs().sum(1).max()) for x in (middle, right, centre))
+        far = float(torch.stack([x.abs().sum(1).max() for x in (middle, right, centre)]).max())  # NaN stays
         rest = of.rest[head] * (of.size + 2 * far) ** 2 + of.errors[0]
         away, along_row = centre - right[self.set], along[self.set]
         functional = away @ match.T
@@ -345,7 +345,8 @@ class _Sets:
             query = own * (level - at_query).clamp_min(0.0)
             off = (n + of.vocab) * 64 * DOUBLE * (flat.amax(-1).sum(-1) + prices.sum(-1))
             left = right - level - (most_assigned(flat, free, prices) + off).view_as(level) - query * (1 + 1e-12)
-            best = torch.fmax(best, torch.where(left > 0, level, level + left))  # NaN counts as nothing
+            # A level that is NaN is no bound; one of the others, or -inf, is.
+            best = torch.fmax(best, torch.where(left > 0, level, level + left))
             # Newton's step, by the weights of the contexts that are chosen at each place
             chosen = flat.gather(-1, wanted[..., None])[..., 0].view(sets, -1, n).mT[self.set, place]  # [row, other]
             mine = (wanted.view(sets, -1, n).mT[self.set, place] == column[:, None]) & (gain >= chosen) & (gain > 0)

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.proofs.enclosures import Rounding
-from interp.proofs.rounding_errors import EXP_ULPS, LARGEST
+from interp.proofs.rounding_errors import EXP_ULPS, LARGEST, is_moderate
 from models import ArithmeticTransformer
 
 #: What float64 may lose in a sum of these sizes: some 10^4 operations of 2^-53 each, and more.
@@ -126,6 +126,7 @@ class StackedWeights:
             off1 = off1 + loose[h] * away + W_O * off["V"][h].max() * (1 + loose[h])
             sums = _stretch(self._of(0, "W_O")[h].abs()) * (size["V"][h].max() + off["V"][h].max())
             off1 = off1 + grown(2 * n + self.heads * (e + 1) + 12) * (sums + most + _length(self.bias)) * (1 + loose[h])
+            off1 = off1 + n * tiny * (sums + most)  # weights that underflow beside the largest one of a string
             largest.append(sums)
             out_size = out_size + most
         x1 = _length(x0) + out_size
@@ -149,14 +150,14 @@ class StackedWeights:
         U, pair = 2 * self.W_U.abs().amax(1), float(columns.max() * 2)
         wrote = torch.einsum("h,hd->d", reach["V"] + v_off, self._of(1, "W_O").abs().amax(1) * math.sqrt(e))
         last = X + wrote + self._of(1, "b_O").abs()
-        lead = pair * (at_query + float((stretch["O"] * (v_off + n * tiny)).sum()))
+        lead = pair * (at_query + float((stretch["O"] * (v_off + n * tiny * (1 + reach["V"]))).sum()))
         lead = lead + grown(3 * n + self.heads * (e + 1) + d + 12) * 2 * (last @ U + 2 * self.b_U.abs().max())
         own_sums = (X + (X @ self.moved.abs()).sum(0) + self.constant.abs()) @ U
         lead = lead + OWN * (own_sums + 2 * self.b_U.abs().max()) + d * tiny
         # No partial sum of any product is larger than these, each of which is one of magnitudes.
         largest += [self._own(0, name, x0).max() / grown(1) for name in "QKV"] + [x / grown(1) for x in own.values()]
         largest += [X, last, last @ U + self.b_U.abs().max(), reach["Q"] * reach["K"] * max(1.0, self.scale)]
-        within = all(bool((x < LARGEST).all()) for x in largest)
+        within = all(bool((x < LARGEST).all()) for x in largest) and is_moderate(self.scale)
         found = float(difference) * (1 + 1e-9), float(lead) * (1 + 1e-9)
         return found if within and all(map(math.isfinite, found)) else (math.inf, math.inf)
 

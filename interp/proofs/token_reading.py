@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -18,7 +19,7 @@ from interp.proofs.enclosed import Enclosure
 from interp.proofs.enclosures import Rounding
 from interp.proofs.prefix_tree import EnclosedForward, turned
 from interp.proofs.rounding_errors import LARGEST, OWN
-from interp.proofs.visible_paths import QueryPaths
+from interp.proofs.visible_paths import QueryPaths, VisibleStep
 from models import TransformerConfig
 
 
@@ -28,12 +29,12 @@ class QueryReading:
 
     Attributes:
         base: the stream at the query without what heads write, [d]. W_O: [head, d_head, d].
-        weights: the exponential of each letter's score, the largest of all letters being 1: [head, letter].
+        exponents: each letter's score, less a number that all share; -inf where a head does not see it: [head, letter].
         shown: which letters a head sees: [head, letter].
         values: [head, letter, d_head].
         number: the letter of (position, token).
         size: upper bounds of the magnitudes of the stream after attention as it is computed, [d].
-        sink: the weight of softmax1's further key, whose value is 0: [head].
+        sink: the exponent of softmax1's further key, whose value is 0, or -inf: [head].
         eta: how far each weight may be off, relative to it, but for a factor that all share: [head, letter].
         rad: how far each value may be off, and what a sum rounds of it: [head, letter, d_head].
         mixed_off: upper bounds of how far ``z`` may be off, over all problems of the query: [head, d_head].
@@ -42,7 +43,7 @@ class QueryReading:
 
     base: Float[Tensor, " d"]
     W_O: Float[Tensor, "head d_head d"]
-    weights: Float[Tensor, "head letter"]
+    exponents: Float[Tensor, "head letter"]
     shown: Bool[Tensor, "head letter"]
     values: Float[Tensor, "head letter d_head"]
     number: dict[tuple[int, int], int]
@@ -52,6 +53,26 @@ class QueryReading:
     rad: Float[Tensor, "head letter d_head"]
     mixed_off: Float[Tensor, "head d_head"]
     after: Float[Tensor, " d"]
+
+    @cached_property
+    def _numbers(self) -> Int[Tensor, "position token"]:
+        """``number`` as a table; -1 where nothing stands."""
+        positions, tokens = zip(*self.number, strict=True)
+        table = torch.full((max(positions) + 1, max(tokens) + 1), -1)
+        table[positions, tokens] = torch.tensor(list(self.number.values()))
+        return table
+
+    def letters_of(self, step: VisibleStep) -> Int[Tensor, "option position"]:
+        """The letters that each option of a step puts at its positions."""
+        return self._numbers[list(step.positions), torch.from_numpy(step.tokens)].view(len(step), len(step.positions))
+
+    def weights_beside(
+        self, letters: Int[Tensor, " some"]
+    ) -> tuple[Float[Tensor, "head letter"], Float[Tensor, " head"]]:
+        """The weights of all letters and of softmax1's further key, of which the largest among some letters is 1. No
+        weight is more than 1; those of other letters mean nothing where they would be."""
+        top = torch.maximum(self.exponents[:, letters].amax(1), self.sink)[:, None]
+        return (self.exponents - top).clamp_max(0.0).exp(), (self.sink - top[:, 0]).exp()
 
     def off(self, mixed_off: Float[Tensor, "*node head d_head"]) -> Float[Tensor, "*node d"]:
         """How far the computed stream after attention may be from the exact one, if ``z`` is off by so much."""
@@ -102,11 +123,11 @@ class TokenReading(EnclosedForward):
             zero = torch.zeros_like(scores.mid[:, :1])
             scores = Enclosure.apart(torch.cat((scores.mid, zero), 1), torch.cat((scores.rad, zero), 1))
         below, wide = rounding.exponents(scores)
-        weights, sink = below.exp(), torch.zeros(len(below), dtype=torch.float64)
+        sink = torch.full((len(below),), -torch.inf, dtype=torch.float64)
         if cfg.attn_softmax == "softmax1":
-            weights, sink = weights[:, :-1], weights[:, -1]
+            below, sink = below[:, :-1], below[:, -1]
         shown = ~self._out_of_sight(own, rows)
-        weights = weights * shown
+        below = below.masked_fill(~shown, -torch.inf)
         v, rad = self.v.mid[:, rows], self.v.rad[:, rows]
         n = paths.query + 2  # keys
         # Weights w (1 + t), |t| <= eta, move a mean by at most eta / (1 - eta) of the mean of what lies around it.
@@ -135,9 +156,10 @@ class TokenReading(EnclosedForward):
         after = (rounding.growth(d) + OWN) * sizes + (rounding.growth(3) + OWN) * size + added_off
         after = after + (d + 3) * rounding.tiny + torch.einsum("he,hed->d", vanished, W_O.abs())
         size = size + torch.einsum("he,hed->d", off, W_O.abs()) + after
-        after = torch.where(size < LARGEST, after, torch.inf)
+        sees = shown.any(1) | sink.isfinite()  # the softmax of no keys is NaN
+        after = torch.where((size < LARGEST) & sees.all(), after, torch.inf)
         number = {letter: i for i, letter in enumerate(seen)}
-        return QueryReading(base, W_O, weights, shown, v, number, size, sink, eta, rad, off, after)
+        return QueryReading(base, W_O, below, shown, v, number, size, sink, eta, rad, off, after)
 
     def scores_of_query(self, own: int, rows: Int[Tensor, " letter"]) -> Enclosure:
         """Scaled scores [head, letter] of the query's letter with all that it can see."""

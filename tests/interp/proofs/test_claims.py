@@ -221,7 +221,7 @@ def test_what_one_method_does_not_know_is_left_to_the_proof_by_a_machine(task, s
 @pytest.mark.slow
 @pytest.mark.parametrize(("task", "switches"), BEYOND_COLUMNS)
 def test_what_one_method_does_not_know_the_proof_by_a_machine_judges(task, switches):
-    found = certify(random_weights(formatted(task, "a + b"), **switches), minutes=0.5)
+    found = certify(random_weights(formatted(task, "a + b"), **switches), minutes=0.5, exact_share=True)
     assert (found.method, found.status) == ("finite machine", "refuted")
 
 
@@ -232,7 +232,7 @@ def test_what_one_method_does_not_know_the_proof_by_a_machine_judges(task, switc
 def test_a_refusal_names_what_blocks_the_method_for_such_tasks(switches, named):
     with pytest.raises(UserError) as refusal:
         method_for(model := random_weights(sums("a + b"), **switches), model.task)
-        certify(model)  # a method finds on the way what it does not know
+        certify(model, exact_share=True)  # a method finds on the way what it does not know
     assert named in str(refusal.value)
 
 
