@@ -71,7 +71,7 @@ def test_every_method_has_plants_and_three_hundred_in_all():
 
 
 def test_a_plant_is_made_from_its_number_alone():
-    first, second = (replace(plant_trial(252, minutes=0.1), seconds=0.0) for _ in range(2))
+    first, second = (replace(plant_trial(252, minutes=0.1), seconds=0.0, sentence="") for _ in range(2))
     assert first == second and first.took
 
 
