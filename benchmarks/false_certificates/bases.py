@@ -41,6 +41,8 @@ class Base:
     def draft(self, rng: np.random.Generator) -> Draft:
         model = models.load(self.source).eval() if isinstance(self.source, str) else self.source(rng)
         draft = Draft.of(model, rng)
+        if callable(self.source) and draft.construction is None:
+            draft.name = self.source.__name__
         draft.problem = self.problem(self, model.task, rng)
         draft.target = int(draft.choose("target", (0, -1, len(model.task.query_positions) // 2)))
         return draft
