@@ -27,8 +27,9 @@ import torch
 
 from benchmarks.false_certificates.drafts import Draft
 from benchmarks.false_certificates.plants import PLANTED
-from interp.proofs import by_operator, column_adders, machine_proof
+from interp.proofs import by_operator, column_adders
 from interp.proofs.certify import certify, check_certificate
+from interp.proofs.machine_proof import certify_by_machine
 from interp.proofs.stacked_proof import certify_arrangements
 from interp.proofs.verdict import CertifyOptions, Method, Verdict
 from interp.proofs.watch import TimeUp, time_limit
@@ -52,11 +53,11 @@ def _asked(method: Method) -> Callable[[ArithmeticTransformer], Verdict]:
     return lambda model: method.certify(model, model.task, options)
 
 
-#: Methods that are asked themselves, as certify may choose another: a quicker one for few problems, one for heads that
-#: write along many directions, as with a plant, or a search, which would find most plants in two layers first.
+#: Methods that are asked themselves, as certify may choose another: a run of few problems, a method for heads that write
+#: along many directions, as with a plant, or a search, which would find most plants in two layers first.
 ASKED: Mapping[str, Callable[[ArithmeticTransformer], Verdict]] = {
     "branch and bound over columns": _asked(column_adders.METHOD),
-    "finite machine": _asked(machine_proof.METHOD),
+    "finite machine": certify_by_machine,
     "operator by operator": _asked(by_operator.METHOD),
     "two layers of attention": certify_arrangements,
 }
