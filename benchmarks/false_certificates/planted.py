@@ -53,8 +53,8 @@ def _asked(method: Method) -> Callable[[ArithmeticTransformer], Verdict]:
     return lambda model: method.certify(model, model.task, options)
 
 
-#: Methods that are asked themselves, as certify may choose another: a run of few problems, a method for heads that write
-#: along many directions, as with a plant, or a search, which would find most plants in two layers first.
+#: Methods that are asked themselves, as certify may choose another: a run of few problems, a method for heads that
+#: write along many directions, as with a plant, or a search, which would find most plants in two layers first.
 ASKED: Mapping[str, Callable[[ArithmeticTransformer], Verdict]] = {
     "branch and bound over columns": _asked(column_adders.METHOD),
     "finite machine": certify_by_machine,
