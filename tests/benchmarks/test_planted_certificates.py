@@ -108,5 +108,9 @@ def test_a_certificate_is_held_against_what_it_claims():
     assert _trial(0, status="certified", wrong=("over the reals",), arithmetic="interval").falsely
     assert not _trial(0, status="certified", wrong=()).falsely
     assert not _trial(0, status="undecided").falsely
-    rows = summary([_trial(0, status="certified"), _trial(1, wrong=())]).splitlines()
-    assert rows[3].split()[-6:] == ["2", "1", "1", "0", "0", "0"]
+    found = [
+        _trial(0, status="certified"),
+        _trial(1, wrong=()),
+        _trial(2, status="certified", wrong=("over the reals",)),
+    ]
+    assert summary(found).splitlines()[3].split()[-7:] == ["3", "2", "1", "1", "0", "0", "0"]
