@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import models
-from benchmarks import false_certificates
+from benchmarks.false_certificates import noise as noise_trials
 from benchmarks.false_certificates import perturb, random_pairs, wrong_answers
 from interp.proofs.prefix_proof import certify_prefixes
 from models.errors import UserError
@@ -39,7 +39,7 @@ def test_on_a_small_domain_as_many_are_right_and_wrong_as_were_proved_so(
     more: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     path = file_of(tmp_path)
-    found = false_certificates.trial(0, names=(str(path),))
+    found = noise_trials.trial(0, names=(str(path),))
     assert found.agrees and found.status == "refuted" and (found.pairs, 0 < found.wrong < 16) == (16, True)
 
     def claims_more(*given: Any) -> Any:
@@ -47,14 +47,14 @@ def test_on_a_small_domain_as_many_are_right_and_wrong_as_were_proved_so(
         assert verdict.right + verdict.wrong == 16
         return verdict.replace(**{more: getattr(verdict, more) + 1})
 
-    monkeypatch.setattr(false_certificates, "certify_prefixes", claims_more)
-    assert not false_certificates.trial(0, names=(str(path),)).agrees
+    monkeypatch.setattr(noise_trials, "certify_prefixes", claims_more)
+    assert not noise_trials.trial(0, names=(str(path),)).agrees
 
 
 def test_a_model_that_the_proof_refuses_is_counted_apart(monkeypatch: pytest.MonkeyPatch):
     def refuses(*given: Any, **how: Any) -> Any:
         raise UserError("refused")
 
-    monkeypatch.setattr(false_certificates, "certify_one_layer", refuses)
-    found = false_certificates.trial(0, pairs=10)
+    monkeypatch.setattr(noise_trials, "certify_one_layer", refuses)
+    found = noise_trials.trial(0, pairs=10)
     assert (found.status, found.pairs, found.agrees) == ("refused", 0, True)

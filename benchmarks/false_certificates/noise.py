@@ -1,6 +1,6 @@
-"""Look for a wrong certificate: judge many models near certified ones, and check each verdict against the model.
+"""Trials with noise: judge many models near certified ones, and check each verdict against the model.
 
-    python -m benchmarks.false_certificates --n 2000 --out trials.jsonl
+    python -m benchmarks.false_certificates noise --n 2000 --out trials.jsonl
 
 Trial k is a model of ``MODELS`` whose free parameters got relative noise (0.01% to 1%, log-uniform) and, in four of
 five trials, were then rounded to bfloat16, float16, three or four significant digits. A certified model must be right
@@ -13,7 +13,6 @@ after them. With ``--cluster`` trials are tasks of Ray, and are written in the o
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -209,15 +208,3 @@ class Trials:
 
 def _one_trial(_: Any, *how: Any) -> Trial:
     return trial(*how)
-
-
-if __name__ == "__main__":
-    import tyro
-
-    from benchmarks.false_certificates import Trials as Command  # imported by name, so that workers find its functions
-
-    try:
-        tyro.cli(Command).run()
-    except UserError as error:
-        print(f"false_certificates: {error}", file=sys.stderr)
-        sys.exit(2)
