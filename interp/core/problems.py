@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from interp.core.results import Provenance
+from interp.core.results import GIVEN, Provenance
 from interp.core.thresholds import ABLE
 from models.errors import UserError
 from models.number_format import in_percent
@@ -246,7 +246,7 @@ def _rests_on(task: Task, problems: Any, n: int, seed: int) -> Provenance:
     every = every_problem(task, n)
     if every is not None and len(every) == n and len(distinct(task.as_problems(problems))) == n:
         return Provenance(n, seed, ALL_THERE_ARE, "exhaustive")
-    return Provenance(n, seed, "given problems")
+    return Provenance(n, seed, GIVEN)
 
 
 def _draw_heavy(task: Task, n: int, generator: torch.Generator, seed: int) -> Tensor | None:
