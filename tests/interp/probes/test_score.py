@@ -49,6 +49,15 @@ def test_labels_of_ones_own_sort_the_problems_in_the_order_in_which_they_come():
         interp.score(FLAWED, problems=PROBLEMS, by={"unit": [1, 2]})
 
 
+def test_a_repeated_problem_is_no_further_evidence_and_keeps_its_labels():
+    problems = [PROBLEMS[0]] * 50 + [PROBLEMS[10]] * 50
+    found = interp.score(FLAWED, problems=problems, by={"kind": [*["x"] * 50, *["y", "z"] * 25]}).to_dataframe()
+    assert found[["kind", "n", "correct"]].values.tolist() == [["x", 1, 0], ["y", 1, 1], ["z", 1, 1]]
+    assert interp.score(FLAWED, problems=problems).rate().n == 2
+    with pytest.raises(UserError):
+        interp.score(ADDER, problems=[(57, 48)] * 200)
+
+
 @pytest.mark.parametrize("name", [*TAKEN, "target", ""])
 def test_labels_cannot_have_the_name_of_a_column_of_the_result(name):
     with pytest.raises(UserError):

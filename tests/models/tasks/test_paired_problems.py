@@ -46,12 +46,20 @@ def recorded() -> ProblemPairs:
     return carry_pairs(TWO, 1, 8, 0)
 
 
+def test_a_pair_is_there_once(recorded: ProblemPairs):
+    with pytest.raises(UserError):
+        recorded.select(torch.tensor([0, 1, 2, 3, 4, 5, 0, 1]))
+    with pytest.raises(UserError):
+        pairs(recorded.task, [(57, 48), (57, 48)], [(57, 43), (57, 43)])
+    one_clean = pairs(recorded.task, [(57, 48), (57, 48)], [(57, 43), (57, 44)], target=0)
+    assert len(one_clean) == 2
+
+
 def test_what_is_recorded_and_promised_is_checked(recorded: ProblemPairs):
     assert recorded.check() is recorded
     changed = dict(recorded.changed)
     broken = {
         "two equal problems": replace(recorded, corrupted=recorded.clean),
-        "2 of 8 pairs are there already": recorded.select(torch.tensor([0, 1, 2, 3, 4, 5, 0, 1])),
         "in one order or the other": replace(
             recorded,
             clean=torch.cat((recorded.clean[:4], recorded.corrupted[:4])),
