@@ -98,7 +98,7 @@ def test_a_scale_of_attention_that_is_not_said_is_tried(name: str, scale: float,
     assert found.config == {"attn_scale": scale} and found.task.format == CASES.get(name, "{a:3}+{b:3}={s:4r}")
     loaded = models.load(path, task=found.task, config=given | dict(found.config))
     problems = loaded.task.sample(100, torch.Generator().manual_seed(2))
-    assert models.score(loaded, problems).correct > 98
+    assert models.score(loaded, problems).accuracy > 0.98
     said = models.guess(path, given | {"attn_scale": scale}, seconds=60)  # what is said is not tried
     assert said.config == {} and said.task.format == found.task.format and said.searched < found.searched
 
