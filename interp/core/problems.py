@@ -110,7 +110,7 @@ def require_able(name: str, right: float, what: str) -> None:
 
 def middle_carry_pairs(task: Task, n: int, seed: int) -> ProblemPairs:
     """Pairs of problems that differ in the carry into a middle column."""
-    return problem_pairs(task, "carry", column=len(column_layout(task)) // 2, n=n, seed=seed)
+    return problem_pairs(task, "carry", column=len(column_layout(task)) // 2, n=n, seed=seed, side="mixed")
 
 
 def carry_rich(columns: int, n: int, rng: np.random.Generator, base: int = 10) -> Int[np.ndarray, "n 2"]:
