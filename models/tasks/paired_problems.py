@@ -33,8 +33,8 @@ class ProblemPairs:
     the kind, each in one order. Problems may be given in any form that the task takes, and are kept as tensors.
 
     Raises:
-        UserError: problems that the task refuses, no pair, a pair that is there twice (which is no further evidence),
-            sides of different lengths, or a target that does not exist.
+        UserError: problems that the task refuses, no pair, a pair that was given twice (which is no further evidence;
+            a draw may have it twice), sides of different lengths, or a target that does not exist.
     """
 
     task: Task
@@ -69,9 +69,10 @@ class ProblemPairs:
                 f"A pair's problems must have equal length to be patched into each other: the clean ones have "
                 f"{self.clean_tokens.shape[1]} tokens, the corrupted ones {self.corrupted_tokens.shape[1]}."
             )
-        distinct = len(first_rows(torch.cat((self.clean.flatten(1), self.corrupted.flatten(1)), 1)))
-        if distinct < len(self):
-            raise UserError(f"Only {distinct:,} of these {len(self):,} pairs are different; give each once.")
+        if self.seed is None:  # these are given; a draw may meet a pair of a small domain again
+            distinct = len(first_rows(torch.cat((self.clean.flatten(1), self.corrupted.flatten(1)), 1)))
+            if distinct < len(self):
+                raise UserError(f"Only {distinct:,} of these {len(self):,} pairs are different; give each once.")
 
     def __len__(self) -> int:
         return len(self.clean)
@@ -128,9 +129,12 @@ class ProblemPairs:
         try:
             rows = rows if isinstance(rows, slice) else torch.as_tensor(rows).cpu()
             clean = self.clean[rows]
+            numbers = torch.arange(len(self))[rows]
         except (IndexError, TypeError, ValueError, RuntimeError, OverflowError):
             said = f"rows must be numbers of these {len(self):,} pairs, a mask or a slice, not {shown(rows)}."
             raise UserError(said) from None
+        if len(numbers.unique()) < len(numbers):
+            raise UserError(f"Each of these {len(self):,} pairs can be selected once.")
         return replace(
             self,
             clean=clean,

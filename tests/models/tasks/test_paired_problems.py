@@ -52,6 +52,8 @@ def test_a_pair_is_there_once(recorded: ProblemPairs):
         recorded.select(torch.tensor([0, 1, 2, 3, 4, 5, 0, 1]))
     with pytest.raises(UserError):
         pairs(recorded.task, [(57, 48), (57, 48)], [(57, 43), (57, 43)])
+    drawn = replace(recorded, clean=recorded.clean[[0, 0]], corrupted=recorded.corrupted[[0, 0]], changed={})
+    assert len(drawn) == 2  # as of a small domain
     one_clean = pairs(recorded.task, [(57, 48), (57, 48)], [(57, 43), (57, 44)], target=0)
     assert len(one_clean) == 2
 
