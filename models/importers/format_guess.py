@@ -283,7 +283,7 @@ def _best(
     judged = 0
     for i, table, logits in _answered(forward, best, TRIED, limit, judging=True):
         judged += 1
-        written, right = best[i], _right(best[i], table, logits).all(1)
+        written, right = best[i], np.asarray(_right(best[i], table, logits).all(1))
         if right.mean() >= (_OF_FEW if written.many_would_fit else _LEAST):
             found.append(_fit(written, table, logits, right, n_ctx))
     return found, searched, complete and judged == len(best)

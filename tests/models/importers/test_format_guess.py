@@ -109,7 +109,7 @@ def test_a_scale_of_attention_that_is_not_said_is_tried(name: str, scale: float,
 def test_a_model_that_does_something_else_has_no_format(tmp_path: Path):
     model = models.load(str(ORDINARY / "copy-8-0"))
     with pytest.raises(UserError, match="Nothing fits"):
-        models.guess(bare(model, tmp_path / "c.pt"), {"act_fn": model.config.act_fn})
+        models.guess(bare(model, tmp_path / "c.pt"), {"act_fn": model.config.act_fn}, work=100_000)
 
 
 def test_an_untrained_model_has_no_format(tmp_path: Path):
