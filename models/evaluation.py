@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -30,7 +30,11 @@ from models.fast import greedy, logits_from, stands_for
 from models.number_format import distinct_percent, shown
 from models.rates import Rate
 from models.tasks.base import Task
-from models.tasks.check_task import require_sound
+from models.tasks.check_task import made_with, require_sound
+from models.tasks.domain import NoDomain
+from models.tasks.held_out import DRAWN, DrawnTask, HeldOut
+from models.tasks.pair_constraint import first_rows
+from models.tasks.problem_space import ProblemSpace
 from models.transformer.hooked import model_name
 
 #: A function from tokens [batch, pos] to logits [batch, pos, d_vocab].
@@ -154,10 +158,13 @@ def score(
 ) -> Score:
     """Score a model on problems, by default on its task's test set (AdderBoard's 10,010 for ten-digit addition).
 
+    What this package did not train, such as a model of a file, never had the split of the task: it is scored on all
+    problems, if these are at most 10,000, else on problems that are drawn.
+
     Args:
         model: one of this project's models, or any callable from tokens [batch, pos] to logits
             [batch, pos, d_vocab] (a HookedTransformer, say) together with a ``task``. Its hooks stay active.
-        problems: problems in any form that the task takes.
+        problems: problems in any form that the task takes, each of which counts once.
         method: "teacher_forced" or "greedy"; see the module's docstring.
         batch_size: problems per forward pass.
         task: the task, if the model does not carry it.
@@ -166,18 +173,36 @@ def score(
         UserError: no task, bad problems, an unknown method or batch size, or weights that are not finite numbers.
     """
     task = _task_of(model, task)
-    described = "given problems"
-    if problems is None:
+    described, strength = "given problems", "sampled"
+    if problems is not None:
+        problems = task.as_problems(problems)
+        problems = problems[first_rows(problems.flatten(1))] if len(problems) else problems
+    elif made_with(model, task):
         described, problems = task.test_set()
+    else:
+        described, problems, strength = _not_split(task)
     problems = task.as_problems(problems)
     tally = Tally(task)
     tally.add(problems, predict(model, problems, method, batch_size, task))
-    found = tally.score(model, described, method)
+    found = tally.score(model, described, method, strength)
     if 2 * found.correct >= found.n:
         return found
     from models.tasks.task_doubts import doubt
 
     return replace(found, doubt=doubt(model, task, predict))
+
+
+def _not_split(task: Task) -> tuple[str, Any, Literal["sampled", "exhaustive"]]:
+    """What a model is scored on that may have been trained on any problem: all, if they are as few as a test set, else
+    as many as that; with their name and what they rest on."""
+    with suppress(NoDomain):
+        space = ProblemSpace.of(task)
+        if space.size <= DRAWN:
+            return space.what, space.problems(torch.arange(space.size)), "exhaustive"
+    if isinstance(task, DrawnTask) and task.held_out.fixed is None:
+        drawn = HeldOut(task, DRAWN, task.held_out.seed).problems
+        return f"{len(drawn):,} problems drawn", drawn, "sampled"
+    return *task.test_set(), "sampled"
 
 
 class Tally:

@@ -37,8 +37,8 @@ from models.tasks import problem_pairs
 COLUMN = 4
 adder = models.load("microadder-57")
 PAIRS = {
-    "made": problem_pairs(adder.task, "made carry", column=COLUMN, n=256, seed=0),
-    "passed on": problem_pairs(adder.task, "passed carry", column=COLUMN, n=256, seed=0),
+    "made": problem_pairs(adder.task, "made carry", column=COLUMN, n=256, seed=0, side="mixed"),
+    "passed on": problem_pairs(adder.task, "passed carry", column=COLUMN, n=256, seed=0, side="mixed"),
 }
 
 # %% [markdown]
@@ -132,7 +132,7 @@ rows = []
 for name in ("microadder-57", "adder-456"):
     model = models.load(name)
     for kind in PAIRS:
-        pairs = problem_pairs(model.task, f"{kind.split()[0]} carry", column=COLUMN, n=256, seed=0)
+        pairs = problem_pairs(model.task, f"{kind.split()[0]} carry", column=COLUMN, n=256, seed=0, side="mixed")
         out_of = [edge for edge in EdgeExperiment(model, pairs).graph.names if edge.startswith("embed->")]
         past = [edge for edge in out_of if edge in ("embed->L0.mlp", "embed->logits")]
         values = [edge for edge in out_of if edge.endswith(".v")]
@@ -249,5 +249,5 @@ findings(estimates, "method")
 estimates["eap-ig"].figure()
 
 # %% [markdown]
-# The rank correlations are over edges that have an effect, with intervals over pairs of problems; edges without one are
-# many here, and would make them look better. With so few edges, no estimate is needed.
+# The rank correlations are over edges that have an effect, or only an estimate, with intervals over pairs of problems;
+# edges with neither are many here, and would make them look better. With so few edges, no estimate is needed.

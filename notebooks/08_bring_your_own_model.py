@@ -90,7 +90,7 @@ attention = interp.attention_by_role(stock, task=task)
 attention.figure("heads")
 
 # %%
-pairs = problem_pairs(task, "made carry", column=1, n=256, seed=0)
+pairs = problem_pairs(task, "made carry", column=1, n=256, seed=0, side="mixed")
 sweep = interp.activation_patching(stock, pairs, site="resid_pre")
 sweep
 

@@ -118,7 +118,9 @@ table(rows, columns, "On 2,048 uniform problems")
 # %%
 circuits = {
     f"{name}, {kind} carry": interp.smallest_circuit(
-        adders[name], problem_pairs(adders[name].task, f"{kind} carry", column=4, n=256, seed=0), groups="roles"
+        adders[name],
+        problem_pairs(adders[name].task, f"{kind} carry", column=4, n=256, seed=0, side="mixed"),
+        groups="roles",
     )
     for name in ("microadder-57", "adder-456")
     for kind in ("made", "passed")

@@ -98,7 +98,7 @@ print(f"On {len(tokens):,} problems, all logits {agree} those of transformers (t
 # in the carry out of the units, and the logit difference of the tens digit is read.
 
 # %%
-pairs = problem_pairs(task, "made carry", column=1, n=256, seed=0)
+pairs = problem_pairs(task, "made carry", column=1, n=256, seed=0, side="mixed")
 patching = {"gpt2": interp.activation_patching(gpt2, pairs, site="resid_pre")}
 patching["gpt2"]
 

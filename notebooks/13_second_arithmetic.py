@@ -67,7 +67,10 @@ findings(algorithms, "model")
 # little by itself, so the share of answers that become the clean one stands next to it.
 
 # %%
-borrows = {kind: problem_pairs(subtractor.task, kind, column=5, n=256) for kind in ("made borrow", "passed borrow")}
+borrows = {
+    kind: problem_pairs(subtractor.task, kind, column=5, n=256, side="mixed")
+    for kind in ("made borrow", "passed borrow")
+}
 patched = {kind: interp.activation_patching(subtractor, pairs, site="resid_pre") for kind, pairs in borrows.items()}
 findings(patched, "pairs")
 

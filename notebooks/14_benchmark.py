@@ -45,7 +45,7 @@ adder = models.load("microadder-57")
 # of it.
 
 # %%
-pairs = problem_pairs(adder.task, "made carry", column=5, n=128)
+pairs = problem_pairs(adder.task, "made carry", column=5, n=128, side="mixed")
 circuits = interp.all_circuits(adder, pairs)
 print(circuits.sentence())
 circuits.figure()

@@ -71,7 +71,7 @@ class Subject:
         if self.question in (MADE, PASSED):
             kind = self.question if task.operator != "-" else self.question.replace("carry", "borrow")
             digits = domain_of(task).width()
-            return problem_pairs(task, kind, column=max(1, (digits + 1) // 2), n=n, seed=seed)
+            return problem_pairs(task, kind, column=max(1, (digits + 1) // 2), n=n, seed=seed, side="mixed")
         return changed(task, self.target % len(task.query_positions), self.question == DIGIT, n, seed)
 
 

@@ -9,16 +9,16 @@ from interp.cli.outputs import write_reply
 from interp.cli.own_files import given_config, given_task, load_model, said
 
 
-def load(model: Model, seconds: float = 12.0, json: Json = None) -> None:
+def load(model: Model, seconds: float | None = None, json: Json = None) -> None:
     """Say what a file is, and guess the task of one that does not say it, by trying formats on the model.
 
     Args:
-        seconds: The time after which no further formats are tried.
+        seconds: A limit of time for the search; by default it is limited by its work, the same on every machine.
     """
     import models
     from interp.core.replies import reply
     from interp.core.results import Provenance
-    from models.importers import TRIED, says_its_task
+    from models.importers import says_its_task
 
     if given_task() is not None or says_its_task(model):
         loaded = load_model(model)
@@ -27,7 +27,7 @@ def load(model: Model, seconds: float = 12.0, json: Json = None) -> None:
         write_reply(json, reply("Loaded", sentence, (), {"task": loaded.task.name}))
         return
     one_thread()
-    found = models.guess(model, given_config(), seconds)
+    found = models.guess(model, given_config(), seconds=seconds)
     print(found)
     config = {**(given_config() or {}), **found.config}
     flags = f"--task {shlex.quote(found.proposals[0].text)}"
@@ -35,8 +35,8 @@ def load(model: Model, seconds: float = 12.0, json: Json = None) -> None:
         flags += " --config " + shlex.quote(",".join(f"{name}={value}" for name, value in config.items()))
     print(f"Next: interp score {shlex.quote(model)} {flags}")
     rows = [
-        {"task": each.text, "config": dict(each.config), "correct": each.correct, "n": TRIED}
+        {"task": each.text, "config": dict(each.config), "correct": each.correct, "n": each.n}
         for each in found.proposals
     ]
-    rests = Provenance(TRIED, None, "problems of each proposal")
+    rests = Provenance(found.proposals[0].n, None, "problems of each proposal")
     write_reply(json, reply("FormatGuess", str(found), rows, {"searched": found.searched}, rests))

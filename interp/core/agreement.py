@@ -14,15 +14,17 @@ from interp.core.stats import percentile_interval
 from models.errors import UserError
 
 _SHUFFLES = 1000  # and as many bootstrap draws
-_ROUNDING = 1e-6  # up to this share of the largest one, an effect is zero
+#: Up to this share of the largest one, an effect is zero: float32 rounds a metric that is larger than its changes.
+ROUNDING = 1e-5
 
 
 @dataclass(frozen=True)
 class Agreement:
     """Agreement of estimated and real effects of ``cells`` (edges, heads) on ``n`` examples.
 
-    Ranks are those of the ``live`` cells, in which the estimate or the effect is not zero in all examples: cells that
-    nothing can move are ranked alike by any estimate. ``spearman``: rank correlation of their means over examples, with
+    The ``live`` cells have an effect: it is not zero in all examples. The ``ranked`` ones are these, and those to which
+    the estimate wrongly gives one, so that it is not rewarded for them; all others are ranked alike by both.
+    ``spearman``: rank correlation of their means over examples, with
     its 95% interval over examples; ``p``: its control, how often shuffled cells agree as well (never below 1 / 1,001);
     ``spearman_pairs``: rank correlation of all (cell, example) values;
     ``worst_error``: largest absolute error of a mean, of cell ``worst``, in the units of the effect; ``largest``: the
@@ -32,6 +34,7 @@ class Agreement:
 
     cells: int
     live: int
+    ranked: int
     n: int
     spearman: float
     spearman_low: float
@@ -57,20 +60,18 @@ def agreement(estimate: Float[np.ndarray, "cell n"], real: Float[np.ndarray, "ce
     if estimate.shape != real.shape or not estimate.size:
         raise UserError(f"Estimates {list(estimate.shape)} and effects {list(real.shape)} must have one shape.")
     means = real.mean(1), estimate.mean(1)
-    moved = np.maximum(
-        np.abs(real).max(1) / (np.abs(real).max() or 1), np.abs(estimate).max(1) / (np.abs(estimate).max() or 1)
-    )
-    live = moved > _ROUNDING
-    ranked = [mean[live] for mean in means]
-    observed, p, low, high = rank_correlation(*ranked), float("nan"), float("nan"), float("nan")
+    live, claimed = (np.abs(x).max(1) / (np.abs(x).max() or 1) > ROUNDING for x in (real, estimate))
+    either = live | claimed
+    observed = rank_correlation(*(mean[either] for mean in means))
+    p, low, high = float("nan"), float("nan"), float("nan")
     if not np.isnan(observed):
         from scipy.stats import rankdata
 
-        ranks = [rankdata(mean) for mean in ranked]
+        ranks = [rankdata(mean[either]) for mean in means]
         generator = np.random.default_rng(seed)
         null = [float(np.corrcoef(ranks[0], generator.permutation(ranks[1]))[0, 1]) for _ in range(_SHUFFLES)]
         p = permutation_p(observed, np.array(null))
-        drawn = [rankdata(resampled_sums(x[live].astype(float), seed, _SHUFFLES), axis=0) for x in (real, estimate)]
+        drawn = [rankdata(resampled_sums(x[either].astype(float), seed, _SHUFFLES), axis=0) for x in (real, estimate)]
         with np.errstate(invalid="ignore"):  # a draw of which all cells are alike has no rank correlation
             drawn = [(x - x.mean(0)) / np.linalg.norm(x - x.mean(0), axis=0) for x in drawn]
         low, high = map(float, percentile_interval(observed, (drawn[0] * drawn[1]).sum(0), real.shape[1], (-1.0, 1.0)))
@@ -78,12 +79,13 @@ def agreement(estimate: Float[np.ndarray, "cell n"], real: Float[np.ndarray, "ce
     return Agreement(
         cells=real.shape[0],
         live=int(live.sum()),
+        ranked=int(either.sum()),
         n=real.shape[1],
         spearman=observed,
         spearman_low=low,
         spearman_high=high,
         p=p,
-        spearman_pairs=rank_correlation(real[live].ravel(), estimate[live].ravel()),
+        spearman_pairs=rank_correlation(real[either].ravel(), estimate[either].ravel()),
         worst_error=float(errors.max()),
         worst=int(errors.argmax()),
         largest=float(np.abs(means[0]).max()),

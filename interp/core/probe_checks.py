@@ -100,7 +100,7 @@ def _described(s: _Asked) -> None:
 
 
 def _refusals(s: _Asked) -> None:
-    """It refuses what is no model, training mode, weights that are not finite, and a single problem."""
+    """It refuses what is no model, training mode, weights that are not finite, and a single problem, however often."""
     for name in s.of_models:
         s.refuses(f"{name}=3", **{name: 3})
         s.refuses("a model in training mode", **{name: s.spoilt(name, copy.deepcopy(s.model).train())})
@@ -112,6 +112,7 @@ def _refusals(s: _Asked) -> None:
     if s.probe.takes("problems") and "model" in s.probe.subjects:
         one = s.model.task.sample(1, torch.Generator().manual_seed(0))
         s.refuses("a single problem", problems=one)
+        s.refuses("a single problem, given 64 times", problems=one.repeat_interleave(64, 0))
     if s.probe.takes("n"):
         s.refuses("n=0", n=0)
         s.refuses("n=2.5", n=2.5)

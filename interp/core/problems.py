@@ -8,11 +8,12 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from interp.core.results import Provenance
+from interp.core.results import GIVEN, Provenance
 from interp.core.thresholds import ABLE
 from models.errors import UserError
 from models.number_format import in_percent
@@ -26,6 +27,7 @@ from models.tasks import (
     Task,
     column_layout,
     domain_of,
+    first_rows,
     problem_pairs,
     problems_of_chain_length,
     require_sound,
@@ -108,7 +110,7 @@ def require_able(name: str, right: float, what: str) -> None:
 
 def middle_carry_pairs(task: Task, n: int, seed: int) -> ProblemPairs:
     """Pairs of problems that differ in the carry into a middle column."""
-    return problem_pairs(task, "carry", column=len(column_layout(task)) // 2, n=n, seed=seed)
+    return problem_pairs(task, "carry", column=len(column_layout(task)) // 2, n=n, seed=seed, side="mixed")
 
 
 def carry_rich(columns: int, n: int, rng: np.random.Generator, base: int = 10) -> Int[np.ndarray, "n 2"]:
@@ -143,17 +145,23 @@ def carry_rich_digits(
 
 @dataclass(frozen=True)
 class Sample:
-    """Problems, their teacher-forced tokens [n, pos], and where they come from."""
+    """Problems, their teacher-forced tokens [n, pos], and where they come from.
+
+    ``rows``: which of the given problems these are, where some were given twice; else None.
+    """
 
     problems: Any  # whatever the task takes
     tokens: Tensor
     provenance: Provenance
+    rows: Int[Tensor, " n"] | None = None
 
 
-def draw(task: Task, problems: Any, n: int, seed: int, carry_heavy: float = 0.0) -> Sample:
+def draw(task: Task, problems: Any, n: int, seed: int, carry_heavy: float = 0.0, beside: Sequence[Any] = ()) -> Sample:
     """The sample that a probe looks at.
 
-    Given ``problems`` are used as they are; ``seed`` is then that of resamples and controls. Otherwise ``n`` are drawn.
+    Given ``problems`` are used as they are, but each once, as a repeated problem is no further evidence; ``seed`` is
+    then that of resamples and controls. Problems with the same tokens are different ones where what stands ``beside``
+    them differs: labels, or the other problems of pairs. Otherwise ``n`` are drawn.
     If the task has no more than ``n`` problems, each is taken once, in random order, and the evidence is "exhaustive";
     so it is of given problems that are all there are.
 
@@ -162,17 +170,22 @@ def draw(task: Task, problems: Any, n: int, seed: int, carry_heavy: float = 0.0)
     have the task's natural distribution.
 
     Raises:
-        UserError: fewer than 2 problems, a share outside [0, 1], or problems that the task refuses.
+        UserError: fewer than 2 different problems, other than one label for each, a share outside [0, 1], or problems
+            that the task refuses.
     """
     if problems is not None:
         if isinstance(problems, Tensor):
             problems = problems.cpu()  # tasks compute there; the tokens go to the model's device batch by batch
         elif not isinstance(problems, (np.ndarray, str, tuple)):
             problems = list(problems)
-        tokens = task.encode(problems)
+        tokens, rows = task.encode(problems), None
+        if len(tokens) > 1:
+            first = first_rows(torch.cat((tokens, *(_numbered(each, len(tokens)) for each in beside)), 1))
+            if len(first) < len(tokens):
+                problems, tokens, rows = task.as_problems(problems)[first], tokens[first], first
         if len(tokens) < 2:
-            raise UserError("A probe compares problems and needs at least 2 of them.")
-        return Sample(problems, tokens, _rests_on(task, problems, len(tokens), seed))
+            raise UserError("A probe compares problems and needs at least 2 different ones.")
+        return Sample(problems, tokens, _rests_on(task, problems, len(tokens), seed), rows)
     if n < 2:
         raise UserError(f"A probe compares problems and needs n of at least 2, not {n}.")
     if not 0.0 <= carry_heavy <= 1.0:
@@ -189,6 +202,16 @@ def draw(task: Task, problems: Any, n: int, seed: int, carry_heavy: float = 0.0)
         drawn = torch.cat((drawn, heavy))
         source = f"problems ({n - n_heavy:,} uniform, {n_heavy:,} rich in carry chains)"
     return Sample(drawn, task.encode(drawn), Provenance(n, seed, source))
+
+
+def _numbered(labels: Any, n: int) -> Int[Tensor, "n k"]:
+    """Labels, one for each of ``n`` problems, as numbers; problems as they are."""
+    if not isinstance(labels, Tensor) or labels.ndim < 2:
+        values = labels.tolist() if isinstance(labels, Tensor) else list(labels)
+        labels = torch.from_numpy(pd.factorize(pd.Series(values, dtype=object))[0])[:, None]
+    if len(labels) != n:
+        raise UserError(f"Strata need one label for each of the {n} problems.")
+    return labels.flatten(1)
 
 
 def has_chains(task: Task) -> bool:
@@ -246,7 +269,7 @@ def _rests_on(task: Task, problems: Any, n: int, seed: int) -> Provenance:
     every = every_problem(task, n)
     if every is not None and len(every) == n and len(distinct(task.as_problems(problems))) == n:
         return Provenance(n, seed, ALL_THERE_ARE, "exhaustive")
-    return Provenance(n, seed, "given problems")
+    return Provenance(n, seed, GIVEN)
 
 
 def _draw_heavy(task: Task, n: int, generator: torch.Generator, seed: int) -> Tensor | None:
@@ -322,8 +345,7 @@ def distinct(
     problems: Int[Tensor, "n *operand"], as_key: Callable[[Tensor], Tensor] = lambda problems: problems
 ) -> Any:
     """Each problem once, in order of first appearance; problems with the same key count as one."""
-    _, first = np.unique(as_key(problems).flatten(1).numpy(), axis=0, return_index=True)
-    return problems[torch.from_numpy(np.sort(first))]
+    return problems[first_rows(as_key(problems).flatten(1))]
 
 
 def derangement(n: int, seed: int) -> Int[Tensor, " n"]:

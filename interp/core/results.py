@@ -18,6 +18,8 @@ from models.errors import UserError, known_name
 from models.number_format import number
 
 Strength = Literal["sampled", "exhaustive", "certified in floats", "certified in intervals", "certified with rounding"]
+#: What the inputs are where the user gave them.
+GIVEN = "given problems"
 _PREVIEW_ROWS = 12
 
 

@@ -201,7 +201,8 @@ class AttentionByRole(Result):
     def sentence(self, layer: int | None = None, head: int | None = None) -> str:
         text = self.statement(layer, head)
         if self.position_only:
-            return f"{text}; it was the same on every input (largest standard deviation {small(self.max_spread, 1)})."
+            same = f"the same on all {self.provenance.n:,} inputs"
+            return f"{text}; it was {same} (largest standard deviation {small(self.max_spread, 1)})."
         return f"{text}; it depends on the input (standard deviation of a weight up to {self.max_spread:.2g})."
 
     def to_dataframe(self) -> pd.DataFrame:
@@ -353,7 +354,9 @@ def attention_view(result: AttentionByRole, layer: int | None = None, head: int 
 
 def _note(result: AttentionByRole) -> str:
     if result.position_only:
-        return f"The same on every input (largest standard deviation {small(result.max_spread, 1)})"
+        return (
+            f"The same on all {result.provenance.n:,} inputs (largest standard deviation {small(result.max_spread, 1)})"
+        )
     return f"Means over inputs; the weights depend on them (standard deviation up to {result.max_spread:.2g})"
 
 

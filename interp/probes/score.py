@@ -66,9 +66,9 @@ def score(
     """Share of whole answers right, teacher-forced (greedy decoding gives the same verdicts), by one or two strata.
 
     Args:
-        problems: problems to answer. By default ``n`` (1,000) are drawn: so many of every carry-chain length if that is
-            the only stratum and the task can plant chains, of every shape if that is, else from the task's own
-            distribution.
+        problems: problems to answer, each counted once (once with each label). By default ``n`` (1,000) are drawn: so
+            many of every carry-chain length if that is the only stratum and the task can plant chains, of every shape
+            if that is, else from the task's own distribution.
         by: names of :data:`STRATA`, "target", "shape" or "suite"; or labels by name, one per problem. Labels may have
             any name but those of the result's own columns (:data:`TAKEN`). "suite" draws the problems of
             :mod:`interp.probes.stress`, ``n`` of every suite of one case, and a tenth of that of every other case; its
@@ -103,8 +103,11 @@ def score(
             "the tokens of the answer."
         )
     planted = names == ["chain_length"] and problems is None and task.pairs_below == LIMIT
-    sample = of_every_chain_length(task, n, seed) if planted else draw(task, problems, n, seed)
+    sample = of_every_chain_length(task, n, seed) if planted else draw(task, problems, n, seed, beside=[*own.values()])
     problems, provenance = task.as_problems(sample.problems), sample.provenance
+    if sample.rows is not None:
+        listed = {name: list(each) for name, each in own.items()}
+        own = {name: [each[row] for row in sample.rows.tolist()] for name, each in listed.items()}
     labels = {name: own[name] if name in own else STRATA[name](task, problems) for name in names if name != "target"}
     right, wrong_example = verdicts(model, task, problems)
     if "target" not in names:

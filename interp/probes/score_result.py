@@ -17,7 +17,7 @@ import pandas as pd
 import xarray as xr
 
 from interp.core.measured import Measured, MeasuredPart
-from interp.core.results import Provenance, Result
+from interp.core.results import GIVEN, Provenance, Result
 from interp.core.stats import clopper_pearson
 from models.errors import UserError
 from models.files import read_json, write_json_atomic
@@ -175,19 +175,33 @@ class Scores(Result):
         frame = self._tried()
         if frame.accuracy.min() == 1:
             alike = frame[frame[self.series] == frame[self.series].iloc[0]] if self.series in self.table.dims else frame
-            if len(alike) == 1 or alike.n.nunique() > 1 or set(evidence_of(alike)) != {"sampled"}:
-                return f"every problem of every stratum is {self.counted}"
-            n, strata = int(alike.n.iloc[0]), len(alike)
-            one, every = (shown(error_bound(n, of), up=True) for of in (1, strata))
-            return (
-                f"with {n:,} problems in each of {strata} strata, the error rate of any one is below {one} (95%), and "
-                f"that of every one below {every}"
-            )
+            return self._bounded(alike[np.asarray(evidence_of(alike)) == "sampled"])
         row = next(frame.loc[[frame.accuracy.idxmin()]].itertuples())
         named = ", ".join(
             f"{axis.replace('_', ' ')} {frame.at[row.Index, axis]}" for axis in map(str, self.table.n.dims)
         )
         return f"worst at {named}: {row.correct:,} of {row.n:,} ({in_percent_with(row.accuracy, row.low, row.high)})"
+
+    def _bounded(self, drawn: pd.DataFrame) -> str:
+        """What strata without a wrong answer say of those from which problems were only ``drawn``."""
+        if drawn.empty:
+            return f"every problem of every stratum is {self.counted}"
+        least, strata, total = int(drawn.n.min()), len(drawn), int(drawn.n.sum())
+        given = " if they are a random sample" if self.provenance.source == GIVEN else ""
+        one, every, pooled = (
+            f"below {shown(error_bound(n, of), up=True)}" for n, of in ((least, 1), (least, strata), (total, 1))
+        )
+        if strata == 1:
+            return f"with {total:,} problems, the error rate is {pooled} (95%){given}"
+        if least == drawn.n.max():
+            return (
+                f"with {least:,} problems in each of {strata} strata, the error rate of any one is {one} (95%), and "
+                f"that of every one {every}{given}"
+            )
+        return (
+            f"with {least:,} to {drawn.n.max():,} problems in each of {strata} strata, the error rate over all of them "
+            f"is {pooled} (95%), and that of every one {every}{given}"
+        )
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row per stratum: n, correct, accuracy, low, high (Clopper-Pearson, 95%; the share itself where all

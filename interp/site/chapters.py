@@ -181,7 +181,7 @@ def _carry(story: Story) -> list[Markup]:
     column = min(4, story.variables[f"{story.signal}_in"].shape[1] // 2)
     items = []
     for kind in (f"made {story.signal}", f"passed {story.signal}") if column > 1 else (f"made {story.signal}",):
-        pairs = problem_pairs(task, kind, column=column, n=n, seed=story.seed)
+        pairs = problem_pairs(task, kind, column=column, n=n, seed=story.seed, side="mixed")
         if story.model.cfg.n_layers == 1:
             found = smallest_circuit(story.model, pairs, groups="roles", seed=story.seed)
         else:

@@ -7,7 +7,7 @@ that fits is made by :meth:`FormatOption.task`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import permutations, product
 
@@ -19,14 +19,18 @@ from models.tasks.formatted_task import FormattedTask, formatted
 
 BOS, EOS, UNUSED = "<BOS>", "<EOS>", "<{}>"
 MOST_DIGITS = 10  # of an operand
+TRIED = 64  # problems that a proposal is judged by
+MOST_OPERANDS = 8  # of a maximum or minimum of numbers of one token
+LISTED = 2**16  # of up to so many problems, each is drawn once
 MOST_SPECIAL = 4  # tokens beside digits whose orders are all tried; of more, the first ones
 _SEED = 0
 
 
 @dataclass(frozen=True)
 class Operation:
-    """``answer`` as text, in which {m} is the modulus; ``digits`` of it for operands of n; the ``sign`` it is written
-    with. With ``where``, the operands are swapped where it does not hold."""
+    """``answer`` as text, in which {m} is the modulus and {them} are the operands, of which there may be ``many``;
+    ``digits`` of it for operands of n; the ``sign`` it is written with. With ``where``, the operands are swapped where
+    it does not hold."""
 
     answer: str
     sign: str
@@ -34,6 +38,7 @@ class Operation:
     family: str | None = None
     where: str | None = None
     signed: bool = False
+    many: bool = False
 
 
 DIGITWISE = (
@@ -43,14 +48,15 @@ DIGITWISE = (
     Operation("a - b", "-", (1, 1), "subtraction", signed=True),
     Operation("a * b", "*", (2, 0), "multiplication"),
     Operation("(a + b) % {m}", "+", (1, 0)),
-    Operation("max(a, b)", ">", (1, 0), "max"),
-    Operation("min(a, b)", "<", (1, 0)),
+    Operation("max({them})", ">", (1, 0), "max", many=True),
+    Operation("min({them})", "<", (1, 0), many=True),
 )
 RESIDUES = (
     Operation("(a + b) % {m}", "+", (0, 1)),
     Operation("(a - b) % {m}", "-", (0, 1)),
     Operation("(a * b) % {m}", "*", (0, 1)),
-    Operation("max(a, b)", ">", (0, 1)),
+    Operation("max({them})", ">", (0, 1), many=True),
+    Operation("min({them})", "<", (0, 1), many=True),
 )
 
 
@@ -63,6 +69,7 @@ class FormatOption:
         first, last: whether a token begins and ends the sequence. between, equals: whether tokens stand there.
         up, answer_up: whether operands and answers are written units first.
         ids: token of each literal; the digit 0 has ``zero``, and the others follow.
+        operands: how many; more than two have one token each.
     """
 
     operation: Operation
@@ -76,6 +83,11 @@ class FormatOption:
     answer_up: bool
     zero: int
     ids: tuple[tuple[str, int], ...]
+    operands: int = 2
+
+    @property
+    def names(self) -> str:
+        return "abcdefgh"[: self.operands]
 
     @property
     def width(self) -> int:
@@ -86,11 +98,11 @@ class FormatOption:
     @property
     def size(self) -> int:
         """How many problems there are."""
-        return self.base ** (2 * max(1, self.n))
+        return self.base ** (self.operands * max(1, self.n))
 
     @property
     def prompt_length(self) -> int:
-        return self.first + 2 * max(1, self.n) + self.between + self.equals
+        return self.first + self.operands * max(1, self.n) + self.between * (self.operands - 1) + self.equals
 
     @property
     def input_length(self) -> int:
@@ -101,9 +113,20 @@ class FormatOption:
         """As :func:`models.tasks.formatted_task.formatted` takes it; the answer of residues follows it."""
         field = lambda name, n, up: f"{{{name}:{n}{'r' * (up and n > 1)}}}" if self.n else f"{{{name}}}"  # noqa: E731
         sign = self.operation.sign if self.between else ""
-        a, b = field("a", self.n, self.up), field("b", self.n, self.up)
+        operands = sign.join(field(name, self.n, self.up) for name in self.names)
         answer = field("s", self.width, self.answer_up).replace(":", ":+" if self.operation.signed else ":")
-        return f"{BOS * self.first}{a}{sign}{b}{'=' * self.equals}{answer}{EOS * self.last}"
+        return f"{BOS * self.first}{operands}{'=' * self.equals}{answer}{EOS * self.last}"
+
+    @property
+    def many_would_fit(self) -> bool:
+        """Whether half of the answers say little: they are of one token, of few problems, or those of a mere copy."""
+        return self.size < TRIED or self.width <= 1 or self.operation.many
+
+    @property
+    def said(self) -> str:
+        """The operation and how numbers are written, in a few words."""
+        answer = self.operation.answer.format(m=self.base ** max(1, self.n), them=", ".join(self.names))
+        return f"{answer} of {f'{self.n} digits' if self.n > 1 else 'one digit'} in base {self.base}"
 
     def task(self, d_vocab: int) -> FormattedTask:
         """The task, whose vocabulary is the model's. Raises UserError where there can be none."""
@@ -119,20 +142,21 @@ class FormatOption:
         return self._formatted("".join(listed) if all(len(text) == 1 for text in listed) else listed)
 
     def _formatted(self, vocabulary: Sequence[str] | Mapping[str, int] | None) -> FormattedTask:
-        answer = self.operation.answer.format(m=self.base ** max(1, self.n))
+        answer = self.operation.answer.format(m=self.base ** max(1, self.n), them=", ".join(self.names))
         return formatted(
             self.format, answer, base=self.base, vocabulary=vocabulary, where=self.operation.where,
-            variables=self.operation.family if self.n else None,
+            variables=self.operation.family if self.n and self.operands == 2 else None,
         )  # fmt: skip
 
     def tokens(self, rows: int) -> Int[np.ndarray, "row whole"]:
-        """Whole sequences, prompt and answer, of drawn problems."""
-        a, b, s, negative = _numbers(self.operation, self.base, self.n, rows)
-        ids = dict(self.ids)
+        """Whole sequences, prompt and answer, of drawn problems; of all, if there are fewer."""
+        numbers, s, negative = _numbers(self.operation, self.base, self.n, self.operands, rows)
+        rows, ids = len(negative), dict(self.ids)
         digits = lambda table, up: list(self.zero + (table if up else table[::-1]))  # noqa: E731
         literal = lambda text: [np.full(rows, ids[text])]  # noqa: E731
         columns = literal(BOS) if self.first else []
-        columns += digits(a, self.up) + (literal(self.operation.sign) if self.between else []) + digits(b, self.up)
+        for i, number in enumerate(numbers):
+            columns += (literal(self.operation.sign) if i and self.between else []) + digits(number, self.up)
         columns += literal("=") if self.equals else []
         columns += [np.where(negative, ids["-"], ids["+"])] if self.operation.signed else []
         columns += digits(s, self.answer_up) + (literal(EOS) if self.last else [])
@@ -140,18 +164,25 @@ class FormatOption:
 
 
 @cache
-def _numbers(operation: Operation, base: int, n: int, rows: int) -> tuple[np.ndarray, ...]:
+def _numbers(
+    operation: Operation, base: int, n: int, operands: int, rows: int
+) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
     """Drawn operands and their answers as digits, units first [column, row], and which answers are negative."""
     draws, width = np.random.default_rng(_SEED), max(1, n)
-    a, b = draws.integers(0, base**width, (2, rows))
-    if operation.where is not None:
-        a, b = np.maximum(a, b), np.minimum(a, b)
     modulus, (factor, added) = base**width, operation.digits
+    if (size := modulus**operands) <= LISTED:
+        drawn = draws.choice(size, min(rows, size), replace=False)
+        numbers = np.stack([drawn // modulus**i % modulus for i in range(operands)])
+    else:
+        numbers = draws.integers(0, modulus, (operands, rows))
+    if operation.where is not None:
+        numbers = np.sort(numbers, axis=0)[::-1]
+    a, b = numbers[:2]
     sign, wraps = operation.sign, "%" in operation.answer
-    exact = {"+": a + b, "-": a - b, "*": a * b, ">": np.maximum(a, b), "<": np.minimum(a, b)}[sign]
+    exact = {"+": a + b, "-": a - b, "*": a * b, ">": numbers.max(0), "<": numbers.min(0)}[sign]
     found = exact % modulus if wraps else exact
     digits = lambda numbers, k: np.stack([np.abs(numbers) // base**c % base for c in range(k)])  # noqa: E731
-    return digits(a, width), digits(b, width), digits(found, factor * n + added), found < 0
+    return [digits(number, width) for number in numbers], digits(found, factor * n + added), found < 0
 
 
 def candidates(
@@ -166,21 +197,22 @@ def candidates(
         digits = base in (2, 10)
         kinds = [op for op in (DIGITWISE if digits else RESIDUES) if operations is None or op in operations]
         lengths = range(1, MOST_DIGITS + 1) if digits else (0,)
-        for operation, last, first, equals, between in product(
-            kinds, (False, True), (False, True), (True, False), (True, False)
-        ):
-            for n in lengths:
+        flags = list(product((False, True), (False, True), (True, False), (True, False)))
+        for operands, operation in product(range(2, MOST_OPERANDS + 1), kinds):
+            if operands > 2 and not operation.many:
+                continue
+            for (last, first, equals, between), n in product(flags, lengths if operands == 2 else lengths[:1]):
                 orders = ((False, True), (False, False), (True, True), (True, False)) if n > 1 else ((False, True),)
                 orders = orders if n else ((False, False),)
                 if n == 1 and operation.digits != (1, 0):
                     orders = ((False, True), (False, False))
-                plain = FormatOption(operation, base, n, first, between, equals, last, False, False, 0, ())
+                plain = FormatOption(operation, base, n, first, between, equals, last, False, False, 0, (), operands)
                 if base**plain.width > EXACT:
                     continue
                 if n_ctx is not None and plain.input_length not in (n_ctx, n_ctx - 1):
                     continue
                 for (up, answer_up), (zero, ids) in product(orders, _literals(plain, d_vocab)):
-                    yield FormatOption(operation, base, n, first, between, equals, last, up, answer_up, zero, ids)
+                    yield replace(plain, up=up, answer_up=answer_up, zero=zero, ids=ids)
 
 
 def _bases(d_vocab: int) -> list[int]:

@@ -288,7 +288,8 @@ class LensContract(TokenMethods, WeightMethods, HookedRootModule):
             use_error_term: whether an autoencoder adds its reconstruction error in this run.
 
         Raises:
-            UserError: an autoencoder without a hook name, or ``reset_saes_end=False``.
+            UserError: an autoencoder without a hook name, ``reset_saes_end=False``, or a transcoder, which reads one
+                activation and gives another.
         """
         if not reset_saes_end:
             raise UserError("Autoencoders are not left attached: run_with_saes is given them each time.")
@@ -296,7 +297,15 @@ class LensContract(TokenMethods, WeightMethods, HookedRootModule):
         places = []
         for sae in chosen:
             cfg = getattr(sae, "cfg", None)
-            name = getattr(getattr(cfg, "metadata", None), "hook_name", None) or getattr(cfg, "hook_name", None)
+            metadata = getattr(cfg, "metadata", None)
+            name, out = (
+                getattr(metadata, field, None) or getattr(cfg, field, None) for field in ("hook_name", "hook_name_out")
+            )
+            if _transcodes(sae) or out not in (None, name):
+                raise UserError(
+                    f"run_with_saes puts an autoencoder's output in place of what it reads, and this "
+                    f"{type(sae).__name__} is a transcoder, which gives another activation than it reads."
+                )
             if name not in self.hook_dict:
                 raise UserError(f"An autoencoder's cfg.hook_name must be a hook point of this model, not {name!r}.")
             places.append(name)
@@ -311,6 +320,15 @@ class LensContract(TokenMethods, WeightMethods, HookedRootModule):
         finally:
             for sae, term in zip(chosen, before, strict=True) if use_error_term is not None else ():
                 sae.use_error_term = term
+
+
+def _transcodes(sae: Any) -> bool:
+    """Whether one of SAELens' modules calls itself a transcoder, or reads and writes vectors of two lengths."""
+    cfg = getattr(sae, "cfg", None)
+    kind = getattr(cfg, "architecture", "")  # a method since version 6
+    kind = kind() if callable(kind) else kind
+    d_in, d_out = (getattr(cfg, name, None) for name in ("d_in", "d_out"))
+    return "transcoder" in f"{type(sae).__name__} {kind}".lower() or d_out not in (None, d_in)
 
 
 def padding_mask(mask: Any, residual: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ from models.tasks.induction import Induction, induction
 from models.tasks.machine import Machine, Step
 from models.tasks.multi_addition import AdditionFormat, MultiOperandAddition
 from models.tasks.multiplication import Multiplication
-from models.tasks.pair_constraint import PairConstraint
+from models.tasks.pair_constraint import PairConstraint, first_rows
 from models.tasks.pair_kinds import carry_pairs, chain_pairs, digit_pairs, problem_pairs
 from models.tasks.pair_variables import variable_pairs
 from models.tasks.paired_problems import ProblemPairs, pairs
@@ -102,6 +102,7 @@ __all__ = [
     "domain_of",
     "doubt",
     "first_difference",
+    "first_rows",
     "formatted",
     "function",
     "group_of",

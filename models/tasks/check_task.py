@@ -22,6 +22,11 @@ _LOOKED_AT = 4  # problems that the task draws
 _SOUND: WeakSet[Task] = WeakSet()
 
 
+def made_with(model: Any, task: Task) -> bool:
+    """Whether this package made or trained a model with this task, and nobody gave it the task afterwards."""
+    return getattr(model, "task", None) is task and getattr(model, "registered", None) is not None
+
+
 def require_sound(task: Task) -> Task:
     """The task, after a look at its positions, roles and tokens. Cost: once for each task, four problems.
 

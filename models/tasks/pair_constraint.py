@@ -142,6 +142,11 @@ def first_of_each(one: Integer[Tensor, "n k"], other: Integer[Tensor, "n k"]) ->
     first = differs.byte().argmax(1, keepdim=True)
     swap = one.gather(1, first) > other.gather(1, first)
     both = torch.cat((torch.where(swap, other, one), torch.where(swap, one, other)), 1)
-    key = both.contiguous().numpy()
+    return first_rows(both)
+
+
+def first_rows(table: Integer[Tensor, "n k"]) -> Int[Tensor, " distinct"]:
+    """Rows of the first occurrence of each distinct row, in order. Cost: a sort."""
+    key = table.cpu().contiguous().numpy()
     _, rows = np.unique(key.view(np.dtype((np.void, key.shape[1] * key.itemsize)))[:, 0], return_index=True)
     return torch.from_numpy(np.sort(rows))

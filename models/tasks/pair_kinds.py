@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -24,7 +25,7 @@ from torch import Tensor
 
 from models.calls.argument_kinds import Index
 from models.calls.checked_calls import checked
-from models.errors import UserError, unknown_name
+from models.errors import UserError, known_name, unknown_name
 from models.tasks.base import Task, domain_of
 from models.tasks.domain import Domain
 from models.tasks.pair_constraint import PairConstraint
@@ -32,6 +33,8 @@ from models.tasks.pair_space import CellBlock, require_count
 from models.tasks.pair_variables import checked_pairs, draw_variable_pairs, variable_pairs
 from models.tasks.paired_problems import ProblemPairs
 from models.tasks.schoolbook import Column
+
+SIDES = ("clean", "mixed")
 
 
 def _of_columns(task: Task, column: int, lowest: int, highest: int | None = None) -> tuple[Domain, int, Column]:
@@ -76,6 +79,7 @@ def carry_pairs(
     flipped: bool = True,
     own_token: str | None = None,
     stops: bool = False,
+    side: str = "clean",
 ) -> ProblemPairs:
     """Pairs that differ in the carry into ``column``, with equal digits in that column and in all above.
 
@@ -93,13 +97,40 @@ def carry_pairs(
             passed on. In a task that writes another column before (the one above, or none), either may be asked for,
             and None leaves it as it comes.
         stops: the column's own digits do not add up to 9, so that the carry reaches no column above.
+        side: which problem of a pair has the carry: the "clean" one always, so that the difference of means over clean
+            and corrupted problems is the carry's direction; or "mixed", either of them equally likely, where such a
+            difference is near zero and says nothing. The pairs are the same. (In controls both have it, or none.)
 
-    The target is the answer's digit in ``column``; clean and corrupted are equally likely to have the carry.
+    The target is the answer's digit in ``column``.
 
     Raises:
-        UserError: a task that does not add two numbers, a column without such pairs, an own token that the kind cannot
-            have, or fewer pairs than ``n``.
+        UserError: another side, a task that does not add two numbers, a column without such pairs, an own token that
+            the kind cannot have, or fewer pairs than ``n``.
     """
+    known_name("side", side, SIDES)
+    found, rule = _carry_pairs(task, column, n, seed, made, flipped, own_token, stops)
+    if side == "mixed" or not flipped:
+        return found
+    has = task.variables(found.clean)[rule.name_in][:, column].bool()
+    has = has.view(-1, *[1] * (found.clean.ndim - 1))
+    sides = torch.where(has, found.clean, found.corrupted), torch.where(has, found.corrupted, found.clean)
+    assert found.promise is not None
+    values = {**found.promise.values, f"{rule.name_in}[{column}]": (1, 0)}
+    promise = replace(found.promise, values=values)
+    return checked_pairs(task, *sides, found.target, found.what, seed, promise, found.exhaustive)
+
+
+def _carry_pairs(
+    task: Task,
+    column: int,
+    n: int | None,
+    seed: int,
+    made: bool | None,
+    flipped: bool,
+    own_token: str | None,
+    stops: bool,
+) -> tuple[ProblemPairs, Column]:
+    """Carry pairs of mixed sides, and what a column does; errors as in :func:`carry_pairs`."""
     domain, target, rule = _of_columns(task, column, 2 if made is False else 1)
     require_count(n)
     PairConstraint(own_token=own_token)  # which refuses other rules
@@ -111,17 +142,17 @@ def carry_pairs(
         if reads_below and made and not flipped and own_token == "different":
             raise UserError("The controls of made carries have equal sums, and so equal digits written.")
         apart = reads_below and made and own_token == "different"
-        return _carry_kind(task, domain, rule, target, column, n, seed, made, flipped, own_token, apart, stops)
+        return _carry_kind(task, domain, rule, target, column, n, seed, made, flipped, own_token, apart, stops), rule
     kinds = [way for way in (True, False) if _possible(way, column, flipped, own_token if reads_below else None)]
     if not kinds:
         raise UserError(f"There is no such pair: controls have the same digit written in column {column - 1}.")
     if len(kinds) == 1:
-        return carry_pairs(task, column, n, seed, kinds[0], flipped, own_token, stops)
+        return _carry_pairs(task, column, n, seed, kinds[0], flipped, own_token, stops)
     if n == 1:
-        return carry_pairs(task, column, n, seed, bool(seed % 2), flipped, own_token, stops)
+        return _carry_pairs(task, column, n, seed, bool(seed % 2), flipped, own_token, stops)
     shares = (None, None) if n is None else (n - n // 2, n // 2)
     each = [
-        carry_pairs(task, column, share, seed, way, flipped, own_token, stops)
+        _carry_pairs(task, column, share, seed, way, flipped, own_token, stops)[0]
         for way, share in zip(kinds, shares, strict=True)
     ]
     order = torch.randperm(sum(map(len, each)), generator=torch.Generator().manual_seed(seed))
@@ -129,7 +160,7 @@ def carry_pairs(
     promise = _carry_promise(column, rule, None, flipped, own_token, None, stops)
     what = _carry_what(column, rule.carry, None, flipped)
     exhaustive = all(pairs.exhaustive for pairs in each)
-    return checked_pairs(task, clean, corrupted, target, what, seed, promise, exhaustive)
+    return checked_pairs(task, clean, corrupted, target, what, seed, promise, exhaustive), rule
 
 
 def _reads(task: Task, target: int, column: int) -> bool:
@@ -320,12 +351,13 @@ KINDS: Mapping[str, Callable[..., ProblemPairs]] = {
 @checked
 def problem_pairs(task: Task, kind: str, **arguments: Any) -> ProblemPairs:
     """Pairs of a kind: "carry", "made carry", "passed carry", "same carry" (controls), "digit", "chain", "variable".
-    In a subtraction, the first four may be called "borrow" and so on.
+    In a subtraction, the first four may be called "borrow" and so on; a sum has no borrows.
 
     The arguments are those of the kind's function: ``problem_pairs(task, "made carry", column=3, n=256, seed=0)``.
 
     Raises:
-        UserError: an unknown kind or argument (with the closest one), a missing one, or what the function refuses.
+        UserError: an unknown kind or argument (with the closest one), a missing one, borrows of a task that adds, or
+            what the function refuses.
     """
     if kind not in KINDS:
         raise unknown_name("kind of pairs", kind, KINDS)
@@ -339,4 +371,6 @@ def problem_pairs(task: Task, kind: str, **arguments: Any) -> ProblemPairs:
     missing = [name for name in known if taken[name].default is inspect.Parameter.empty and name not in arguments]
     if missing:
         raise UserError(f"{kind!r} pairs need {', '.join(missing)}.")
+    if "borrow" in kind and (rule := _rule_of(task, domain_of(task).base)) is not None and not rule.subtracts:
+        raise UserError(f"{task.name} adds and has no borrows; ask for {kind.replace('borrow', 'carry')!r} pairs.")
     return generator(task, **arguments)

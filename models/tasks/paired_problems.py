@@ -20,7 +20,7 @@ from models.calls.arguments import check_fields, typed
 from models.errors import UserError, known_name
 from models.tasks.base import Task
 from models.tasks.check_task import require_sound
-from models.tasks.pair_constraint import PairConstraint, changed_variables, first_of_each
+from models.tasks.pair_constraint import PairConstraint, changed_variables, first_of_each, first_rows
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -33,7 +33,8 @@ class ProblemPairs:
     the kind, each in one order. Problems may be given in any form that the task takes, and are kept as tensors.
 
     Raises:
-        UserError: problems that the task refuses, no pair, sides of different lengths, or a target that does not exist.
+        UserError: problems that the task refuses, no pair, a pair that was given twice (which is no further evidence;
+            a draw may have it twice), sides of different lengths, or a target that does not exist.
     """
 
     task: Task
@@ -68,6 +69,10 @@ class ProblemPairs:
                 f"A pair's problems must have equal length to be patched into each other: the clean ones have "
                 f"{self.clean_tokens.shape[1]} tokens, the corrupted ones {self.corrupted_tokens.shape[1]}."
             )
+        if self.seed is None:  # these are given; a draw may meet a pair of a small domain again
+            distinct = len(first_rows(torch.cat((self.clean.flatten(1), self.corrupted.flatten(1)), 1)))
+            if distinct < len(self):
+                raise UserError(f"Only {distinct:,} of these {len(self):,} pairs are different; give each once.")
 
     def __len__(self) -> int:
         return len(self.clean)
@@ -119,14 +124,17 @@ class ProblemPairs:
         """Some of the pairs, such as those that a model answers rightly.
 
         Raises:
-            UserError: no pair is selected.
+            UserError: no pair is selected, or one is selected twice.
         """
         try:
             rows = rows if isinstance(rows, slice) else torch.as_tensor(rows).cpu()
             clean = self.clean[rows]
+            numbers = torch.arange(len(self))[rows]
         except (IndexError, TypeError, ValueError, RuntimeError, OverflowError):
             said = f"rows must be numbers of these {len(self):,} pairs, a mask or a slice, not {shown(rows)}."
             raise UserError(said) from None
+        if len(numbers.unique()) < len(numbers):
+            raise UserError(f"Each of these {len(self):,} pairs can be selected once.")
         return replace(
             self,
             clean=clean,

@@ -10,6 +10,7 @@ import torch
 from models.errors import UserError
 from models.number_format import in_percent
 from models.tasks.base import Task
+from models.tasks.check_task import made_with
 from models.tasks.formatted_task import FormattedTask, formatted
 from models.tasks.task_guesses import Guess, guess
 
@@ -25,8 +26,7 @@ def doubt(model: Any, task: Task, predict: Predict) -> str:
 
     Cost: one forward pass of the problems; for a model that answers fewer, greedy decoding of 32 and one more.
     """
-    own = getattr(model, "task", None) is task and getattr(model, "registered", None) is not None
-    if own or task.compared_by == "loss" or _share(model, task, predict) >= 0.5:
+    if made_with(model, task) or task.compared_by == "loss" or _share(model, task, predict) >= 0.5:
         return ""
     if (found := proposal(model, task, predict)) is None:
         return (

@@ -18,7 +18,6 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformer_lens import ActivationCache
-from transformer_lens.hook_points import HookPoint
 
 from models.errors import UserError
 from models.lens.export import to_hooked_transformer, to_transformer_bridge
@@ -34,6 +33,7 @@ from models.transformer.config import TransformerConfig
 from models.transformer.parts.attention import Attention
 from models.transformer.parts.block import Block
 from models.transformer.parts.embeddings import Embed, Unembed
+from models.transformer.parts.hook_point import HookPoint
 from models.transformer.parts.mlp import MLP
 from models.transformer.parts.norms import Norm
 from models.transformer.parts.positions import FireBias, PosEmbed, WindowBias

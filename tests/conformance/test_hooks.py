@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 
+import numpy as np
 import pytest
 import torch
 
+import models
 from models.errors import UserError
 from tests.comparing import assert_same
 from tests.conformance.expected import expected_activations, switches_for
@@ -178,6 +181,44 @@ def test_a_query_whose_scores_are_all_masked_attends_to_nothing(model, tokens):
 def test_the_last_hook_of_the_model_is_its_output(model, tokens):
     logits, cache = model.run_with_cache(tokens)
     assert torch.equal(cache["unembed.hook_out"], logits)
+
+
+WRONG = {
+    "a tuple": lambda value: (value,),
+    "a number": lambda value: 1.0,
+    "an array": lambda value: np.asarray(value.detach().cpu()),
+    "another dtype": lambda value: value.to(torch.float16 if value.dtype != torch.float16 else torch.float32),
+    "fewer rows": lambda value: value[:0],
+    "fewer positions": lambda value: value[:, :-1],
+    "no last axis": lambda value: value[..., 0],
+    "an axis more": lambda value: value[None],
+}
+
+
+def test_what_a_hook_returns_has_the_shape_and_dtype_of_the_activation(model, tokens):
+    """One thing that it may not return at each hook point; and what does have them is taken at all of them."""
+    logits, cache = model.run_with_cache(tokens)
+    for name, returned in zip(cache, itertools.cycle(WRONG.values()), strict=False):
+        with pytest.raises(UserError, match=name.rpartition(".")[2]):
+            model.run_with_hooks(tokens, fwd_hooks=[(name, lambda value, hook, wrong=returned: wrong(value))])
+    again = model.run_with_hooks(tokens, fwd_hooks=[(name, lambda value, hook: value.clone()) for name in cache])
+    assert_same(again, logits)
+
+
+@pytest.mark.parametrize(
+    "name", ["hook_embed", "blocks.0.hook_resid_pre", "blocks.0.attn.hook_pattern", "unembed.hook_in"]
+)
+@pytest.mark.parametrize("returned", WRONG.values(), ids=WRONG)
+def test_nothing_else_is_taken_from_a_hook(name, returned):
+    model = models.load("microadder-57")
+    tokens = model.to_tokens("57+48")
+    with pytest.raises(UserError, match=name.rpartition(".")[2]):
+        model.run_with_hooks(tokens, fwd_hooks=[(name, lambda value, hook: returned(value))])
+
+
+def test_a_tensor_on_another_device_is_not_taken(model, tokens):
+    with pytest.raises(UserError, match="hook_embed"):
+        model.run_with_hooks(tokens, fwd_hooks=[("hook_embed", lambda value, hook: value.to("meta"))])
 
 
 def test_hooks_are_gone_after_a_run_with_hooks(model, tokens):

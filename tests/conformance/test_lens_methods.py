@@ -412,6 +412,27 @@ def test_autoencoders_stand_for_activations(nested):
         model.run_with_saes(tokens, saes=[sae], reset_saes_end=False)
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"hook_name_out": "blocks.1.hook_mlp_out"},
+        {"metadata": SimpleNamespace(hook_name="blocks.1.hook_mlp_in", hook_name_out="blocks.1.hook_mlp_out")},
+        {"architecture": lambda: "skip_transcoder"},
+        {"architecture": "transcoder"},
+        {"d_in": 4, "d_out": 8},
+    ],
+)
+def test_what_writes_elsewhere_than_it_reads_is_no_autoencoder(said):
+    model = models.build("toygpt-learned-pre")
+    sae = Halves("blocks.1.hook_resid_post", nested=False)
+    same = {"hook_name_out": "blocks.1.hook_resid_post", "architecture": "topk", "d_in": 4, "d_out": 4}
+    vars(sae.cfg).update(same)  # what an autoencoder may say
+    model.run_with_saes(model.to_tokens("57+48"), saes=[sae])
+    vars(sae.cfg).update(said)
+    with pytest.raises(UserError):
+        model.run_with_saes(model.to_tokens("57+48"), saes=[sae])
+
+
 def test_unknown_config_fields_stay_unknown():
     config = TransformerConfig(n_layers=1, d_model=4, n_heads=1, d_head=4, d_mlp=4, d_vocab=5, n_ctx=6)
     assert not hasattr(config, "seed")

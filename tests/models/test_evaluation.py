@@ -10,14 +10,17 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import models
 from models.errors import UserError
 from models.evaluation import predict
 from models.rates import Rate
-from models.tasks import TenDigitAddition
+from models.tasks import TenDigitAddition, formatted
 from models.tasks.fixed_test_sets import ADDER_BOARD
+from models.transformer import ArithmeticTransformer, TransformerConfig
+from models.weight_maps.dense import DenseWeights
 from tests.toy_task import ToyAddition
 
 TASK = TenDigitAddition()
@@ -233,8 +236,34 @@ def test_scores_cannot_be_changed(flawed: ColumnAdder) -> None:
 def test_without_problems_the_task_s_test_set_is_scored() -> None:
     result = models.score(ColumnAdder(), task=TASK)
     assert (result.problems, result.n, result.correct) == ("AdderBoard", 10_010, 10_010)
-    with pytest.raises(UserError, match="no test set"):
-        models.score(ColumnAdder(), task=ToyAddition())
+
+
+def test_a_model_that_never_had_the_task_s_split_is_scored_on_all_of_a_small_domain(tmp_path: Path) -> None:
+    task = formatted("{a}+{b}={s}", "(a + b) % 7", base=7, held_out=5)
+    sizes = {"n_layers": 1, "d_model": 8, "n_heads": 1, "d_head": 8, "d_mlp": 16, "n_ctx": task.input_length + 1}
+    config = TransformerConfig(**sizes, d_vocab=task.d_vocab)
+    model = ArithmeticTransformer(DenseWeights(config), task)
+    own = ArithmeticTransformer(model.weight_map, task, name="own")
+    weights = {name: x.detach().contiguous() for name, x in model.effective_weights().items()}
+    save_file(weights, tmp_path / "m.safetensors")
+    loaded = models.load(tmp_path / "m.safetensors", task=task, config={"act_fn": config.act_fn})
+    for other in (model, loaded):
+        found = models.score(other, task=task)
+        assert (found.n, found.strength) == (49, "exhaustive")
+    assert (models.score(own).n, models.score(own).strength) == (5, "sampled")
+    toy = models.score(lambda tokens: torch.zeros(*tokens.shape, 10), task=ToyAddition())  # which has no test set
+    assert toy.n == ToyAddition().domain.size and toy.strength == "exhaustive"
+
+
+def test_a_model_that_never_had_the_split_is_scored_on_as_many_problems_as_a_test_set_has() -> None:
+    task = formatted("{a:3}+{b:3}={s:4}", "a + b", held_out=50)
+    wrong = models.score(lambda tokens: torch.zeros(*tokens.shape, task.d_vocab), task=task)
+    assert (wrong.n, wrong.strength) == (10_000, "sampled")
+
+
+def test_each_problem_counts_once_however_often_it_is_given() -> None:
+    found = models.score(ColumnAdder(), [(57, 48)] * 200 + [(1, 2)], task=TASK)
+    assert (found.n, found.correct) == (2, 2) and found.error_bound > 0.5
 
 
 def test_a_model_without_a_task_needs_one() -> None:
@@ -283,7 +312,7 @@ def test_hooks_stay_active(checkpoint: Callable[[str], Path]) -> None:
     zero = lambda activation, hook: torch.zeros_like(activation)  # noqa: E731
     with model.hooks(fwd_hooks=[("blocks.0.mlp.hook_post", zero)]):
         ablated = models.score(model, ADDER_BOARD.problems[:1000])
-    assert before.correct == 1000
+    assert before.correct == before.n > 990
     assert ablated.correct < 10
 
 

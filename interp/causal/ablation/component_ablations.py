@@ -301,7 +301,8 @@ def component_ablation(
     task = resolve_task(model, pairs.task if pairs is not None and task is None else task)
     if pairs is not None and problems is not None:
         raise UserError("Give problems or pairs of problems, not both.")
-    sample = draw(task, problems if pairs is None else pairs.clean, n, seed, carry_heavy)
+    given, beside = (problems, ()) if pairs is None else (pairs.clean, [pairs.corrupted])
+    sample = draw(task, given, n, seed, carry_heavy, beside)
     provenance = sample.provenance
     if pairs is not None:
         if not torch.equal(sample.tokens, pairs.clean_tokens):

@@ -12,6 +12,7 @@ import xarray as xr
 from torch import Tensor
 
 from interp.causal.edges.experiment import EdgeExperiment
+from interp.core.agreement import ROUNDING
 from interp.core.frames import as_frame
 from interp.core.metrics import spoken
 from interp.core.results import Provenance, Result
@@ -88,12 +89,18 @@ def edge_matrix(values: xr.DataArray, group: str | None = None, split: bool = Fa
 def effect_table(effects: xr.DataArray, seed: int, bounds: Sequence[Bounds | None] | None = None) -> pd.DataFrame:
     """One row per metric and edge of ``effects`` (metric, edge, example): mean, spread, bootstrap interval, n.
 
-    ``bounds`` are those of each metric's effects, where they are known.
+    ``bounds`` are those of each metric's effects, where they are known. Without them, an effect that is 0 in all n
+    examples (up to :data:`interp.core.agreement.ROUNDING` of the metric's largest) has no interval (NaN): at most a
+    share :func:`interp.core.stats.unseen` of such examples has another one, and nothing says how large that would be.
+    The effects of other edges say nothing of it.
     """
     values, cell, n = effects.values, effects.isel(example=0), effects.sizes["example"]
     limits = [None] * len(values) if bounds is None else bounds
     ends = [bootstrap_interval(one, seed, bounds=limit) for one, limit in zip(values, limits, strict=True)]
     low, high = (np.stack(end) for end in zip(*ends, strict=True))
+    size = np.abs(values).max(-1)
+    zero = (size <= ROUNDING * size.max(-1, keepdims=True)) & np.array([limit is None for limit in limits])[:, None]
+    low, high = (np.where(zero, np.nan, end) for end in (low, high))
     spread = values.std(-1, ddof=1) if n > 1 else np.full(cell.shape, np.nan)
     columns = {"effect": values.mean(-1), "std": spread, "low": low, "high": high}
     table = xr.Dataset({name: cell.copy(data=column) for name, column in columns.items()})

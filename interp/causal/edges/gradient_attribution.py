@@ -140,7 +140,10 @@ class EdgeAttribution(EdgeEffects):
         ranked = f"the rank correlation with the exact effects is {ranks}"
         if not np.isfinite(found.spearman):
             ranked = "no rank correlation can be computed (all alike, or too few)"
-        text += f"over the {found.live} of {found.cells} edges that have an effect {ranked}"
+        edges = f"the {found.live} of {found.cells} edges that have an effect"
+        if wrongly := found.ranked - found.live:
+            edges += f" and {wrongly} that {'has' if wrongly == 1 else 'have'} none but by this {self.called}"
+        text += f"over {edges} {ranked}"
         if self.called == "score":
             return f"{text}; these are scores and estimate no effect."
         return text + (

@@ -103,7 +103,8 @@ class PathPatching(EdgeEffects):
         )
 
     def to_dataframe(self) -> pd.DataFrame:
-        """One row per metric and edge: mean effect, its standard deviation over pairs and bootstrap interval (95%)."""
+        """One row per metric and edge: mean effect, its standard deviation over pairs and bootstrap interval (95%; none
+        where the effect is 0 in every pair, see :func:`interp.causal.edges.effects.effect_table`)."""
         values, base = (x.transpose("metric", ...).values for x in (self.values, self.base))
         bounds = [difference_bounds(*pair) for pair in zip(values, base, strict=True)]
         return effect_table(self.effects, self.provenance.resampling_seed, bounds)

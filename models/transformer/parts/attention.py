@@ -6,10 +6,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
-from transformer_lens.hook_points import HookPoint
 
 from models.transformer.config import TransformerConfig
 from models.transformer.parts.circuits import HeadCircuits
+from models.transformer.parts.hook_point import HookPoint
 from models.transformer.parts.norms import Norm
 from models.transformer.parts.positions import rotate
 from models.transformer.parts.shapes import PerKey, PerQuery, Places, QueryStream, ScoreBias, Scores

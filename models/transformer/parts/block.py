@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from transformer_lens.hook_points import HookPoint
 
 from models.lens.runtime_config import RuntimeConfig
 from models.transformer.config import TransformerConfig
 from models.transformer.parts.attention import Attention
+from models.transformer.parts.hook_point import HookPoint
 from models.transformer.parts.mlp import MLP
 from models.transformer.parts.norms import Norm
 from models.transformer.parts.shapes import ScoreBias, Stream

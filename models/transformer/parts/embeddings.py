@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from jaxtyping import Float
 from torch import Tensor
-from transformer_lens.hook_points import HookPoint
 
 from models.transformer.config import TransformerConfig
+from models.transformer.parts.hook_point import HookPoint
 from models.transformer.parts.shapes import Stream, Tokens
 from models.transformer.parts.weights import Weights, WeightView, weight_view
 

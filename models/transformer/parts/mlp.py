@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
-from transformer_lens.hook_points import HookPoint
 
 from models.transformer.config import TransformerConfig
+from models.transformer.parts.hook_point import HookPoint
 from models.transformer.parts.shapes import Stream
 from models.transformer.parts.weights import Weights, WeightView, weight_view
 

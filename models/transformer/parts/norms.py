@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn.modules import module as torch_module
-from transformer_lens.hook_points import HookPoint
 
 from models.transformer.config import TransformerConfig
+from models.transformer.parts.hook_point import HookPoint
 from models.transformer.parts.weights import Weights, WeightView, weight_view
 
 _OF_ALL_MODULES = tuple(f"_global_{kind}_hooks" for kind in ("forward", "forward_pre", "backward", "backward_pre"))

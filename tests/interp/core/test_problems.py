@@ -25,6 +25,8 @@ from models.tasks.addition import TenDigitAddition
 from models.tasks.multi_addition import MultiOperandAddition
 from tests.toy_task import ToyAddition
 
+TWO = formatted("{a}+{b}={s:2}", "a + b")
+
 
 def test_the_carry_heavy_share_holds_the_long_chains_that_uniform_problems_lack():
     task = TenDigitAddition()
@@ -87,6 +89,27 @@ def test_the_provenance_says_what_was_drawn():
 
 def test_a_task_without_carry_rich_problems_gets_uniform_ones():
     assert draw(ToyAddition(), None, 50, 0, 0.5).provenance.source == "uniform problems"
+
+
+@pytest.mark.parametrize("given", [list, np.array, torch.tensor, tuple], ids=lambda kind: kind.__name__)
+def test_a_problem_that_is_given_twice_is_one(given):
+    task, once = TenDigitAddition(), [(57, 48), (1, 2), (48, 57)]
+    sample = draw(task, given([once[i] for i in (0, 1, 0, 2, 1, 0)]), 0, 0)
+    assert sample.provenance.n == len(sample.tokens) == 3 and sample.rows is not None
+    assert task.numbers(sample.problems) == once and sample.rows.tolist() == [0, 1, 3]
+    assert torch.equal(sample.tokens, task.encode(once)) and draw(task, given(once), 0, 0).rows is None
+    beside = draw(task, given([once[0]] * 4), 0, 0, beside=[["x", "y", "x", "x"], torch.tensor([1, 1, 1, 2])])
+    assert beside.rows is not None and beside.rows.tolist() == [0, 1, 3]
+    for alone in ([once[0]] * 200, [once[0]]):
+        with pytest.raises(UserError):
+            draw(task, given(alone), 0, 0)
+    with pytest.raises(UserError):
+        draw(task, given(once), 0, 0, beside=[["x", "y"]])
+
+
+def test_all_problems_of_a_small_task_are_exhaustive_evidence_however_often_some_are_given():
+    every = TWO.domain.every()
+    assert draw(TWO, torch.cat((every, every[:5])), 0, 0).provenance.strength == "exhaustive"
 
 
 def test_problems_may_come_from_a_generator():

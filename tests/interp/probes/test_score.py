@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+import xarray as xr
 
 import interp
 import models
+from interp.core.results import Provenance
 from interp.probes.score import TAKEN, tabulated
-from interp.probes.score_result import error_bound
+from interp.probes.score_result import Scores, error_bound
 from models.errors import UserError
 from models.tasks.addition import TwoDigitAddition
 
@@ -42,6 +47,15 @@ def test_labels_of_ones_own_sort_the_problems_in_the_order_in_which_they_come():
         found.rate(unit="4")
     with pytest.raises(UserError):
         interp.score(FLAWED, problems=PROBLEMS, by={"unit": [1, 2]})
+
+
+def test_a_repeated_problem_is_no_further_evidence_and_keeps_its_labels():
+    problems = [PROBLEMS[0]] * 50 + [PROBLEMS[10]] * 50
+    found = interp.score(FLAWED, problems=problems, by={"kind": [*["x"] * 50, *["y", "z"] * 25]}).to_dataframe()
+    assert found[["kind", "n", "correct"]].values.tolist() == [["x", 1, 0], ["y", 1, 1], ["z", 1, 1]]
+    assert interp.score(FLAWED, problems=problems).rate().n == 2
+    with pytest.raises(UserError):
+        interp.score(ADDER, problems=[(57, 48)] * 200)
 
 
 @pytest.mark.parametrize("name", [*TAKEN, "target", ""])
@@ -110,3 +124,28 @@ def test_a_bound_on_every_stratum_holds_for_all_of_them_together(strata, n):
     bound = error_bound(n, strata)
     seen_in_one = 1 - (1 - bound) ** n
     assert seen_in_one**strata == pytest.approx(0.95) and bound >= error_bound(n)
+
+
+@pytest.mark.parametrize("sizes", [(1000,), (50, 50), (3, 40, 957), (1, 1), (2, 1)], ids=str)
+def test_strata_without_a_wrong_answer_get_a_bound_unless_their_problems_are_all_there_are(sizes):
+    """A model that errs on as many as the bound says would be seen to err in 19 of 20 samples."""
+    counts = {name: ("chain_length", list(sizes)) for name in ("n", "correct")}
+    table = xr.Dataset(counts, {"chain_length": list(range(len(sizes)))})
+    drawn = Scores("planted", table, Provenance(sum(sizes), 0, "uniform problems"))
+    bounds = [float(each) for each in re.findall(r"below (0\.\d+)", drawn.worst())]
+    over_all, of_every = 1 - 0.05 ** (1 / sum(sizes)), error_bound(min(sizes), len(sizes))
+    assert bounds[-1] == pytest.approx(of_every, rel=0.1) and bounds[-1] >= of_every
+    if len(set(sizes)) > 1 or len(sizes) == 1:
+        assert bounds[0] == pytest.approx(over_all, rel=0.1) and bounds[0] >= over_all
+    all_there_are = replace(drawn, table=table.assign_coords(strength="exhaustive"))
+    assert not re.findall(r"\d", all_there_are.worst())
+    one_is_all = table.assign_coords(strength=("chain_length", ["exhaustive", *["sampled"] * (len(sizes) - 1)]))
+    assert bool(re.findall(r"below 0\.", replace(drawn, table=one_is_all).worst())) == (len(sizes) > 1)
+
+
+def test_a_model_that_errs_rarely_is_not_said_to_be_right_on_every_problem():
+    model = models.load("toygpt-learned-pre")  # wrong on 22 of 10,000
+    found = interp.score(model, seed=4)
+    assert found.wrong == 0 and found.provenance.strength == "sampled"
+    (over_all, *_) = [float(each) for each in re.findall(r"below (0\.\d+)", found.worst())]
+    assert over_all > 22 / 10_000

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from math import sqrt
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -98,7 +101,7 @@ def test_a_scale_of_attention_that_is_not_said_is_tried(name: str, scale: float,
     assert found.config == {"attn_scale": scale} and found.task.format == CASES.get(name, "{a:3}+{b:3}={s:4r}")
     loaded = models.load(path, task=found.task, config=given | dict(found.config))
     problems = loaded.task.sample(100, torch.Generator().manual_seed(2))
-    assert models.score(loaded, problems).correct > 98
+    assert models.score(loaded, problems).accuracy > 0.98
     said = models.guess(path, given | {"attn_scale": scale}, seconds=60)  # what is said is not tried
     assert said.config == {} and said.task.format == found.task.format and said.searched < found.searched
 
@@ -106,7 +109,7 @@ def test_a_scale_of_attention_that_is_not_said_is_tried(name: str, scale: float,
 def test_a_model_that_does_something_else_has_no_format(tmp_path: Path):
     model = models.load(str(ORDINARY / "copy-8-0"))
     with pytest.raises(UserError, match="Nothing fits"):
-        models.guess(bare(model, tmp_path / "c.pt"), {"act_fn": model.config.act_fn}, seconds=1)
+        models.guess(bare(model, tmp_path / "c.pt"), {"act_fn": model.config.act_fn}, work=100_000)
 
 
 def test_an_untrained_model_has_no_format(tmp_path: Path):
@@ -136,11 +139,76 @@ def test_a_candidate_writes_the_tokens_of_its_task(d_vocab: int, n_ctx: int):
         base, n = task.base, max(1, written.n)
         powers = base ** torch.arange(n)
         powers = powers if written.up else powers.flip(0)
-        problems = (values.unflatten(1, (2, n)) * powers).sum(2)
+        problems = (values.unflatten(1, (written.operands, n)) * powers).sum(2)
         assert task.answers(problems).tolist() == texts
         assert torch.equal(task.encode(problems), rows[:, :-1])
         seen += 1
     assert seen > 1
+
+
+class Planted:
+    """A model that answers by a function of its tokens, at its last position, and takes ``pause`` seconds a token."""
+
+    def __init__(self, d_vocab: int, n_ctx: int, answer: Callable[[torch.Tensor], torch.Tensor], pause: float = 0.0):
+        self.cfg = SimpleNamespace(d_vocab=d_vocab, n_ctx=n_ctx)
+        self.answer, self.pause, self.tokens = answer, pause, 0
+
+    def __call__(self, tokens: torch.Tensor) -> torch.Tensor:
+        time.sleep(self.pause * tokens.numel())
+        self.tokens += tokens.numel()
+        logits = torch.zeros(*tokens.shape, self.cfg.d_vocab)
+        logits[torch.arange(len(tokens)), -1, self.answer(tokens)] = 1.0
+        return logits
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda bits: (bits.sum(1) >= 2).long(),
+        lambda bits: bits.amax(1),
+        lambda bits: bits.amin(1),
+        lambda bits: bits.sum(1) % 2,
+        lambda bits: torch.zeros_like(bits[:, 0]),
+    ],
+    ids=["majority", "max", "min", "parity", "constant"],
+)
+@pytest.mark.parametrize("n_ctx", [2, 3, 4])
+def test_a_function_of_so_few_problems_that_a_format_would_fit_by_chance_has_none(n_ctx: int, answer: Any):
+    for d_vocab in (3, 6)[: 5 - n_ctx]:
+        with pytest.raises(UserError):
+            models.guess(Planted(d_vocab, n_ctx, lambda tokens: answer(tokens.clamp(max=1))))
+
+
+@pytest.mark.parametrize(("operands", "d_vocab"), [(2, 64), (3, 64), (4, 64), (4, 10), (6, 20)])
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_the_largest_of_several_numbers_is_found(name: str, operands: int, d_vocab: int):
+    answer = torch.amax if name == "max" else torch.amin
+    found = models.guess(Planted(d_vocab, operands, lambda tokens: answer(tokens, 1)))
+    task, size = found.task, 10 if d_vocab < 64 else d_vocab
+    problems = torch.randint(size, (50, operands), generator=torch.Generator().manual_seed(0))
+    assert found.proposals[0].correct == found.proposals[0].n == 64
+    assert torch.equal(task.encode(problems), problems)
+    assert torch.equal(task.targets(problems)[:, 0], answer(problems, 1))
+
+
+@pytest.mark.parametrize("pause", [1e-5, 1e-3])
+def test_a_limit_of_time_holds_within_a_factor_of_two(pause: float):
+    """For models that take a second or more for the tokens of one forward pass without the limit."""
+    slow = Planted(10, 12, lambda tokens: tokens[:, 0], pause)
+    start = time.monotonic()
+    with pytest.raises(UserError):
+        models.guess(slow, seconds=2.0)
+    assert time.monotonic() - start < 4.0 and slow.tokens > 0
+
+
+def test_the_same_work_tries_the_same_on_a_slow_machine():
+    tried = []
+    for pause in (0.0, 1e-5):
+        model = Planted(10, 12, lambda tokens: tokens[:, 0], pause)
+        with pytest.raises(UserError):
+            models.guess(model, work=500)
+        tried.append(model.tokens)
+    assert tried[0] == tried[1] <= 2**15 + 1.6 * 500e6 / 20_000
 
 
 def test_what_says_its_task_is_not_guessed():

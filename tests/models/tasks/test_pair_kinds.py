@@ -11,6 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest, chisquare
 
+import models
 from models.errors import UserError
 from models.tasks import (
     MultiOperandAddition,
@@ -153,9 +154,46 @@ def test_the_digit_written_before_can_be_kept_equal_or_made_different(name: str,
         assert (one.s[column - 1] != other.s[column - 1]) == rule
 
 
-def test_either_problem_is_equally_likely_to_have_the_carry():
+@pytest.mark.parametrize("made", [True, False, None])
+@pytest.mark.parametrize("name", ADDITIONS)
+def test_the_clean_problem_has_the_carry_always(name: str, made: bool | None):
+    task, column = ADDITIONS[name][0], 2 if made is False else 1
+    pairs, mixed = (carry_pairs(task, column, 24, 0, made, side=side) for side in ("clean", "mixed"))
+    carry = [task.variables(side)["carry_in"][:, column] for side in (pairs.clean, pairs.corrupted)]
+    assert (carry[0] == 1).all() and (carry[1] == 0).all() and pairs.check() is pairs
+    own, either = (
+        {frozenset(both) for both in zip(task.numbers(x.clean), task.numbers(x.corrupted), strict=True)}
+        for x in (pairs, mixed)
+    )
+    assert own == either
+
+
+def test_the_difference_of_means_is_the_carry_s_direction():
+    """The mean difference is about as long as the differences; with mixed sides they cancel."""
+    model = models.load("microadder-57")
+    effects = {}
+    for side in ("clean", "mixed"):
+        pairs = problem_pairs(model.task, "made carry", column=4, n=256, side=side)
+        name, query = "blocks.0.hook_resid_mid", pairs.task.query_positions[pairs.target]
+        clean, other = (
+            model.run_with_cache(tokens)[1][name][:, query] for tokens in (pairs.clean_tokens, pairs.corrupted_tokens)
+        )
+        effects[side] = float((clean - other).mean(0).norm() / (clean - other).norm(dim=-1).mean())
+    assert effects["mixed"] < 0.2 < 0.9 < effects["clean"]
+
+
+@pytest.mark.parametrize("kind", ["borrow", "made borrow", "passed borrow", "same borrow"])
+def test_a_sum_has_no_borrows(kind: str):
+    with pytest.raises(UserError):
+        problem_pairs(TEN, kind, column=4, n=8)
+    assert len(problem_pairs(TEN, kind.replace("borrow", "carry"), column=4, n=8)) == 8
+    with pytest.raises(UserError):
+        problem_pairs(TEN, "carry", column=4, n=8, side="corrupted")
+
+
+def test_of_mixed_sides_either_problem_is_equally_likely_to_have_the_carry():
     for made in (True, False):
-        pairs = carry_pairs(TEN, 5, 2000, 0, made)
+        pairs = carry_pairs(TEN, 5, 2000, 0, made, side="mixed")
         with_carry = int(TEN.variables(pairs.clean)["carry_in"][:, 5].sum())
         assert binomtest(with_carry, 2000).pvalue > 1e-3
 

@@ -19,6 +19,7 @@ from models.tasks import (
     carry_pairs,
     chain_pairs,
     digit_pairs,
+    formatted,
     pairs,
     problem_pairs,
     variable_pairs,
@@ -46,12 +47,22 @@ def recorded() -> ProblemPairs:
     return carry_pairs(TWO, 1, 8, 0)
 
 
+def test_a_pair_is_there_once(recorded: ProblemPairs):
+    with pytest.raises(UserError):
+        recorded.select(torch.tensor([0, 1, 2, 3, 4, 5, 0, 1]))
+    with pytest.raises(UserError):
+        pairs(recorded.task, [(57, 48), (57, 48)], [(57, 43), (57, 43)])
+    drawn = replace(recorded, clean=recorded.clean[[0, 0]], corrupted=recorded.corrupted[[0, 0]], changed={})
+    assert len(drawn) == 2  # as of a small domain
+    one_clean = pairs(recorded.task, [(57, 48), (57, 48)], [(57, 43), (57, 44)], target=0)
+    assert len(one_clean) == 2
+
+
 def test_what_is_recorded_and_promised_is_checked(recorded: ProblemPairs):
     assert recorded.check() is recorded
     changed = dict(recorded.changed)
     broken = {
         "two equal problems": replace(recorded, corrupted=recorded.clean),
-        "2 of 8 pairs are there already": recorded.select(torch.tensor([0, 1, 2, 3, 4, 5, 0, 1])),
         "in one order or the other": replace(
             recorded,
             clean=torch.cat((recorded.clean[:4], recorded.corrupted[:4])),
@@ -135,8 +146,10 @@ def test_typed_pairs_that_make_no_sense_are_refused(arguments: Any, without_shap
 
 def test_every_kind_is_made_by_its_name():
     arguments: dict[str, dict[str, Any]] = {"variable": {"variable": "carry_in"}}
+    difference = formatted("{a:4}-{b:4}={s:4}", "a - b", where="a >= b", variables="subtraction")
     for kind in KINDS:
-        pairs = problem_pairs(TEN, kind, column=3, n=5, seed=2, **arguments.get(kind, {}))
+        task = difference if "borrow" in kind else TEN
+        pairs = problem_pairs(task, kind, column=3, n=5, seed=2, **arguments.get(kind, {}))
         assert len(pairs) == 5 and pairs.check() is pairs
     assert torch.equal(problem_pairs(TEN, "made carry", column=3, n=5).clean, carry_pairs(TEN, 3, 5, made=True).clean)
 

@@ -143,11 +143,27 @@ def test_microadders_carry_goes_by_the_column_below_and_its_answer_and_by_nothin
         assert found <= -0.9 if group == decisive else found == 0.0
 
 
+def test_an_effect_that_is_zero_in_every_pair_has_no_interval_and_one_of_a_share_has():
+    """Neither that of the largest other edge, nor one without a width; where the values are bounded, n bounds it."""
+    model = models.load("microadder-57")
+    pairs = carry_pairs(model.task, 4, 64, made=True)
+    result = path_patching(model, pairs, metrics=["logit_diff", "exact_match"])
+    table, values = result.to_dataframe(), result.effects.sel(metric="logit_diff")
+    size = np.abs(values).max("example")
+    dead = (size <= 1e-5 * size.max()).values
+    leads, matches = (table[table.metric == name] for name in ("logit_diff", "exact_match"))
+    assert dead.any() and not dead.all()
+    assert leads.low.isna().tolist() == leads.high.isna().tolist() == dead.tolist()
+    assert matches.low.notna().all() and (matches[dead].high >= 1 - 0.025 ** (1 / 64) - 1e-9).all()
+    assert set(result.moving().edge) <= set(result.values.edge.values[~dead])
+
+
 def test_results_say_what_they_found():
     model, pairs = with_pairs(dense()(0))
     result = path_patching(model, pairs, metrics=["logit_diff", "exact_match"], direction="noise")
     table = result.to_dataframe()
-    assert len(table) == 2 * len(result.values.edge) and (table.low <= table.effect + 1e-9).all()
+    known = table.dropna(subset=["low", "high"])
+    assert len(table) == 2 * len(result.values.edge) and (known.low <= known.effect + 1e-9).all()
     assert (table.n == len(pairs)).all() and str(len(pairs)) in str(result.provenance)
     size = table[table.metric == "logit_diff"].set_index("edge").effect.abs()
     assert result.strongest().index[0] == size.idxmax() and len(result.strongest()) == len(result.values.edge) == 61
