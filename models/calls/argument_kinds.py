@@ -14,6 +14,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Annotated, Any
 
 import numpy as np
@@ -158,27 +159,10 @@ def _hooked(name: str, value: Any) -> Any:
     raise UserError(f"{name} is {shown(value)}, which is not a model with TransformerLens hooks.{hint}")
 
 
-#: How a task and problem pairs are read. Their packages, which are above this one, say it with :func:`reads`.
-_READS: dict[str, Callable[[str, Any], Any]] = {}
-
-
-def reads(what: str) -> Callable[[Callable[[str, Any], Any]], Callable[[str, Any], Any]]:
-    """Register the function (name, value) -> value that reads arguments of a kind: "task" or "pairs"."""
-
-    def add(read: Callable[[str, Any], Any]) -> Callable[[str, Any], Any]:
-        _READS[what] = read
-        return read
-
-    return add
-
-
-def _known(what: str, said: str) -> Check:
-    def read(name: str, value: Any) -> Any:
-        if what not in _READS:  # nothing of the kind can have been made
-            raise UserError(f"{name} must be {said}, not {shown(value)}.")
-        return _READS[what](name, value)
-
-    return Check(read, said)
+def _read_above(module: str, said: str) -> Check:
+    """The check of ``read_argument`` (name, value) -> value in a module above this package, imported when it is asked:
+    a task may be text, before anything has imported tasks."""
+    return Check(lambda name, value: import_module(module).read_argument(name, value), said)
 
 
 def _problems(name: str, value: Any) -> Any:
@@ -193,7 +177,7 @@ def _problems(name: str, value: Any) -> Any:
 
 
 HOOKED = Check(_hooked, "a model with TransformerLens hooks")
-TASK = _known("task", "a task of models.tasks")
+TASK = _read_above("models.tasks.task_text", "a task of models.tasks")
 PROBLEMS = Check(_problems, "whole numbers in a tensor, or a list of texts")
 #: Parameters that are a model, and those that are several.
 MODELS = ("model", "a", "b", "reference")
@@ -203,7 +187,7 @@ BY_NAME: Mapping[str, Any] = {
     "n": Count,
     "seed": Seed,
     "task": Annotated[Any, TASK],
-    "pairs": Annotated[Any, _known("pairs", "problem pairs")],
+    "pairs": Annotated[Any, _read_above("models.tasks.paired_problems", "problem pairs")],
     **dict.fromkeys(("problems", "base_tokens", "tokens"), Annotated[Any, PROBLEMS]),
     **dict.fromkeys(MODELS, Annotated[Any, HOOKED]),
 }

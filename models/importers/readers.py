@@ -18,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from models.files.stored_names import CONFIG, TENSOR_FILES
+from models.files.stored_names import CONFIG, MODEL_FILES, TENSOR_FILES
 
 if TYPE_CHECKING:
     from models.transformer.arithmetic_transformer import ArithmeticTransformer
@@ -125,8 +125,10 @@ READERS: list[Reader] = []
 
 
 def register(*readers: Reader) -> None:
-    """Add readers to the table; one whose name is there already takes the other's place."""
+    """Add readers to the table; one whose name is there already takes the other's place. From then on, a name with a
+    suffix that one looks at is a path."""
     for reader in readers:
+        MODEL_FILES.update(kind for kind in reader.kinds if kind != FOLDER)
         READERS[:] = [other for other in READERS if other.name != reader.name]
         insort(READERS, reader, key=lambda row: row.rank)
 

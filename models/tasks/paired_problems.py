@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from models.calls.argument_kinds import Index, reads, shown
+from models.calls.argument_kinds import Index, shown
 from models.calls.arguments import check_fields, typed
 from models.errors import UserError, known_name
 from models.tasks.base import Task
@@ -205,8 +205,8 @@ def pairs(
     return replace(found, target=target, changed=changed)
 
 
-@reads("pairs")
-def _read_pairs(name: str, value: Any) -> ProblemPairs:
+def read_argument(name: str, value: Any) -> ProblemPairs:
+    """Problem pairs that a question was given."""
     if not isinstance(value, ProblemPairs):
         raise UserError(f"{name} must be problem pairs (models.tasks.problem_pairs makes them), not {shown(value)}.")
     return value
