@@ -262,7 +262,7 @@ register(
             Format(
                 "TransformerLens state dict: `HookedTransformer` 2 and 3, native `TransformerBridge` 4",
                 '`models.load("lens.pt", task=task)`: its config under `config` or `cfg`, in a `config.json` beside '
-                "it, or as `config=`; wrapped as above too",
+                "it, or as `config=`; wrapped as above too; also this project's `all_weights()` and `config.to_dict()`",
                 "the same; sizes come from the tensors",
                 "MLPs without an activation function, with the loss that each would have; for a bridge, no number of "
                 "heads",

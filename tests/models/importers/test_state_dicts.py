@@ -116,7 +116,8 @@ def test_all_weights_with_the_model_s_own_config_are_the_model(row: Any, tmp_pat
     found = models.load(tmp_path / "own.pt", task=original.task).eval()
     assert found.config == original.config
     tokens = original.task.encode(original.task.sample(3, torch.Generator().manual_seed(1)))
-    assert torch.equal(found(tokens), original(tokens))
+    expected = original(tokens)
+    assert (found(tokens) - expected).abs().max() <= 1e-5 * expected.abs().max()
     torch.save({"state_dict": dict(original.all_weights()), "config": config | {"n_heads": 99}}, tmp_path / "other.pt")
     del config["d_head"]
     torch.save({"state_dict": dict(original.all_weights()), "config": config}, tmp_path / "less.pt")
