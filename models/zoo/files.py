@@ -22,10 +22,6 @@ STORED_AS = "stored_as"  # in a weight file's metadata: how the parameters were 
 @contextlib.contextmanager
 def alone(folder: Path) -> Iterator[None]:
     """Lock ``folder`` for saving, and clear what killed writers left next to it."""
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{folder} could not be written ({error.strerror}).") from error
     with locked(folder.parent / f".{folder.name}.lock", folder):
         finish_interrupted_swap(folder)
         for left in folder.parent.glob(f".{glob.escape(folder.name)}.carrylens-new-*"):
