@@ -177,7 +177,8 @@ def _command(
         words = _words(trust)
         yield [word.replace("{folder}", str(folder or own)) for word in words] + ["-c", _START], [], None
         return
-    paths = [path for path in map(os.path.abspath, sys.path) if path != os.getcwd() and _has_packages(path)]
+    paths = [path for path in map(os.path.abspath, sys.path) if path != os.getcwd()]
+    paths = [path for path in paths if trust is not True or _has_packages(path)]
     paths.insert(0, str(Path(__file__).resolve().parents[2]))
     compiled = ["-X", f"pycache_prefix={sys.pycache_prefix}"] if sys.pycache_prefix else []
     python = [sys.executable, "-I", "-B", *compiled, "-c", _OWN_PATH + _START, json.dumps(paths)]
