@@ -11,6 +11,7 @@ A module adds its rows with :func:`register` when it is imported.
 
 from __future__ import annotations
 
+import os
 from bisect import insort
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,7 +40,7 @@ class File:
     @cached_property
     def kind(self) -> str:
         """What its name says: its suffix, or :data:`FOLDER`."""
-        return FOLDER if self.path.is_dir() else self.path.suffix
+        return FOLDER if os.path.isdir(self.path) else self.path.suffix  # not of a name that is too long either
 
     @cached_property
     def config(self) -> Mapping[str, Any]:

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from models.calls.argument_kinds import shown
+from models.calls.arguments import typed
 from models.errors import UserError, unknown_name
 from models.files.python_source import names_an_object, object_in
 from models.tasks.base import Task
@@ -16,6 +17,7 @@ LONGEST = 10_000  # characters
 _NUMBERS = {"base": int, "seed": int, "held_out": float}
 
 
+@typed
 def task_of_text(text: str) -> Task:
     """The task of a line: a format, an answer, and options as ``name=value``, with semicolons between them; or the task
     that ``FILE.py:NAME`` names, whose file is run.

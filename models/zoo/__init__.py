@@ -154,7 +154,7 @@ def _loaded(name_or_path: str | Path, asked: Asked) -> ArithmeticTransformer:
 def not_read(file: File) -> UserError:
     """Why no reader takes a file."""
     path = file.path
-    if not path.exists():
+    if not os.path.exists(path):  # not by a name that is too long either
         return UserError(f"There is no file or folder {path}.")
     if path.suffix == ".json":
         return UserError(f"{path} is no JSON file of a model that can be imported.")
