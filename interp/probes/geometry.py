@@ -39,7 +39,10 @@ def as_table(points: Any, rows: int, columns: int, purpose: str) -> Float[np.nda
 
 def as_labels(labels: Any, n: int) -> Int[np.ndarray, " n"]:
     """Distinct integer labels of the rows, 0..n-1 unless given."""
-    given = np.arange(n) if labels is None else whole_numbers("labels", labels).cpu().numpy()
+    try:
+        given = np.arange(n) if labels is None else whole_numbers("labels", labels).cpu().numpy()
+    except UserError:
+        given = np.empty(0)
     if given.shape != (n,) or given.dtype.kind not in "iu" or len(set(given.tolist())) != n:
         raise UserError(f"labels must be {n} different integers, one for each row.")
     return given.astype(np.int64)
