@@ -16,9 +16,9 @@ def load(model: Model, seconds: float = 12.0, json: Json = None) -> None:
         seconds: The time after which no further formats are tried.
     """
     import models
+    from interp.cli.questions import guessed
     from interp.core.replies import reply
-    from interp.core.results import Provenance
-    from models.importers import TRIED, says_its_task
+    from models.importers import says_its_task
 
     if given_task() is not None or says_its_task(model):
         loaded = load_model(model)
@@ -34,9 +34,4 @@ def load(model: Model, seconds: float = 12.0, json: Json = None) -> None:
     if config:
         flags += " --config " + shlex.quote(",".join(f"{name}={value}" for name, value in config.items()))
     print(f"Next: interp score {shlex.quote(model)} {flags}")
-    rows = [
-        {"task": each.text, "config": dict(each.config), "correct": each.correct, "n": TRIED}
-        for each in found.proposals
-    ]
-    rests = Provenance(TRIED, None, "problems of each proposal")
-    write_reply(json, reply("FormatGuess", str(found), rows, {"searched": found.searched}, rests))
+    write_reply(json, guessed(found))

@@ -9,6 +9,7 @@ from models.errors import UserError
 
 ZOO = Path(__file__).parents[1] / "zoo"
 CONFIG = "config.json"  # every stored model has one
+WEIGHTS = "model.safetensors"
 #: Suffixes of files of tensors: those that ``torch.save`` writes, and all.
 TORCH_FILES = (".pt", ".pth", ".ckpt", ".bin")
 TENSOR_FILES = (*TORCH_FILES, ".npz", ".safetensors")
@@ -28,6 +29,11 @@ def not_installed(path: Path) -> UserError:
         f"{of} is not in the installed package, which leaves out larger models and executed notebooks; it is in a "
         "checkout of the project (its README says how to set one up)."
     )
+
+
+def is_left_out(name: str) -> bool:
+    """Whether a stored model's weights are in a checkout of the project alone, and not in this package."""
+    return (ZOO / name / CONFIG).is_file() and not (ZOO / name / WEIGHTS).exists()
 
 
 def is_path(name_or_path: str | Path) -> bool:

@@ -13,9 +13,10 @@ from models.errors import UserError
 from models.files.checkpoint import fsync_folder
 from models.files.locks import locked
 from models.files.stored_names import CONFIG
+from models.files.stored_names import WEIGHTS as WEIGHTS
 
 FORMAT = 1
-WEIGHTS, CARD = "model.safetensors", "card.md"
+CARD = "card.md"
 STORED_AS = "stored_as"  # in a weight file's metadata: how the parameters were rounded
 
 

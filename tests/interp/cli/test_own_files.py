@@ -7,6 +7,7 @@ import torch
 
 import models
 from interp.cli import main
+from interp.cli.own_files import taken_out, trusted
 from interp.core import probe as registry
 from models import registry as model_registry
 from tests.other_tasks import exact_adder, modular_addition
@@ -125,3 +126,27 @@ def test_a_probe_in_ones_own_file_is_asked(
     path.write_text(PROBE)
     assert main(["ask", "microadder-57", "how_many", "--from", str(path)]) == 0
     assert "7 problems are drawn" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "trust", "left"),
+    [
+        (["score", "a.py", "--trust"], True, ["score", "a.py"]),
+        (["score", "--trust", "a.py"], True, ["score", "a.py"]),
+        (["--trust", "score", "a.py"], True, ["score", "a.py"]),
+        (["score", "--trust", "unconfined", "a.py"], "unconfined", ["score", "a.py"]),
+        (["score", "--trust", "docker run -i x", "a.py"], "docker run -i x", ["score", "a.py"]),
+        (["score", "a.py", "--trust", "x y"], "x y", ["score", "a.py"]),
+        (["score", "a.py", "--trust=x y"], "x y", ["score", "a.py"]),
+        (["score", "a.py", "--trust=x"], "x", ["score", "a.py"]),
+        (["score", "--trust", "a file.py"], True, ["score", "a file.py"]),
+        (["solve", "a.py", "--trust", "--n", "3"], True, ["solve", "a.py", "--n", "3"]),
+    ],
+)
+def test_how_a_program_is_trusted_is_said_with_and_without_a_sign(
+    words: list[str], trust: bool | str, left: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a file.py").touch()
+    assert taken_out(words) == left and trusted() == trust
+    taken_out([])
