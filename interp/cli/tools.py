@@ -261,7 +261,7 @@ def limit_time(seconds: float) -> None:
 
 def _time() -> float:
     """Seconds that a question may try; the rest of a call is for what is read, and for its last step."""
-    return SHARE_OF_TIME * _limit
+    return max(1.0, min(SHARE_OF_TIME * _limit, _limit - 10.0))
 
 
 def _model(name: str, task: str, config: str) -> ArithmeticTransformer:

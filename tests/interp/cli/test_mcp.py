@@ -141,7 +141,7 @@ def test_a_proof_that_would_take_longer_than_a_call_is_undecided_and_not_killed(
     try:
         process.call("solve", {"model": "microadder-57", "problems": ["1+2"]})
         for tool, options in (("certify", {"minutes": 10}), ("ask", {"probe": "certify", "options": "minutes=9"})):
-            found = process.call(tool, {"model": "mixed-ten-digits-two-layers", **options})
+            found = process.call(tool, {"model": "adder-763", **options})
             assert found["result"]["data"]["status"] == "undecided"
     finally:
         process.close()
