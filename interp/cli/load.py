@@ -15,8 +15,7 @@ def load(model: Model, seconds: float = 12.0, json: Json = None) -> None:
     Args:
         seconds: The time after which no further formats are tried.
     """
-    import models
-    from interp.cli.questions import guessed
+    from interp.cli.questions import guess, guessed
     from interp.core.replies import reply
     from models.importers import says_its_task
 
@@ -27,7 +26,7 @@ def load(model: Model, seconds: float = 12.0, json: Json = None) -> None:
         write_reply(json, reply("Loaded", sentence, (), {"task": loaded.task.name}))
         return
     one_thread()
-    found = models.guess(model, given_config(), seconds)
+    found = guess(model, given_config(), seconds)
     print(found)
     config = {**(given_config() or {}), **found.config}
     flags = f"--task {shlex.quote(found.proposals[0].text)}"

@@ -49,8 +49,8 @@ def list_models(paper: str = "", contains: str = "", rows: int = ROWS, detail: b
     from interp.cli.listing import rows_now
 
     found = [row for row in rows_now() if not row.pop("figures only")]
-    found = [row | {"installed": not is_left_out(row["model"])} for row in found]
     found = [row for row in found if paper in ("", row["paper"]) and contains in row["model"]]
+    found = [row | {"installed": not is_left_out(row["model"])} for row in found]
     if not found:
         raise UserError(f"No model of paper {shown(paper)} has {shown(contains)} in its name.")
     names = [row["model"] for row in found]
@@ -97,12 +97,10 @@ def guess(model: str, config: str = "", seconds: float = 12.0, rows: int = ROWS)
         model: a path. config: what the file does not say, as for `load`.
         seconds: after this time no further formats are tried. rows: how many proposals.
     """
-    import models
-
     if not 0 < seconds <= 60 * MOST_MINUTES:
         raise UserError(f"seconds must be above 0 and at most {60 * MOST_MINUTES:g}, not {seconds:g}.")
     most = _rows(rows)
-    found = models.guess(Path(model), fields_of(config) if config else None, min(seconds, _time()))
+    found = questions.guess(Path(model), fields_of(config) if config else None, min(seconds, _time()))
     whole = questions.guessed(found)
     return _short(replace(whole, result=replace(whole.result, rows=whole.result.rows[:most])), detail=True)
 

@@ -202,7 +202,7 @@ def _has_packages(path: str) -> bool:
     neither."""
     if any(Path(path).is_relative_to(at) for at in (sys.prefix, sys.base_prefix)):
         return True
-    return next(distributions(path=[path]), None) is not None
+    return any(True for _ in distributions(path=[path]))
 
 
 def _bubblewrap(seen: list[str]) -> list[str]:

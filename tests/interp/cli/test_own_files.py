@@ -1,12 +1,13 @@
 """One's own models and tasks on the command line, in this process."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
 
 import models
-from interp.cli import main
+from interp.cli import main, questions
 from interp.cli.own_files import taken_out, trusted
 from interp.core import probe as registry
 from models import registry as model_registry
@@ -126,6 +127,33 @@ def test_a_probe_in_ones_own_file_is_asked(
     path.write_text(PROBE)
     assert main(["ask", "microadder-57", "how_many", "--from", str(path)]) == 0
     assert "7 problems are drawn" in capsys.readouterr().out
+
+
+@dataclass(frozen=True)
+class Proposed:
+    text: str
+    correct: int
+    config: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Guessed:
+    proposals: tuple[Proposed, ...]
+
+
+def test_where_gelu_and_its_approximation_fit_equally_gelu_is_the_guess(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one task, with the other fields the same; what gives more right answers is not passed over."""
+    erf, tanh, relu = ({"act_fn": name} for name in ("gelu", "gelu_new", "relu"))
+    two = {"n_heads": "2"}
+    before = [("a", 64, tanh), ("b", 64, tanh), ("a", 64, erf | two), ("a", 64, relu), ("a", 64, erf), ("b", 63, erf)]
+    after = [("a", 64, erf), ("b", 64, tanh), ("a", 64, erf | two), ("a", 64, relu), ("a", 64, tanh), ("b", 63, erf)]
+    for given in (before, after):
+        found = Guessed(tuple(Proposed(*each) for each in given))
+        monkeypatch.setattr(models, "guess", lambda *_, found=found: found)
+        assert questions.guess("a.pt", None, 1.0).proposals == tuple(Proposed(*each) for each in after)
+    found = Guessed((Proposed("a", 64, {}), Proposed("b", 60, {})))  # of a file that says it
+    monkeypatch.setattr(models, "guess", lambda *_: found)
+    assert questions.guess("a.pt", None, 1.0) == found
 
 
 @pytest.mark.parametrize(
