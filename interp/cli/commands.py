@@ -50,7 +50,7 @@ COMMANDS: tuple[Row, ...] = (
     ("answers:patch", "patch microadder-57 15+27 15+22", "which activation carries the difference of two problems"),
     (
         "answers:attack",
-        "attack position-coupling-2l2h-small",
+        "attack microadder-75",
         "search along gradients for a problem that a model answers wrong",
     ),
     ("answers:compare", "compare microadder-57 adder-456", "compare models: part by part, or question by question"),

@@ -11,9 +11,10 @@ from typing import Any
 from interp.cli.options import Json
 from interp.cli.outputs import write_reply
 from interp.core.stored_data import DATA, keep, kept
-from models.files import CONFIG, ZOO
+from models.files import CONFIG, ZOO, is_left_out
 
 FILE = DATA / "models.json"  # `python -m interp.cli.listing` writes it
+LEFT_OUT = "*"  # marks a model that an installed package does not have
 NOT_TRAINED, CONSTRUCTED = "not trained yet", "constructed"
 
 
@@ -26,6 +27,8 @@ def list_models(all: bool = False, markdown: bool = False, csv: bool = False, js
         csv: Print all columns as CSV.
     """
     rows = [row for row in rows_now() if not row.pop("figures only") or all]
+    if not markdown:
+        rows = [row | {"installed": not is_left_out(row["model"])} for row in rows]
     papers = list(dict.fromkeys(row["paper"] for row in rows))
     rows.sort(key=lambda row: (papers.index(row["paper"]), -row["parameters"], row["model"]))
     if not all and not markdown:
@@ -44,6 +47,8 @@ def list_models(all: bool = False, markdown: bool = False, csv: bool = False, js
         print(zoo_page(rows), end="")
     else:
         _print(rows)
+        if any(not row["installed"] for row in rows):
+            print(f"\n{LEFT_OUT} Its weights are in a checkout of the project, not in this package.")
         if not all:
             print("\n`interp list --all` also names the models that are registered and not trained.")
 
@@ -143,7 +148,7 @@ def _shown(row: dict[str, Any]) -> dict[str, str]:
         "model": row["model"],
         "numbers": f"{row['parameters']:,}",
         "right": right.replace(" / ", "/"),
-        "evidence": evidence,
+        "evidence": f"{evidence} {LEFT_OUT}" if not row["installed"] else evidence,
         "perfect seeds": row["perfect seeds"],
     }
 

@@ -16,8 +16,8 @@ def load(model: Model, seconds: float | None = None, json: Json = None) -> None:
         seconds: A limit of time for the search; by default it is limited by its work, the same on every machine.
     """
     import models
+    from interp.cli.questions import guessed
     from interp.core.replies import reply
-    from interp.core.results import Provenance
     from models.importers import says_its_task
 
     if given_task() is not None or says_its_task(model):
@@ -34,9 +34,4 @@ def load(model: Model, seconds: float | None = None, json: Json = None) -> None:
     if config:
         flags += " --config " + shlex.quote(",".join(f"{name}={value}" for name, value in config.items()))
     print(f"Next: interp score {shlex.quote(model)} {flags}")
-    rows = [
-        {"task": each.text, "config": dict(each.config), "correct": each.correct, "n": each.n}
-        for each in found.proposals
-    ]
-    rests = Provenance(found.proposals[0].n, None, "problems of each proposal")
-    write_reply(json, reply("FormatGuess", str(found), rows, {"searched": found.searched}, rests))
+    write_reply(json, guessed(found))

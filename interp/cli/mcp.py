@@ -14,7 +14,7 @@ LONGEST, MOST_MEMORY = 3_600, 1_024
 
 def mcp(seconds: float = 300.0, memory: float = 4.0) -> None:
     """Serve the tools to a program that speaks the Model Context Protocol, over standard input and output: list models,
-    load, probes that apply, ask, patch, certify, solve, and a figure as PNG.
+    load, guess what a file is for, probes that apply, ask, patch, certify, solve, and a figure as PNG.
 
     The tools write no files, apart from scratch in a folder that is removed. It needs the extra "mcp".
 

@@ -1,9 +1,10 @@
 """Own models and tasks on the command line: ``--from FILE.py``, ``--task TEXT``, ``--config FIELDS``, ``FILE.py:NAME``,
-``--trust``, ``--trust unconfined`` and ``--trust=COMMAND``."""
+``--trust``, ``--trust unconfined``, ``--trust=COMMAND`` and ``--trust "COMMAND WITH WORDS"``."""
 
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -21,8 +22,8 @@ OWN_FLAGS = {
     "--task": "TEXT or FILE.py:NAME, the task of a model that does not say its own: '{a:2}+{b:2}={s:3}; a + b'",
     "--config": "NAME=VALUE,... or a JSON object, what a file does not say of its config: act_fn=gelu,n_heads=4",
     "--from": "FILE.py, a file of yours that registers models, tasks, probes or methods; it is run first",
-    "--trust": "run a model that is a program, under bubblewrap; --trust=COMMAND under a command of yours; --trust "
-    "unconfined as it is, with all that you may do",
+    "--trust": "run a model that is a program, under bubblewrap; --trust=COMMAND or --trust 'COMMAND WITH WORDS' "
+    "under a command of yours; --trust unconfined as it is, with all that you may do",
 }
 _FLAGS = tuple(flag for flag in OWN_FLAGS if flag != "--trust")  # those that need a value
 _NEEDED = {"--from": "a file", "--task": "a task", "--config": "fields"}
@@ -42,7 +43,7 @@ def taken_out(arguments: list[str]) -> list[str]:
         word = words.pop(0)
         flag, sign, value = word.partition("=")
         if flag == "--trust":
-            if not sign and words[:1] == ["unconfined"]:
+            if not sign and words and _is_shelter(words[0]):
                 value = words.pop(0)
             _given["trust"] = value or True
             continue
@@ -57,6 +58,12 @@ def taken_out(arguments: list[str]) -> list[str]:
         else:
             _given[flag.strip("-")] = value
     return left
+
+
+def _is_shelter(word: str) -> bool:
+    """Whether a word behind ``--trust`` says how: "unconfined", or a command of several words, which no file is called
+    that is there."""
+    return word == "unconfined" or (" " in word.strip() and not word.startswith("-") and not os.path.exists(word))
 
 
 def accepted(function: Callable[..., Any]) -> tuple[str, ...]:

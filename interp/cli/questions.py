@@ -13,6 +13,7 @@ from interp.core.results import Provenance, Result
 from models.errors import UserError, unknown_name
 
 if TYPE_CHECKING:
+    from models import FormatGuess
     from models.transformer import ArithmeticTransformer
 
 #: Arguments of probes that are made of what a user names, or that a program cannot write.
@@ -87,6 +88,31 @@ def applicable(probe: str, model: Any, name: str, task: Any) -> Probe:
 def options_of(question: Probe) -> list[str]:
     """The names of a probe's arguments that can be written as JSON."""
     return [name for name in inspect.signature(question.ask).parameters if name not in _NOT_WRITTEN]
+
+
+def guessed(found: FormatGuess) -> Reply:
+    """What the task of a file may be, one row for each proposal, the best first: the task's text, what the file does
+    not say of its config, and how many of the problems it answers."""
+    rows = [
+        {"task": each.text, "config": dict(each.config), "correct": each.correct, "n": each.n}
+        for each in found.proposals
+    ]
+    rests = Provenance(found.proposals[0].n, None, "problems of each proposal")
+    return reply("FormatGuess", str(found), rows, {"searched": found.searched}, rests)
+
+
+def within(question: Probe, given: dict[str, Any], seconds: float) -> tuple[dict[str, Any], str]:
+    """A question's options, with a time that ends within so many seconds if it takes one; and what is to be said if
+    that is less than was asked for."""
+    said = ""
+    for name, unit in (("minutes", 60.0), ("seconds", 1.0)):
+        parameter = inspect.signature(question.ask).parameters.get(name)
+        if parameter is not None:
+            wanted = given.get(name, parameter.default)
+            if wanted is None or (isinstance(wanted, int | float) and wanted * unit > seconds):
+                given = given | {name: seconds / unit}
+                said = f" It was given {seconds / unit:.3g} {name}, as a call may take no more."
+    return given, said
 
 
 def _paired(task: Any, pairs: str | tuple[str, str], column: int | None, n: int | None, seed: int) -> Any:

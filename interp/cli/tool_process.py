@@ -84,7 +84,7 @@ class ToolProcess:
     def _start(self, cancelled: threading.Event) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, self.memory), daemon=True)
+        self._process = context.Process(target=_serve, args=(theirs, self.memory, self.seconds), daemon=True)
         self._process.start()
         theirs.close()
         try:
@@ -110,15 +110,16 @@ def _answers(pipe: Connection, seconds: float, cancelled: threading.Event) -> bo
     return True
 
 
-def _serve(pipe: Connection, memory: float) -> None:
+def _serve(pipe: Connection, memory: float, seconds: float) -> None:
     """What the process runs: calls that come in, until there are no more."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.dup2(2, 1)  # the output belongs to the protocol
     from interp.cli.options import one_thread
-    from interp.cli.tools import TOOLS
+    from interp.cli.tools import TOOLS, limit_time
     from interp.core.probe import import_rooms
 
     one_thread()
+    limit_time(seconds)
     import_rooms()
     _limit_memory(memory)
     tools = {tool.__name__: tool for tool in TOOLS}

@@ -21,7 +21,7 @@ from interp.core.replies import Reply, reply, reply_of
 from interp.core.results import Result
 from models.calls import shown
 from models.errors import UserError
-from models.files import is_path
+from models.files import is_left_out, is_path
 
 if TYPE_CHECKING:
     from models.transformer import ArithmeticTransformer
@@ -32,6 +32,8 @@ SMALL_FIELD = 300  # characters of a field of a reply's data without detail
 _BESIDE = ("low", "high", "spread")  # columns that stand beside the one they belong to
 MOST_PROBLEMS, MOST_SOLVED = 10_000, 200
 MOST_MINUTES = 10.0
+SHARE_OF_TIME = 0.75  # of a call, for a question that takes a time of its own
+_limit = 60 * MOST_MINUTES / SHARE_OF_TIME  # seconds of a call; the process of the tools sets it
 LARGEST_FIELD, LARGEST_TEXT = 2_000, 4_000  # characters of a field of a reply's data, and of its sentence
 SIDES = (200, 1_600)  # pixels of a figure's width and height
 
@@ -48,6 +50,7 @@ def list_models(paper: str = "", contains: str = "", rows: int = ROWS, detail: b
 
     found = [row for row in rows_now() if not row.pop("figures only")]
     found = [row for row in found if paper in ("", row["paper"]) and contains in row["model"]]
+    found = [row | {"installed": not is_left_out(row["model"])} for row in found]
     if not found:
         raise UserError(f"No model of paper {shown(paper)} has {shown(contains)} in its name.")
     names = [row["model"] for row in found]
@@ -86,6 +89,24 @@ def load(model: str, task: str = "", config: str = "") -> Reply:
     )
 
 
+def guess(model: str, config: str = "", seconds: float = 12.0, rows: int = ROWS) -> Reply:
+    """Guess what a file that does not say its task is for, by trying formats on it. The other tools take the `task`
+    of a row, and its `config` as NAME=VALUE. It stays a guess.
+
+    Args:
+        model: a path. config: what the file does not say, as for `load`.
+        seconds: after this time no further formats are tried. rows: how many proposals.
+    """
+    import models
+
+    if not 0 < seconds <= 60 * MOST_MINUTES:
+        raise UserError(f"seconds must be above 0 and at most {60 * MOST_MINUTES:g}, not {seconds:g}.")
+    most = _rows(rows)
+    found = models.guess(Path(model), fields_of(config) if config else None, seconds=min(seconds, _time()))
+    whole = questions.guessed(found)
+    return _short(replace(whole, result=replace(whole.result, rows=whole.result.rows[:most])), detail=True)
+
+
 def probes(model: str, task: str = "", config: str = "", contains: str = "", detail: bool = False) -> Reply:
     """The questions that apply to a model, for `ask`, `patch` and `figure`, with what each takes.
 
@@ -113,7 +134,7 @@ def ask(
     column: int | None = None,
     n: int | None = None,
     seed: int = 0,
-    options: dict[str, Any] | None = None,
+    options: dict[str, Any] | str | None = None,
     rows: int = ROWS,
     detail: bool = False,
 ) -> Reply:
@@ -125,14 +146,14 @@ def ask(
         pairs: kind of pairs of problems, for questions that take them: "made carry", "passed carry", "digit" and so on;
             column: of the pairs; n: how many problems, or pairs.
         seed: of the problems that are drawn.
-        options: further arguments of the question by name, such as {"runs": 2000} of attack.
+        options: further arguments of the question by name, such as {"runs": 2000} of attack, or "runs=2000".
         rows: how many rows of the result's table; detail: whether they have all columns, with intervals, and the data
             its longer fields.
     """
     most = _rows(rows)
-    return _short(
-        reply_of(_asked(model, probe, task, config, shape, other, pairs, column, n, seed, options), most), detail
-    )
+    found, said = _asked(model, probe, task, config, shape, other, pairs, column, n, seed, options)
+    whole = reply_of(found, most)
+    return _short(replace(whole, result=replace(whole.result, sentence=whole.result.sentence + said)), detail)
 
 
 def patch(
@@ -163,7 +184,7 @@ def patch(
     if bool(clean) != bool(corrupted) or bool(clean) == bool(pairs):
         raise UserError("Give the kind of pairs, or two problems as clean and corrupted.")
     most, given = _rows(rows), (clean, corrupted) if clean else pairs
-    found = _asked(
+    found, _ = _asked(
         model, "activation_patching", task, config, (), "", given, column, None if clean else n, seed, options
     )
     return _short(reply_of(found, most), detail)
@@ -185,7 +206,7 @@ def certify(
 
     Args:
         arithmetic: "float32" encloses rounding, "interval" is about the reals, "float" samples and proves nothing.
-        minutes: how long to try.
+        minutes: how long to try; what is undecided then, or shortly before the server's --seconds, stays so.
         rows, detail: as for `ask`.
     """
     if not 0 < minutes <= MOST_MINUTES:
@@ -215,7 +236,7 @@ def figure(
     column: int | None = None,
     n: int | None = None,
     seed: int = 0,
-    options: dict[str, Any] | None = None,
+    options: dict[str, Any] | str | None = None,
 ) -> dict[str, Any]:
     """Draw the answer to a question as a PNG; the arguments are those of `ask`.
 
@@ -224,12 +245,23 @@ def figure(
     """
     if not all(SIDES[0] <= side <= SIDES[1] for side in (width, height)):
         raise UserError(f"A figure is {SIDES[0]} to {SIDES[1]} pixels wide and high, not {width} by {height}.")
-    found = _asked(model, probe, task, config, shape, other, pairs, column, n, seed, options)
+    found, _ = _asked(model, probe, task, config, shape, other, pairs, column, n, seed, options)
     drawn = found.figure(kind).update_layout(width=width, height=height)
     return {"figure": drawn.to_json(), "reply": _short(reply_of(found, 0, whole=False), detail=False).to_dict()}
 
 
-TOOLS = (list_models, load, probes, ask, patch, certify, solve, figure)
+TOOLS = (list_models, load, guess, probes, ask, patch, certify, solve, figure)
+
+
+def limit_time(seconds: float) -> None:
+    """Let questions that take a time of their own end before a call that may take so many seconds is stopped."""
+    global _limit
+    _limit = seconds
+
+
+def _time() -> float:
+    """Seconds that a question may try; the rest of a call is for what is read, and for its last step."""
+    return max(1.0, min(SHARE_OF_TIME * _limit, _limit - 10.0))
 
 
 def _model(name: str, task: str, config: str) -> ArithmeticTransformer:
@@ -255,11 +287,13 @@ def _asked(
     column: int | None,
     n: int | None,
     seed: int,
-    options: dict[str, Any] | None,
-) -> Result:
-    """A probe's result within the limits of tools; ``pairs`` are their kind, or two problems."""
+    options: dict[str, Any] | str | None,
+) -> tuple[Result, str]:
+    """A probe's result within the limits of tools, and what is to be said of its time; ``pairs`` are their kind, or two
+    problems."""
     found = _model(model, task, config)
-    asked_about, given = shaped(found.task, tuple(shape)), dict(options or {})
+    asked_about = shaped(found.task, tuple(shape))
+    given = fields_of(options, "Options are") if isinstance(options, str) else dict(options or {})
     for how_many in (n, given.get("n")):
         if how_many is not None and (type(how_many) is not int or not 1 <= how_many <= MOST_PROBLEMS):
             raise UserError(f"n must be at least 1 and at most {MOST_PROBLEMS:,}, not {shown(how_many)}.")
@@ -267,10 +301,12 @@ def _asked(
         if _size(value) > MOST_PROBLEMS:
             raise UserError(f"The option {name} asks for more than {MOST_PROBLEMS:,}, which is the most.")
     second = _model(other, task, config) if other else None
-    return questions.asked(
+    given, said = questions.within(questions.applicable(probe, found, model, asked_about), given, _time())
+    result = questions.asked(
         probe, found, model, asked_about, other=second, pairs=pairs, column=column, n=n, seed=seed or None,
         options=given,
     )  # fmt: skip
+    return result, said
 
 
 def _size(value: Any) -> float:

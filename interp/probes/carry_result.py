@@ -29,7 +29,7 @@ _WORDS = {
     "not able": "the model is mostly wrong with it or without it, so ablation was not judged",
 }
 #: All kinds, the strongest evidence first.
-_STRENGTH = ("switch", "detector", *_WORDS)
+_STRENGTH = ("switch", "detector", *_WORDS, "none")
 _NEARLY = 0.99  # of a model that is right this often, it goes without saying that it was right before
 
 
@@ -86,7 +86,7 @@ class CarryUnits(Result):
 
     @cached_property
     def _verdicts(self) -> dict[tuple[int, int], dict[str, Any]]:
-        """All verdicts, by (layer, unit)."""
+        """All verdicts, by (layer, unit): by kind, then by what ablation shows, then by AUROC, the strongest first."""
         candidates = [s for s in self.table.signal.values.tolist() if s != "shuffled"]
         names, shape = ("auroc_apart", "accuracy", "effect", "effect_apart"), ("gap", "flat", "band", "squashed")
         over = self.table.sel(signal=candidates).transpose("layer", "unit", "signal", ...)
@@ -121,10 +121,10 @@ class CarryUnits(Result):
                 needed_for = candidates[rivals[of_rivals[i, u].argmax()]] if most >= CAUSAL else None
                 start = {"layer": layer, "unit": unit, "signal": signal, "kind": kind, "needed_for": needed_for}
                 found[layer, unit] = start | {name: row[name] for name in names}
-        return found
+        return dict(sorted(found.items(), key=lambda item: _weakness(item[1])))
 
     def verdicts(self) -> pd.DataFrame:
-        """:meth:`verdict` of every unit, one row each."""
+        """:meth:`verdict` of every unit, one row each, the strongest first and "none" last."""
         return pd.DataFrame(self._verdicts.values())
 
     def count_kinds(self, signal: str) -> dict[str, int]:
@@ -170,17 +170,9 @@ class CarryUnits(Result):
             )
         return text
 
-    def _strongest_first(self) -> pd.DataFrame:
-        """The verdicts on units that separate a signal: by kind, then by what their ablation shows, then by AUROC."""
-        found = self.verdicts()
-        found = found[found["signal"].notna()]
-        kinds = found["kind"].map(list(_STRENGTH).index)
-        effect = found["effect_apart"].fillna(0.0).round(2)  # differences below a hundredth do not order
-        order = pd.DataFrame({"kind": kinds, "effect": -effect, "auroc": -found["auroc_apart"].round(2)})
-        return found.loc[order.sort_values(["kind", "effect", "auroc"], kind="stable").index]
-
     def sentence(self) -> str:
-        verdicts, found = self.verdicts(), self._strongest_first()
+        verdicts = self.verdicts()
+        found = verdicts[verdicts["signal"].notna()]
         if verdicts["auroc_apart"].isna().all():
             return (
                 f"Nothing is said of {len(verdicts)} MLP neurons: no signal is present in {FEWEST_WITH_SIGNAL} of the "
@@ -251,8 +243,19 @@ class CarryUnits(Result):
         return frame.drop(columns="signal")
 
     def to_dataframe(self) -> pd.DataFrame:
-        """One row per layer, unit and signal; ranges and ablation accuracies in ``_with`` and ``_without`` columns."""
-        return as_frame(self.table, ("layer", "unit", "signal"))
+        """One row per layer, unit and signal; ranges and ablation accuracies in ``_with`` and ``_without`` columns.
+        Units come in the order of :meth:`verdicts`, and the signals of each by ``auroc_apart``."""
+        frame = as_frame(self.table, ("layer", "unit", "signal"))
+        places = {at: place for place, at in enumerate(self._verdicts)}
+        unit = [places[at] for at in zip(frame["layer"], frame["unit"], strict=True)]
+        order = pd.DataFrame({"unit": unit, "auroc": -frame["auroc_apart"].fillna(-1.0)})
+        return frame.loc[order.sort_values(["unit", "auroc"], kind="stable").index].reset_index(drop=True)
+
+
+def _weakness(verdict: dict[str, Any]) -> tuple[int, float, float]:
+    """What orders verdicts: differences below a hundredth do not."""
+    effect, auroc = (np.nan_to_num(verdict[name]).round(2) for name in ("effect_apart", "auroc_apart"))
+    return _STRENGTH.index(verdict["kind"]), -float(effect), -float(auroc)
 
 
 _PANELS = 4

@@ -14,6 +14,7 @@ and one chosen seed each of 582 and 512.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -194,7 +195,7 @@ def read_curves(source: str | Path) -> LearningCurves:
         UserError: no such entry or run, or one without curves of all its seeds.
     """
     folder = Path(source)
-    run = read_json(folder / "config.json") if (folder / "config.json").exists() else {}
+    run = read_json(folder / "config.json") if os.path.exists(folder / "config.json") else {}
     if "first_seed" in run:
         lines = RunFolder(folder).metrics()
         table = _of_lines(run.get("model", folder.name), lines, None, run["first_seed"], source)

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 
+from models.calls import dense, whole_numbers
 from models.errors import UserError
 
 FLAT = 1e-9  # relative size below which a direction counts as absent
@@ -20,7 +21,7 @@ def as_table(points: Any, rows: int, columns: int, purpose: str) -> Float[np.nda
         UserError: not two axes, too few rows or columns, or NaN or infinite entries.
     """
     if isinstance(points, torch.Tensor):
-        points = points.detach().to("cpu", torch.float64).numpy()
+        points = dense(f"What {purpose} is given", points).detach().to("cpu", torch.float64).numpy()
     try:
         table = np.asarray(points, dtype=np.float64)
     except (TypeError, ValueError):
@@ -38,7 +39,10 @@ def as_table(points: Any, rows: int, columns: int, purpose: str) -> Float[np.nda
 
 def as_labels(labels: Any, n: int) -> Int[np.ndarray, " n"]:
     """Distinct integer labels of the rows, 0..n-1 unless given."""
-    given = np.arange(n) if labels is None else np.asarray(labels)
+    try:
+        given = np.arange(n) if labels is None else whole_numbers("labels", labels).cpu().numpy()
+    except UserError:
+        given = np.empty(0)
     if given.shape != (n,) or given.dtype.kind not in "iu" or len(set(given.tolist())) != n:
         raise UserError(f"labels must be {n} different integers, one for each row.")
     return given.astype(np.int64)

@@ -160,9 +160,9 @@ def certify(
     method, reason = _method_or_reason(model, task)
     asked = CertifyOptions(arithmetic, tolerance, targets)
     # A construction's own proof says in a moment which of its parts is wrong.
-    if not exact_share and asked == CertifyOptions(tolerance=tolerance) and method is not hand_built.METHOD:
-        if (found := first_look.looked(model, task)) is not None:
-            return found.replace(doubt=doubt(model, task, predict))
+    at_once = not exact_share and asked == CertifyOptions(tolerance=tolerance) and method is not hand_built.METHOD
+    if at_once and (found := first_look.looked(model, task)) is not None:
+        return found.replace(doubt=doubt(model, task, predict))
     with time_limit(minutes):
         try:
             try:

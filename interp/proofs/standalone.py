@@ -43,13 +43,19 @@ def require_checkable(
     """
     if arithmetic not in (None, "float32") or targets != "all":
         raise UserError("Only a certificate of all tokens, with float32 rounding, can be written for the checker.")
+    task, layers = getattr(model, "task", None), model.cfg.n_layers
+    if getattr(task, "name", None) not in TASKS or layers != 1:
+        raise UserError(
+            f"The checker knows adders and subtractors of ten digits and one layer, on {', '.join(TASKS)}; "
+            f"{model_name(model)} has {layers} layer{'s' * (layers != 1)}, on {getattr(task, 'name', 'no task')}."
+        )
     adder = read_adder(model)
     unknown = [name for name in adder.stored if ".b" in name and name in adder.model.weight_shapes]
     rms = adder.has_norms and not (adder.centred or adder.eps_outside)
-    if adder.model.task.name not in TASKS or unknown or not rms or adder.activation != "gelu":
+    if unknown or not rms or adder.activation != "gelu":
         raise UserError(
-            f"The checker knows adders and subtractors with RMS norms, gelu and no biases on {', '.join(TASKS)}, and "
-            f"{model_name(model)} is none."
+            f"The checker knows adders and subtractors with RMS norms, gelu and no biases, and {model_name(model)} has "
+            "others."
         )
     return adder
 

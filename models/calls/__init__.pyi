@@ -8,7 +8,9 @@ from .argument_kinds import Seconds as Seconds
 from .argument_kinds import Seed as Seed
 from .argument_kinds import Several as Several
 from .argument_kinds import Share as Share
+from .argument_kinds import dense as dense
 from .argument_kinds import shown as shown
+from .argument_kinds import whole_numbers as whole_numbers
 from .arguments import check_fields as check_fields
 from .checked_calls import checked as checked
 from .pulse import asking as asking

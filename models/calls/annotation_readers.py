@@ -115,6 +115,8 @@ def _fits_shape(hint: type) -> Callable[[Any], bool]:
     fitting: set[tuple[torch.dtype, torch.Size]] = set()
 
     def fits(value: Any) -> bool:
+        if isinstance(value, Tensor) and value.is_nested:  # which has no shape
+            return False
         key = (value.dtype, value.shape) if type(value) is Tensor else None
         if key in fitting:
             return True

@@ -14,6 +14,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Annotated, Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 
 from models.errors import UserError
 
+MOST_NESTED = 4  # lists of lists of problems; an axis of tensors of problems each
 MOST = 10**8  # the most problems, draws or steps that one question may be asked for
 
 
@@ -108,9 +110,21 @@ Target = Annotated[int, Check(_target, "the number of one of the task's targets"
 # ---- tensors of tokens
 
 
+def dense(name: str, value: Tensor, with_values: bool = True) -> Tensor:
+    """A tensor whose numbers can be read. Raises UserError for one that is nested, sparse or quantized, and, if it must
+    be ``with_values``, for one on the meta device."""
+    if value.is_nested or value.layout is not torch.strided or value.is_quantized or (with_values and value.is_meta):
+        kind = "nested" if value.is_nested else "quantized" if value.is_quantized else "sparse"
+        kind = "on the meta device, without numbers" if value.is_meta else kind
+        raise UserError(f"{name} must be a dense tensor of numbers, and this one is {kind}.")
+    return value
+
+
 def whole_numbers(name: str, value: Any) -> Tensor:
     """Whole numbers in a tensor, an array or lists, as a tensor. Raises UserError for anything else."""
-    if not isinstance(value, Tensor):
+    if isinstance(value, Tensor):
+        dense(name, value)
+    else:
         try:
             value = torch.as_tensor(value)
         except (TypeError, ValueError, RuntimeError, OverflowError):
@@ -121,6 +135,8 @@ def whole_numbers(name: str, value: Any) -> Tensor:
 
 
 def _rows(name: str, value: Any) -> Tensor:
+    if isinstance(value, Tensor):
+        dense(name, value, with_values=False)
     if not isinstance(value, Tensor) or value.ndim != 2 or value.is_floating_point() or value.is_complex():
         raise UserError(f"{name} must be a tensor of whole numbers [n, position], not {shown(value)}.")
     return value
@@ -158,27 +174,10 @@ def _hooked(name: str, value: Any) -> Any:
     raise UserError(f"{name} is {shown(value)}, which is not a model with TransformerLens hooks.{hint}")
 
 
-#: How a task and problem pairs are read. Their packages, which are above this one, say it with :func:`reads`.
-_READS: dict[str, Callable[[str, Any], Any]] = {}
-
-
-def reads(what: str) -> Callable[[Callable[[str, Any], Any]], Callable[[str, Any], Any]]:
-    """Register the function (name, value) -> value that reads arguments of a kind: "task" or "pairs"."""
-
-    def add(read: Callable[[str, Any], Any]) -> Callable[[str, Any], Any]:
-        _READS[what] = read
-        return read
-
-    return add
-
-
-def _known(what: str, said: str) -> Check:
-    def read(name: str, value: Any) -> Any:
-        if what not in _READS:  # nothing of the kind can have been made
-            raise UserError(f"{name} must be {said}, not {shown(value)}.")
-        return _READS[what](name, value)
-
-    return Check(read, said)
+def _read_above(module: str, said: str) -> Check:
+    """The check of ``read_argument`` (name, value) -> value in a module above this package, imported when it is asked:
+    a task may be text, before anything has imported tasks."""
+    return Check(lambda name, value: import_module(module).read_argument(name, value), said)
 
 
 def _problems(name: str, value: Any) -> Any:
@@ -192,8 +191,33 @@ def _problems(name: str, value: Any) -> Any:
     return value
 
 
+def readable_problems(name: str, value: Any, with_values: bool = True) -> Any:
+    """Problems that a task's own check can look at. Raises UserError for a tensor that :func:`dense` refuses, or lists
+    that are nested too deeply."""
+    if isinstance(value, Tensor):
+        return dense(name, value, with_values)
+    if isinstance(value, (list, tuple)) and _is_deep(value):
+        raise UserError(f"{name} must be problems, and this {type(value).__name__} is nested too deeply.")
+    return value
+
+
+def _is_deep(value: Any, left: int = MOST_NESTED) -> bool:
+    """Whether lists, tuples and mappings lie in each other more often than ``left`` times."""
+    inside = value.values() if isinstance(value, Mapping) else value
+    return isinstance(value, (list, tuple, Mapping)) and (not left or any(_is_deep(each, left - 1) for each in inside))
+
+
+def each_hooked(name: str, value: Any) -> Any:
+    """Several models, each checked; anything but a list or tuple unchanged."""
+    for each in value if isinstance(value, (list, tuple)) else ():
+        _hooked(f"Every one of {name}", each)
+    return value
+
+
 HOOKED = Check(_hooked, "a model with TransformerLens hooks")
-TASK = _known("task", "a task of models.tasks")
+#: Problems in any form that a task takes.
+Problems = Annotated[Any, Check(readable_problems, "problems that the task takes")]
+TASK = _read_above("models.tasks.task_text", "a task of models.tasks")
 PROBLEMS = Check(_problems, "whole numbers in a tensor, or a list of texts")
 #: Parameters that are a model, and those that are several.
 MODELS = ("model", "a", "b", "reference")
@@ -203,7 +227,7 @@ BY_NAME: Mapping[str, Any] = {
     "n": Count,
     "seed": Seed,
     "task": Annotated[Any, TASK],
-    "pairs": Annotated[Any, _known("pairs", "problem pairs")],
+    "pairs": Annotated[Any, _read_above("models.tasks.paired_problems", "problem pairs")],
     **dict.fromkeys(("problems", "base_tokens", "tokens"), Annotated[Any, PROBLEMS]),
     **dict.fromkeys(MODELS, Annotated[Any, HOOKED]),
 }
@@ -212,7 +236,8 @@ BY_NAME: Mapping[str, Any] = {
 def shown(value: object) -> str:
     """A description of a value in a few words."""
     if isinstance(value, (Tensor, np.ndarray)):
-        return f"a {type(value).__name__} of shape {list(value.shape)}"
+        of = "" if isinstance(value, Tensor) and value.is_nested else f" of shape {list(value.shape)}"
+        return f"a {type(value).__name__}{of}"
     if isinstance(value, nn.Module):
         return f"a {type(value).__name__}"
     if isinstance(value, int) and abs(value) >= 2**63:

@@ -18,7 +18,7 @@ from typing import Annotated, Any, ParamSpec, TypeVar, get_args, get_origin, get
 import torch
 
 from models.calls.annotation_readers import AnnotationReader, reader_of
-from models.calls.argument_kinds import BY_NAME, MODELS, Check
+from models.calls.argument_kinds import BY_NAME, MODELS, SEVERAL_MODELS, Check, each_hooked
 from models.calls.plain_state import plain_state
 from models.errors import UserError, unknown_name
 
@@ -67,6 +67,8 @@ class Plan:
 
     def _reader(self, parameter: inspect.Parameter, hint: Any) -> Callable[[str, Any], Any]:
         own, name = reader_of(hint), parameter.name
+        if name in SEVERAL_MODELS and hint is not Any:
+            return lambda name, value: own(name, each_hooked(name, value))
         if name not in self.by_name or isinstance(parameter.default, bool) or has_check(hint):
             return own
         named = reader_of(self.by_name[name])

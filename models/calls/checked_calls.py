@@ -122,8 +122,11 @@ def _require_whole(name: str, held: Held) -> None:
         )
     if any([x.is_meta for x in held.tensors]):
         raise UserError(f"{name} is on the meta device: it has no numbers.")
-    at_first = getattr(held.model, "mod_dict", {}).values()
-    if not held.modules.keys() >= set(map(id, at_first)):
+    at_first = set(map(id, getattr(held.model, "mod_dict", {}).values()))
+    known = vars(held.model).get("hook_dict")
+    if known is not None and not held.points <= at_first.intersection(map(id, known.values())):
+        raise UserError(f"{name} has hook points that its hook_dict or mod_dict does not name: load it again.")
+    if not held.modules.keys() >= at_first:
         from models.transformer.unaltered import missing_parts
 
         if missing := missing_parts(held.model):

@@ -46,6 +46,7 @@ class Held:
     Attributes:
         modules: all of them, by id.
         tensors: their parameters and buffers.
+        points: the hook points among them, by id.
         whole, ready: which checks of :mod:`models.calls.checked_calls` the model has passed.
     """
 
@@ -54,11 +55,14 @@ class Held:
         self.whole = self.ready = self.parametrized = False
         self.modules: dict[int, nn.Module] = {id(model): model}
         self.tensors: list[Tensor] = []
+        self.points: set[int] = set()
         self.hooks: dict[tuple[int, str], Any] = {}  # a copy of each table that holds hooks, by module and name
         left = [model]
         while left:
             module = left.pop()
             own = module.__dict__
+            if "fwd_hooks" in own:
+                self.points.add(id(module))
             if own["_modules"]:
                 for name, child in own["_modules"].items():
                     if child is not None and id(child) not in self.modules:

@@ -11,6 +11,7 @@ from .python_source import object_in as object_in
 from .python_source import run_file as run_file
 from .stored_names import CONFIG as CONFIG
 from .stored_names import ZOO as ZOO
+from .stored_names import is_left_out as is_left_out
 from .stored_names import is_path as is_path
 from .stored_names import not_installed as not_installed
 from .stored_names import stored as stored

@@ -31,6 +31,7 @@ from safetensors.torch import save as format_safetensors
 from torch import Tensor, nn
 
 from models.errors import UserError
+from models.files.headers import require_header
 from models.files.stored_names import CONFIG, ZOO, not_installed
 
 # safetensors writes metadata in random order: with one entry, equal contents give equal files.
@@ -144,13 +145,17 @@ def write_json_atomic(path: str | Path, value: Any) -> None:
 
 
 def read_bytes(path: str | Path) -> bytes:
-    """The file's bytes. Raises UserError if it is missing or cannot be read."""
+    """The file's bytes. Raises UserError if it is missing or cannot be read, or if it is large and not what its suffix
+    says, or larger than the memory (:mod:`models.files.headers`)."""
     path = Path(path)
     try:
         kind = path.stat().st_mode
         if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):  # a pipe or a device may never end
             raise UserError(f"{path} is a pipe or a device, not a file.")
+        require_header(path)
         return path.read_bytes()
+    except MemoryError:
+        raise UserError(f"{path} does not fit into this machine's memory.") from None
     except UserError:
         raise
     except FileNotFoundError:

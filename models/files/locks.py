@@ -13,6 +13,8 @@ from pathlib import Path
 
 from models.errors import UserError
 
+_TRIES = 1_000  # to take a lock whose file or folder others remove meanwhile
+
 try:
     import fcntl
 except ImportError:  # not POSIX: nothing is locked there
@@ -21,7 +23,7 @@ except ImportError:  # not POSIX: nothing is locked there
 
 @contextlib.contextmanager
 def locked(path: Path, what: object) -> Iterator[None]:
-    """Hold the lock file ``path`` (made if missing, removed at the end) while the block runs.
+    """Hold the lock file ``path`` (made if missing, as is its folder; removed at the end) while the block runs.
 
     The lock is a ``flock``: it belongs to the open file and ends with the process, so that the lock of a killed process
     is simply taken over. The file says who holds it. A file system without locks gives a warning.
@@ -40,11 +42,15 @@ def locked(path: Path, what: object) -> Iterator[None]:
 
 
 def _take(path: Path, what: object) -> int:
-    while True:
+    for left in reversed(range(_TRIES)):
         try:
+            path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        except OSError as error:
-            raise UserError(f"{what} could not be locked: {path} cannot be written ({error.strerror}).") from error
+        except (OSError, ValueError) as error:  # ValueError: a name with a NUL in it
+            if isinstance(error, FileNotFoundError) and left:  # who was refused took the folder away in between
+                continue
+            why = getattr(error, "strerror", None) or error
+            raise UserError(f"{what} could not be locked: {path} cannot be written ({why}).") from error
         try:
             _flock(descriptor, path)
             if _still_named(path, descriptor):
@@ -63,6 +69,7 @@ def _take(path: Path, what: object) -> int:
             os.close(descriptor)
             raise
         os.close(descriptor)  # its holder removed it in between
+    raise UserError(f"{what} is in use by processes that come and go; wait until they end, or choose another folder.")
 
 
 def _flock(descriptor: int, path: Path) -> None:

@@ -174,7 +174,19 @@ def guess(model: Any, config: Any = None, work: Count = WORK, seconds: Seconds |
             f"Nothing fits {source}: {searched:,} formats were tried.{chance}{stopped} It may be untrained, or trained "
             "on another task; write that with models.tasks.formatted."
         )
-    return FormatGuess(tuple(proposals), source, searched, complete)
+    return FormatGuess(tuple(_exact_gelu_first(proposals)), source, searched, complete)
+
+
+def _exact_gelu_first(proposals: list[Proposal]) -> list[Proposal]:
+    """GELU before its tanh approximation where both give as many answers and all else is the same: their losses differ
+    by less than where a training happened to end."""
+    found = list(proposals)
+    for place, each in enumerate(found):
+        exact = {**each.config, "act_fn": "gelu"}
+        at = next((at for at, x in enumerate(found) if x.config == exact and x.text == each.text), place)
+        if each.config.get("act_fn") == "gelu_new" and at > place and found[at].correct == each.correct:
+            found[place], found[at] = found[at], each
+    return found
 
 
 def says_its_task(model: str | Path) -> bool:

@@ -1,4 +1,4 @@
-"""Checkpoints of nanoGPT and minGPT: GPT-2's names, with matrices [out, in]."""
+"""Checkpoints of nanoGPT and minGPT, which have GPT-2's names and matrices [out, in], and GPT-2's own, [in, out]."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _BUFFERS = (".attn.bias", ".attn.masked_bias")
 
 def is_gpt_checkpoint(checkpoint: Mapping[str, Any]) -> bool:
     """Whether this is a state dict with GPT-2's names, by itself (minGPT), under "model" (nanoGPT) or wrapped."""
-    return "transformer.wte.weight" in state_of(checkpoint)
+    state = state_of(checkpoint)
+    return "transformer.wte.weight" in state or {"wte.weight", "h.0.attn.c_attn.weight"} <= state.keys()
 
 
 def read_gpt(
@@ -26,8 +27,9 @@ def read_gpt(
 ) -> tuple[TransformerConfig, Weights]:
     """The config and the effective weights of a checkpoint.
 
-    nanoGPT keeps ``model_args``. minGPT keeps tensors only; how many heads there are must then be said, and its
-    activation function is the tanh approximation of GELU.
+    nanoGPT keeps ``model_args``. minGPT and a state dict of GPT-2 keep tensors only; how many heads there are must then
+    be said, and the activation function is the tanh approximation of GELU. Whether matrices are [out, in] or, as
+    GPT-2's own, [in, out] is seen from their shapes.
 
     Args:
         config: changes of the config's fields, such as ``{"n_heads": 3}``.
@@ -40,7 +42,9 @@ def read_gpt(
     tensors.skip(_BUFFERS)
     # nanoGPT's arguments, which PyTorch Lightning keeps as hyperparameters
     args = next((dict(checkpoint[key]) for key in _ARGUMENTS if isinstance(checkpoint.get(key), Mapping)), None)
-    d_vocab, d = tensors.shape("transformer.wte.weight")
+    at = "transformer." if "transformer.wte.weight" in tensors else ""
+    d_vocab, d = tensors.shape(f"{at}wte.weight")
+    linear = tensors.shape(f"{at}h.0.attn.c_attn.weight")[0] != d  # [3 d, d] and not [d, 3 d]
     heads = (config or {}).get("n_heads", (args or {}).get("n_head"))
     if type(heads) is not int or heads < 1 or d % heads:
         raise NotSaid(
@@ -49,18 +53,19 @@ def read_gpt(
             [n for n in range(1, 17) if d % n == 0],
         )
     layers = 0
-    while f"transformer.h.{layers}.ln_1.weight" in tensors:
+    while f"{at}h.{layers}.ln_1.weight" in tensors:
         layers += 1
     cfg = TransformerConfig(
         n_layers=layers, d_model=d, n_heads=heads, d_head=d // heads,
-        d_mlp=tensors.shape("transformer.h.0.mlp.c_fc.weight")[0], d_vocab=d_vocab,
-        n_ctx=tensors.shape("transformer.wpe.weight")[0], act_fn="gelu_new" if args is None else "gelu",
+        d_mlp=tensors.shape(f"{at}h.0.mlp.c_fc.weight")[0 if linear else 1], d_vocab=d_vocab,
+        n_ctx=tensors.shape(f"{at}wpe.weight")[0], act_fn="gelu_new" if args is None else "gelu",
         normalization_type="LN", dtype=str(tensors.dtype).removeprefix("torch."),  # pyright: ignore[reportArgumentType]
     )  # fmt: skip
     cfg = overridden(cfg, config)
-    weights = gpt2_weights(tensors, cfg, linear=True)
+    weights = gpt2_weights(tensors, cfg, linear=linear)
     tensors.finish(notes)
     if notes is not None and "act_fn" not in (config or {}):
-        kind = "minGPT's, as the file has no model_args" if args is None else "nanoGPT's"
+        unsaid = f"{'minGPT' if linear else 'GPT-2'}'s, as the file has no model_args"
+        kind = unsaid if args is None else "nanoGPT's"
         notes.append(f"the activation function was not checked: {cfg.act_fn} is {kind}")
     return cfg, weights

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
@@ -27,6 +28,7 @@ from models.importers.named_tensors import (
     overridden,
     state_of,
     tensors_in,
+    without_missing,
 )
 from models.importers.stock import configs_of
 from models.number_format import shown
@@ -186,6 +188,8 @@ def read_lens_state(
     """
     given, state = dict(config or {}), tensors_in(state_of(content), path)
     said = _said(content, path) | given
+    if "norm_placement" in said and said.keys() <= {each.name for each in fields(TransformerConfig)}:
+        return _read_own(said, state, path)
     state = _from_native(state, said.get("n_heads"), path)
     if (layout := layout_of(state)) != _NOW:
         state = _as_now(state, layout)
@@ -212,8 +216,8 @@ def read_lens_state(
     gains = "ln_final.w" in tensors or "blocks.0.ln1.w" in tensors
     norm = ("LN" if "ln_final.b" in tensors or "blocks.0.ln1.b" in tensors else "RMS") if gains else None
     table = "pos_embed.W_pos" in tensors
-    fields: dict[str, Any] = {"eps": 1e-5, "attn_scale": -1.0, "rotary_dim": None} | said
-    fields |= {
+    known: dict[str, Any] = {"eps": 1e-5, "attn_scale": -1.0, "rotary_dim": None} | said
+    known |= {
         "n_layers": _layers(list(state)), "d_model": d, "n_heads": n_heads, "d_head": d_head, "d_vocab": d_vocab,
         "d_mlp": tensors.shape("blocks.0.mlp.W_in")[1] if with_mlp else 0, "attn_only": not with_mlp,
         "gated_mlp": "blocks.0.mlp.W_gate" in tensors, "d_vocab_out": tensors.shape("unembed.W_U")[1],
@@ -222,8 +226,8 @@ def read_lens_state(
         "n_ctx": tensors.shape("pos_embed.W_pos")[0] if table else said.get("n_ctx", 1024),
         "dtype": tensors.dtype,
     }  # fmt: skip
-    cfg = overridden(next(iter(configs_of(SimpleNamespace(**fields), shared_keys=True))), _ours(given))
-    heads = int(fields.get("n_key_value_heads") or n_heads)
+    cfg = overridden(next(iter(configs_of(SimpleNamespace(**known), shared_keys=True))), _ours(given))
+    heads = int(known.get("n_key_value_heads") or n_heads)
     weights: dict[str, Tensor] = {}
     for key, shape in weight_shapes(cfg).items():
         theirs, own = key, shape
@@ -247,6 +251,27 @@ def read_lens_state(
         unsaid = [text for name, text in assumed if name not in said]
         notes += [f"not said by the file, and not checked: {', '.join(unsaid)}"] if unsaid else []
     return cfg, weights
+
+
+def _read_own(said: Mapping[str, Any], state: Mapping[str, Tensor], path: Path) -> tuple[TransformerConfig, Weights]:
+    """A model of this project: its weights under the names that are TransformerLens', and its own config, which says
+    more than TransformerLens' can.
+
+    Raises:
+        UserError: a value that a field cannot have, or the first tensor that is missing, left over or of another shape.
+    """
+    tensors = NamedTensors(state, path)
+    known = {"dtype": str(tensors.dtype).removeprefix("torch.")}
+    try:
+        cfg = TransformerConfig(**{**said, **known})
+    except TypeError as error:  # without a field that has no default
+        raise UserError(f"The config of {path} is not whole ({error}).") from None
+    found = {
+        key: tensors.maybe(key, *shape) if is_bias(key) else tensors.take(key, *shape)
+        for key, shape in weight_shapes(cfg).items()
+    }
+    tensors.finish()
+    return cfg, without_missing(found)
 
 
 def _ours(given: Mapping[str, Any]) -> dict[str, Any]:

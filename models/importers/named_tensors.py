@@ -22,6 +22,9 @@ WITHIN = ("model", "state_dict", "model_state_dict", "weights", "module")
 WRAPPERS = ("_orig_mod.", "module.", "model.", "net.")
 
 
+MOST_REPEATED = 64 << 20  # bytes of the tensors of a file that repeat values, as a gain that all dimensions share
+
+
 class NamedTensors:
     """The tensors of a file. ``take`` gives one of a shape; ``finish`` refuses what was not taken."""
 
@@ -168,18 +171,21 @@ def state_of(content: Mapping[str, Any]) -> dict[str, Any]:
 
 def tensors_in(content: Mapping[str, Any], path: Path | str) -> dict[str, Tensor]:
     """The tensors of a state dict. Raises UserError if it holds anything else: other objects, names that are no text,
-    tensors that are sparse, have no values, or repeat them to a size that the file does not have."""
+    tensors that are sparse, have no values, or repeat them to more than :data:`MOST_REPEATED` bytes."""
     bad = next((name for name, value in content.items() if not isinstance(value, Tensor)), None)
     if bad is not None or not content:
         what = f"{bad!r} is a {type(content[bad]).__name__}" if bad is not None else "it is empty"
         raise UserError(f"{path} is no state dict: {what}.")
+    repeated = 0
     for name, value in content.items():
         if not isinstance(name, str):
             raise UserError(f"{path} names a tensor by a {type(name).__name__}, not by text.")
         if value.layout is not torch.strided or value.is_meta or value.is_quantized:
             kind = "quantised" if value.is_quantized else "without values" if value.is_meta else "sparse"
             raise UserError(f"{name} of {path} is {kind}; only dense tensors are read.")
-        if value.numel() * value.element_size() > value.untyped_storage().nbytes():
+        size = value.numel() * value.element_size()
+        repeated += size if size > value.untyped_storage().nbytes() else 0
+        if repeated > MOST_REPEATED:
             raise UserError(f"{name} of {path} has {value.numel():,} values, and the file has fewer.")
     return dict(content)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from itertools import product
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -26,21 +27,37 @@ _GPT = (
 _LINEAR = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj")
 _LLAMA = (
     *("model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"),
-    *(f"model.layers.0.{part}.weight" for part in (*_LINEAR, "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")),
+    *(f"model.layers.0.{part}.{kind}" for part in _LINEAR for kind in ("weight", "bias")),
+    *(f"model.layers.0.mlp.{part}_proj.weight" for part in ("gate", "up", "down")),
+    *(f"model.layers.0.self_attn.{letter}_norm.weight" for letter in "qk"),
     *("model.layers.0.input_layernorm.weight", "model.layers.0.post_attention_layernorm.weight"),
 )
+_NEOX_PARTS = (
+    *("input_layernorm", "post_attention_layernorm", "attention.query_key_value", "attention.dense"),
+    *("mlp.dense_h_to_4h", "mlp.dense_4h_to_h"),
+)
+_NEOX = (
+    *("gpt_neox.embed_in.weight", "embed_out.weight", "lm_head.weight"),
+    *(f"gpt_neox.final_layer_norm.{kind}" for kind in ("weight", "bias")),
+    *(f"gpt_neox.layers.0.{part}.{kind}" for part in _NEOX_PARTS for kind in ("weight", "bias")),
+)
+#: Names that a file of their format may do without.
+_OPTIONAL = re.compile(r"bias$|\.b_|\bln|\.mlp\.W_|W_pos$|lm_head|embed_out|[qk]_norm")
 _BUFFERS = (".mask", ".IGNORE", ".masked_bias", ".attn.bias", ".rotary_sin", ".rotary_cos", ".inv_freq")
+_TAKEN_OFF = "model."  # a wrapper's to state_of, and a part of the names of Llama's family
 #: The names of a format's tensors, with layer 0 for every layer.
 FORMATS = {
     "a TransformerLens state dict": _LENS,
     "a nanoGPT or minGPT checkpoint": _GPT,
     "a Hugging Face folder of Llama's family, which needs its config.json": _LLAMA,
+    "a Hugging Face folder of GPT-NeoX, which needs its config.json": _NEOX,
 }
 
 
 class Nearest(NamedTuple):
     """The format with which most names agree, the first ``tensor`` that differs, with its shape, and the name that it
-    may stand for; of a file that only lacks tensors, ``tensor`` is None and ``like`` the first that is missing."""
+    may stand for; of a file that only lacks tensors, ``tensor`` is None and ``like`` the first that is missing, empty
+    for one that has them all."""
 
     format: str
     same: int
@@ -49,7 +66,14 @@ class Nearest(NamedTuple):
     shape: tuple[int, ...]
     like: str
 
+    @property
+    def whole(self) -> bool:
+        """Whether every name is one of the format's, and none is missing."""
+        return self.tensor is None and not self.like
+
     def __str__(self) -> str:
+        if self.whole:
+            return f"it has the {self.names} names of {self.format}"
         if self.tensor is None:
             return f"nearest is {self.format}, of which {self.like} is missing"
         return (
@@ -63,20 +87,29 @@ def nearest(content: Mapping[str, Any]) -> Nearest | None:
     state = {name: value for name, value in state_of(content).items() if isinstance(value, Tensor)}
     state = {name: value for name, value in state.items() if not name.endswith(_BUFFERS)}
     plain = {name: re.sub(r"(?<=\.)\d+(?=\.)", "0", name) for name in state}
-    likeness = {
-        kind: sum(max((_alike(own, name) for name in names), default=0.0) for own in plain.values())
-        for kind, names in FORMATS.items()
-    }
-    kind = max(likeness, key=lambda name: likeness[name])
-    if not state or likeness[kind] < 0.5 * len(state):
+    kind, before = max(product(FORMATS, ("", _TAKEN_OFF)), key=lambda each: _likeness(*each, set(plain.values())))
+    if not state or _likeness(kind, before, set(plain.values())) < 0.5 * len(set(plain.values())):
         return None
+    plain = {name: before + own for name, own in plain.items()}
     same = sum(own in FORMATS[kind] for own in plain.values())
     first = next((name for name, own in plain.items() if own not in FORMATS[kind]), None)
     if first is None:
-        missing = next(name for name in FORMATS[kind] if name not in plain.values())
-        return Nearest(kind, same, len(state), None, (), missing)
+        needed = (name for name in FORMATS[kind] if not _OPTIONAL.search(name))
+        return Nearest(kind, same, len(state), None, (), next((n for n in needed if n not in plain.values()), ""))
     like = max(FORMATS[kind], key=lambda name: _alike(plain[first], name))
     return Nearest(kind, same, len(state), first, tuple(state[first].shape), like)
+
+
+def _likeness(kind: str, before: str, names: Collection[str]) -> float:
+    """How many names, with ``before`` put before them, a format has; those that are only like one of its own count as
+    much as they are like it. Nothing is put before names where that makes none of them the format's."""
+    own = FORMATS[kind]
+    if before and not any(before + name in own for name in names):
+        return 0.0
+    return sum(
+        1.0 if before + name in own else max((_alike(before + name, other) for other in own), default=0.0)
+        for name in names
+    )
 
 
 def _alike(one: str, other: str) -> float:

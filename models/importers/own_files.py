@@ -76,7 +76,7 @@ def _with_positions(
     keep = {"n_ctx": changes["n_ctx"]} if asked.names is not None and "n_ctx" in changes else {}
     own = given if isinstance(given, TransformerConfig) else ({**given, **keep} or None)
     cfg, weights = read(file, task, replace(asked, config=own), notes)
-    table = weights.get("pos_embed.W_pos")
+    table = weights.get("pos_embed.W_pos") if cfg.positional_embedding_type == "standard" else None
     first, last = changes.get(FIRST, 0), changes.get("n_ctx", cfg.n_ctx)
     for name, value in (("n_ctx", last - 1), (FIRST, first)):
         if type(value) is not int or value < 0:
@@ -181,6 +181,8 @@ def _named(file: File, task: Task | None, asked: Asked, notes: list[str]) -> tup
     names, config, content = asked.names, asked.config, file.content
     if names is None:
         like = nearest(content)
+        if like is not None and like.whole:
+            raise UserError(f"{file.path} has the tensors of {like.format}: put both into one folder, and load that.")
         some, which = ", ".join(list(map(str, content))[:3]), "" if like is None else f" ({like})"
         raise UserError(
             f"{file.path} has tensors such as {some}, which are named as in no format that can be read{which}; give "
@@ -244,9 +246,9 @@ register(
                 "a number of heads that is not said or does not divide the width",
             ),
             Format(
-                "minGPT state dict",
+                "minGPT state dict, and GPT-2's own `state_dict()`",
                 '`models.load("model.pt", task=task, config={"n_heads": 4})`',
-                "the same; that its GELU is the tanh one is not",
+                "the same; which of the two it is, by the shapes of its matrices; that its GELU is the tanh one is not",
                 "the same",
             ),
         ),
@@ -260,7 +262,7 @@ register(
             Format(
                 "TransformerLens state dict: `HookedTransformer` 2 and 3, native `TransformerBridge` 4",
                 '`models.load("lens.pt", task=task)`: its config under `config` or `cfg`, in a `config.json` beside '
-                "it, or as `config=`; wrapped as above too",
+                "it, or as `config=`; wrapped as above too; also this project's `all_weights()` and `config.to_dict()`",
                 "the same; sizes come from the tensors",
                 "MLPs without an activation function, with the loss that each would have; for a bridge, no number of "
                 "heads",

@@ -11,6 +11,7 @@ A module adds its rows with :func:`register` when it is imported.
 
 from __future__ import annotations
 
+import os
 from bisect import insort
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from models.files.stored_names import CONFIG, TENSOR_FILES
+from models.files.stored_names import CONFIG, MODEL_FILES, TENSOR_FILES
 
 if TYPE_CHECKING:
     from models.transformer.arithmetic_transformer import ArithmeticTransformer
@@ -39,7 +40,7 @@ class File:
     @cached_property
     def kind(self) -> str:
         """What its name says: its suffix, or :data:`FOLDER`."""
-        return FOLDER if self.path.is_dir() else self.path.suffix
+        return FOLDER if os.path.isdir(self.path) else self.path.suffix  # not of a name that is too long either
 
     @cached_property
     def config(self) -> Mapping[str, Any]:
@@ -125,8 +126,10 @@ READERS: list[Reader] = []
 
 
 def register(*readers: Reader) -> None:
-    """Add readers to the table; one whose name is there already takes the other's place."""
+    """Add readers to the table; one whose name is there already takes the other's place. From then on, a name with a
+    suffix that one looks at is a path."""
     for reader in readers:
+        MODEL_FILES.update(kind for kind in reader.kinds if kind != FOLDER)
         READERS[:] = [other for other in READERS if other.name != reader.name]
         insort(READERS, reader, key=lambda row: row.rank)
 

@@ -143,9 +143,9 @@ def configs_of(cfg: Any, shared_keys: bool = False) -> Iterator[TransformerConfi
         dtype=str(cfg.dtype).removeprefix("torch."),  # pyright: ignore[reportArgumentType]
     )
     # A native bridge keeps -1 for "the root of d_head", and scales by it even without use_attn_scale; a
-    # HookedTransformer then does not scale.
+    # HookedTransformer then does not scale. None is the root too.
     root = sqrt(cfg.d_head)
-    scaled = float(cfg.attn_scale) if cfg.attn_scale > 0 else root
+    scaled = float(cfg.attn_scale) if (cfg.attn_scale or 0) > 0 else root
     for scale in (scaled,) if getattr(cfg, "use_attn_scale", True) else (1.0, root):
         for adjacent in (True, False) if positions == "rotary" else (True,):
             yield config.replace(attn_scale=scale, rotary_adjacent_pairs=adjacent)

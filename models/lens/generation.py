@@ -87,6 +87,8 @@ def generate(
         raise UserError("There is nothing to go on from: the input is empty.")
     spoken = isinstance(input, (str, tuple)) or (isinstance(input, list) and isinstance(input[0], (str, tuple)))
     prompt, answer = _prompt(model, input, spoken)
+    if not prompt.numel():
+        raise UserError("There is nothing to go on from: the input has no rows.")
     wanted = max_new_tokens if max_new_tokens is not None else answer
 
     def draw(logits: Tensor, prefix: Tensor) -> Tensor:

@@ -182,7 +182,7 @@ class LensContract(TokenMethods, WeightMethods, HookedRootModule):
         return [one for one in taken.values() if not self._switch_off(one)]
 
     def _require_known(self, name: Any) -> None:
-        if name not in self.mod_dict:
+        if name not in self.mod_dict or name not in self.hook_dict:
             raise UnknownHook(str(unknown_name("hook point", name, self.hook_dict)))
 
     def _warn_of_silence(self, names: Iterable[str]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from models.calls.argument_kinds import readable_problems, shown
 from models.errors import UserError
 from models.tasks.base import Task, are_integers
 from models.tasks.sequences import SPECIAL
@@ -38,6 +39,7 @@ class TokenMethods:
             UserError: ids outside the vocabulary or not integers, too many axes or positions, or neither a problem nor
                 tokens.
         """
+        input = readable_problems("The input", input, with_values=False)
         if isinstance(input, (str, tuple)):
             input = [input]
         if isinstance(input, list) and input and isinstance(input[0], (str, tuple)):
@@ -53,7 +55,10 @@ class TokenMethods:
                 if None in found or len(lengths) != 1:
                     raise
                 input = torch.tensor(found)
-        tokens = _integers(input).to(self.device)
+        tokens = _integers(input)
+        if tokens.is_meta and self.device.type != "meta":
+            raise UserError("The tokens are on the meta device: they have no numbers.")
+        tokens = tokens.to(self.device)
         tokens = tokens[None] if tokens.ndim == 1 else tokens
         if tokens.ndim != 2 or tokens.shape[1] == 0:
             raise UserError(
@@ -172,8 +177,8 @@ def _integers(value: Any) -> Tensor:
     """Token ids as an int64 tensor; raises UserError for anything else."""
     try:
         tensor = torch.as_tensor(value)
-    except (TypeError, ValueError, RuntimeError):
-        raise UserError(f"{value!r} is not an array of token ids.") from None
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        raise UserError(f"{shown(value)} is not an array of token ids.") from None
     if tensor.numel() == 0 and not isinstance(value, Tensor):
         raise UserError("There are no tokens: the input is empty.")
     if not are_integers(tensor):

@@ -16,6 +16,7 @@ from torch import Tensor
 from models.calls.argument_kinds import (
     AnswerRows,
     Natural,
+    Problems,
     RowKeys,
     Seed,
     Share,
@@ -140,7 +141,7 @@ class Task(ABC):
         return UserError(f"The task {type(self).__name__} does not say its {name}; set it in the class.")
 
     @abstractmethod
-    def as_problems(self, problems: Any) -> Int[Tensor, "n operands"]:
+    def as_problems(self, problems: Problems) -> Int[Tensor, "n operands"]:
         """Problems as an int64 tensor, from any form that the task takes. Raises UserError on anything else."""
 
     @cached_property
@@ -219,15 +220,15 @@ class Task(ABC):
         raise UserError(f"The task {self.name} does not draw training problems; give its recipe a source of problems.")
 
     @abstractmethod
-    def encode(self, problems: Any) -> Int[Tensor, "n pos"]:
+    def encode(self, problems: Problems) -> Int[Tensor, "n pos"]:
         """Full teacher-forced input (prompt and answer). Raises UserError on anything that is not a problem."""
 
     @abstractmethod
-    def encode_prompt(self, problems: Any) -> Int[Tensor, "n pos"]:
+    def encode_prompt(self, problems: Problems) -> Int[Tensor, "n pos"]:
         """The tokens before the answer, from which decoding starts."""
 
     @abstractmethod
-    def targets(self, problems: Any) -> Int[Tensor, "n target"]:
+    def targets(self, problems: Problems) -> Int[Tensor, "n target"]:
         """The right token for every target."""
 
     @abstractmethod
@@ -244,7 +245,7 @@ class Task(ABC):
         return "".join(texts) if number == self.no_number else str(number)
 
     @abstractmethod
-    def variables(self, problems: Any) -> dict[str, Int[Tensor, "n column"]]:
+    def variables(self, problems: Problems) -> dict[str, Int[Tensor, "n column"]]:
         """Every intermediate value of the symbolic algorithm, one tensor [n, column] per variable."""
 
     @abstractmethod
@@ -276,7 +277,7 @@ class Task(ABC):
         return known.index(text.strip())
 
     @abstractmethod
-    def chain_length(self, problems: Any) -> Int[Tensor, " n"]:
+    def chain_length(self, problems: Problems) -> Int[Tensor, " n"]:
         """Length of the longest carry chain of each problem; accuracy is always reported by it."""
 
     def arrangements(self) -> list[Arrangements]:

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from models.calls.argument_kinds import Index, reads, shown
+from models.calls.argument_kinds import Index, Problems, shown
 from models.calls.arguments import check_fields, typed
 from models.errors import UserError, known_name
 from models.tasks.base import Task
@@ -174,7 +174,7 @@ class ProblemPairs:
 
 @typed
 def pairs(
-    task: Task, clean: Any, corrupted: Any, target: Index | str | None = None, what: str | None = None
+    task: Task, clean: Problems, corrupted: Problems, target: Index | str | None = None, what: str | None = None
 ) -> ProblemPairs:
     """Pairs of problems that you type: ``pairs(task, clean=[(15, 27)], corrupted=[(15, 22)])``.
 
@@ -193,6 +193,8 @@ def pairs(
         given if isinstance(given, Tensor) and given.ndim > 1 else task.as_problems(given)
         for given in (clean, corrupted)
     ]
+    if not all(map(len, sides)):
+        raise UserError("There is no pair: a side has no problems.")
     if what is None:
         said = [task.problem_text(task.numbers(side[:1])[0]) for side in sides]
         what = f"{said[0]} and {said[1]}" + (f" (and {len(sides[0]) - 1:,} more)" if len(sides[0]) > 1 else "")
@@ -213,8 +215,8 @@ def pairs(
     return replace(found, target=target, changed=changed)
 
 
-@reads("pairs")
-def _read_pairs(name: str, value: Any) -> ProblemPairs:
+def read_argument(name: str, value: Any) -> ProblemPairs:
+    """Problem pairs that a question was given."""
     if not isinstance(value, ProblemPairs):
         raise UserError(f"{name} must be problem pairs (models.tasks.problem_pairs makes them), not {shown(value)}.")
     return value

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from models.calls.argument_kinds import reads, shown
+from models.calls.argument_kinds import shown
+from models.calls.arguments import typed
 from models.errors import UserError, unknown_name
 from models.files.python_source import names_an_object, object_in
 from models.tasks.base import Task
@@ -16,6 +17,7 @@ LONGEST = 10_000  # characters
 _NUMBERS = {"base": int, "seed": int, "held_out": float}
 
 
+@typed
 def task_of_text(text: str) -> Task:
     """The task of a line: a format, an answer, and options as ``name=value``, with semicolons between them; or the task
     that ``FILE.py:NAME`` names, whose file is run.
@@ -71,8 +73,7 @@ def _value(name: str, text: str) -> Any:
         raise UserError(f"{name} of a task is a number, not {text!r}.") from None
 
 
-@reads("task")
-def _read_task(name: str, value: Any) -> Task:
+def read_argument(name: str, value: Any) -> Task:
     """A task, or the task of a line of text."""
     if isinstance(value, str):
         return task_of_text(value)

@@ -78,20 +78,18 @@ class RunFolder:
         if self.path.exists() and not self.path.is_dir():
             raise UserError(f"{self.path} is a file and no run folder; choose another --out.")
         new = [at for at in (self.path, *self.path.parents) if not at.exists()]
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except (OSError, ValueError) as error:
-            raise UserError(f"{self.path} could not be made ({error}).") from error
-        lock, begun = self.path / ".lock", self.config_path.exists()
+        lock = self.path / ".lock"
         try:
             with locked(lock, self.path):
-                self._begin(config, {lock})
-                yield
-        except UserError:  # what the run was asked for cannot be; a folder with its config would block the next start
-            if not begun and not set(self.path.iterdir()) - {self.config_path, lock}:  # else a resumed run needs it
-                self.config_path.unlink(missing_ok=True)
-                if new:
-                    lock.unlink(missing_ok=True)
+                begun = self.config_path.exists()
+                try:
+                    self._begin(config, {lock})
+                    yield
+                except UserError:  # what the run was asked for cannot be; its config would block the next start
+                    if not begun and not set(self.path.iterdir()) - {self.config_path, lock}:
+                        self.config_path.unlink(missing_ok=True)
+                    raise
+        except UserError:
             for folder in new:
                 with contextlib.suppress(OSError):  # it is not empty
                     folder.rmdir()

@@ -145,13 +145,16 @@ def _loaded(name_or_path: str | Path, asked: Asked) -> ArithmeticTransformer:
         raise not_read(file)
     if reader.weights is None and reader.rank < 2 and (asked.config is not None or asked.names is not None):
         raise UserError(f"{name_or_path} is {reader.name}, which says its own config; leave config= and names= out.")
-    return reader.load(file, asked)
+    model = reader.load(file, asked)
+    if getattr(model, "task", None) is None:
+        raise UserError(f"{name_or_path} is {reader.name}, which does not say its task; give it as task= or --task.")
+    return model
 
 
 def not_read(file: File) -> UserError:
     """Why no reader takes a file."""
     path = file.path
-    if not path.exists():
+    if not os.path.exists(path):  # not by a name that is too long either
         return UserError(f"There is no file or folder {path}.")
     if path.suffix == ".json":
         return UserError(f"{path} is no JSON file of a model that can be imported.")

@@ -13,19 +13,16 @@ from models.errors import UserError
 from models.files.checkpoint import fsync_folder
 from models.files.locks import locked
 from models.files.stored_names import CONFIG
+from models.files.stored_names import WEIGHTS as WEIGHTS
 
 FORMAT = 1
-WEIGHTS, CARD = "model.safetensors", "card.md"
+CARD = "card.md"
 STORED_AS = "stored_as"  # in a weight file's metadata: how the parameters were rounded
 
 
 @contextlib.contextmanager
 def alone(folder: Path) -> Iterator[None]:
     """Lock ``folder`` for saving, and clear what killed writers left next to it."""
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{folder} could not be written ({error.strerror}).") from error
     with locked(folder.parent / f".{folder.name}.lock", folder):
         finish_interrupted_swap(folder)
         for left in folder.parent.glob(f".{glob.escape(folder.name)}.carrylens-new-*"):

@@ -1,11 +1,12 @@
 """Call a function that runs somebody's program, in a process of its own, and take data back.
 
 ``trust`` says how. ``True`` is under bubblewrap (``bwrap``), if it is installed and can start: the process sees Python,
-the folders on Python's path and one folder of its file, all read-only; it has an empty folder to write in, processes,
-network and environment of its own, and system calls that start processes, open sockets or reserve memory past its
-limits are refused. A text is a command of one's own that is put in front, such as a container's, and
-``"unconfined"`` is no shelter at all: the program can then do what its user can, and the limits on its time and memory
-stop accidents only. There is no other way, and none is taken in place of the one that was asked for.
+the folders on Python's path in which packages are installed and one folder of its file, all read-only; it is the only
+process that it sees, and has an empty folder to write in, a network and an environment of its own. System calls that
+start processes, open sockets or reserve memory past its limits are refused. A text is a command of one's own that is
+put in front, such as a container's, and ``"unconfined"`` is no shelter at all: the program can then do what its user
+can, and the limits on its time and memory stop accidents only. There is no other way, and none is taken in place of the
+one that was asked for.
 
 What comes back is tensors and text in safetensors, never objects, and it is the work of a stranger: whoever uses it
 checks it.
@@ -33,6 +34,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import import_module
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +69,7 @@ def run_isolated(
         seconds, memory: what it may take, after the imports.
         trust: how it is run: True, "unconfined", or a command that ends with a Python which has this package; in it,
             "{folder}" stands for ``folder``.
-        folder: what it may read, apart from Python and the folders on its path.
+        folder: what it may read, apart from Python, this project and the packages that are installed.
 
     Raises:
         UserError: the function did, or anything else that it raised, in one sentence; time or memory ran out; the
@@ -176,6 +178,7 @@ def _command(
         yield [word.replace("{folder}", str(folder or own)) for word in words] + ["-c", _START], [], None
         return
     paths = [path for path in map(os.path.abspath, sys.path) if path != os.getcwd()]
+    paths = [path for path in paths if trust is not True or _has_packages(path)]
     paths.insert(0, str(Path(__file__).resolve().parents[2]))
     compiled = ["-X", f"pycache_prefix={sys.pycache_prefix}"] if sys.pycache_prefix else []
     python = [sys.executable, "-I", "-B", *compiled, "-c", _OWN_PATH + _START, json.dumps(paths)]
@@ -194,13 +197,27 @@ def _command(
         yield [*_bubblewrap(shown), "--seccomp", str(rules.fileno()), "--", *python], [rules.fileno()], kept
 
 
+def _has_packages(path: str) -> bool:
+    """Whether a folder on Python's path is a part of Python, or one in which packages are installed; a script's own is
+    neither."""
+    if any(Path(path).is_relative_to(at) for at in (sys.prefix, sys.base_prefix)):
+        return True
+    return any(True for _ in distributions(path=[path]))
+
+
 def _bubblewrap(seen: list[str]) -> list[str]:
-    """A bubblewrap in which only the system's libraries and ``seen`` are there, read-only, with an empty /tmp."""
+    """A bubblewrap in which only the system's libraries and ``seen`` are there, read-only, with an empty /tmp.
+
+    The program is process 1 of its own: bubblewrap itself, which no limit holds, would otherwise be there to write to.
+    """
     system = ["/usr", "/lib", "/lib64", "/lib32", "/nix/store", "/etc/ld.so.cache", "/etc/alternatives"]
     shown = [word for place in dict.fromkeys(system) for word in ("--ro-bind-try", place, place)]
     shown += ["--proc", "/proc", "--dev", "/dev", "--size", str(LARGEST_ANSWER), "--tmpfs", "/tmp"]
-    shown += [word for place in dict.fromkeys(seen) for word in ("--ro-bind-try", place, place)]
-    ends = ["--die-with-parent", "--new-session", "--unshare-all", "--cap-drop", "ALL"]
+    real = list(dict.fromkeys(map(os.path.realpath, seen)))
+    # nothing can be put where a link is: it leads to what is there by its own name
+    named = [place for place in dict.fromkeys(seen) if not any(Path(place).is_relative_to(at) for at in real)]
+    shown += [word for place in (*real, *named) for word in ("--ro-bind-try", place, place)]
+    ends = ["--die-with-parent", "--new-session", "--unshare-all", "--cap-drop", "ALL", "--as-pid-1"]
     return ["bwrap", *ends, *shown, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp"]
 
 

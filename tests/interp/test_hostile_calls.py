@@ -50,6 +50,35 @@ HOSTILE: tuple[Any, ...] = (
     np.array(["a"]), np.zeros((2, 2)), torch.tensor(3), torch.zeros(2, 2), torch.full((2, 2), -5),
     torch.zeros(2, 2, dtype=torch.complex64),
 )  # fmt: skip
+
+
+def nested(wrap: Callable[[Any], Any], times: int = 2_000) -> Any:
+    """A value that lies in others more often than Python recurses."""
+    value: Any = 1
+    for _ in range(times):
+        value = wrap(value)
+    return value
+
+
+#: What no question takes, wherever it is given.
+NEVER: dict[str, Any] = {
+    "meta": torch.zeros(4, 2, dtype=torch.int64, device="meta"),
+    "quantized": torch.quantize_per_tensor(torch.rand(4, 2), 0.1, 0, torch.qint8),
+    "sparse": torch.ones(4, 2, dtype=torch.int64).to_sparse(),
+    "sparse rows": torch.ones(4, 2, dtype=torch.int64).to_sparse_csr(),
+    "ragged": torch.nested.nested_tensor([torch.ones(2, dtype=torch.int64), torch.ones(3, dtype=torch.int64)]),
+    "empty": torch.zeros(0, 2, dtype=torch.int64),
+    "lists": nested(lambda value: [value]),
+    "tuples": nested(lambda value: (value,)),
+    "mappings": nested(lambda value: {"a": value}),
+    "in a list": [nested(lambda value: [value])],
+    "NUL": "a\0b",
+    "half a character": "\ud800",
+    "long": "x" * 5_000,
+    "1.5": 1.5,
+    "bytes": b"a\0b",
+    "of nothing": [object()],
+}
 FRAMED = framed_addition(Frame(vocabulary="0123456789+=", between=(10,), after=(11,)))
 TASKS = (
     TenDigitAddition(), TwoDigitAddition(), Parity(4), BalancedBrackets(4), CharacterLanguage(), Multiplication(2, 2),
@@ -126,6 +155,103 @@ def raw_errors(function: Callable[..., Any], good: dict[str, Any]) -> list[str]:
             except Exception as error:
                 found.append(f"{function.__name__}({each.name}={value!r}): {type(error).__name__} {error}")
     return found
+
+
+#: Public functions that write, draw pages or train, or that are asked of results.
+NOT_ASKED = {"train", "register", "save_entry", "explore", "show"}
+
+
+def questions() -> dict[str, Callable[..., Any]]:
+    """The public functions of both packages."""
+    found = {f"{home.__name__}.{name}": getattr(home, name) for home in (models, interp) for name in home.__all__}
+    return {n: f for n, f in found.items() if inspect.isfunction(f) and n.rpartition(".")[2] not in NOT_ASKED}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("share", [6, pytest.param(1, marks=pytest.mark.slow)], ids=["every sixth", "all"])
+def test_what_no_question_takes_is_refused_by_each_in_a_sentence(
+    share: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every public function, every parameter: tensors without readable numbers, values in each other too often, names
+    that no file can have."""
+    monkeypatch.chdir(tmp_path)
+    adder = models.load("microadder-57")
+    made = problem_pairs(adder.task, "carry", column=4, n=4)
+    tokens = adder.task.encode([(57, 48), (1, 2)])
+    needed = {"model": adder, "a": adder, "b": adder, "models": [adder, adder], "pairs": made, "name": "microadder-57"}
+    needed |= {"name_or_path": "microadder-57", "base_tokens": tokens, "tokens": tokens, "source": "microadder-57"}
+    small = {"n": 8, "minutes": 0.001, "steps": 2, "runs": 2, "resamples": 10, "batch_size": 8}
+    found, calls = [], 0
+    for name, function in questions().items():
+        parameters = [p for p in inspect.signature(function).parameters.values() if p.kind < p.VAR_KEYWORD]
+        given = {p.name: needed[p.name] for p in parameters if p.name in needed and p.default is p.empty}
+        given |= {p.name: small[p.name] for p in parameters if p.name in small}
+        for each in parameters:
+            for kind, value in NEVER.items():
+                calls += 1
+                if calls % share:
+                    continue
+                try:
+                    function(value) if each.kind is each.VAR_POSITIONAL else function(**given | {each.name: value})
+                except (UserError, TypeError):
+                    pass
+                except Exception as error:
+                    found.append(f"{name}({each.name}={kind}): {type(error).__name__}")
+    assert calls > 3_000 and found == []
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: type(task).__name__)
+def test_a_task_s_methods_refuse_what_no_question_takes(task: Task) -> None:
+    found = []
+    for name in ("as_problems", "encode", "encode_prompt", "targets", "variables", "chain_length"):
+        for kind, value in NEVER.items():
+            try:
+                getattr(task, name)(value)
+            except UserError:
+                continue
+            except Exception as error:
+                found.append(f"{name}({kind}): {type(error).__name__}")
+    assert found == []
+
+
+def test_a_model_s_own_methods_refuse_them_too() -> None:
+    adder = models.load("microadder-57")
+    found = []
+    for ask in (adder, adder.run_with_cache, adder.run_with_hooks, adder.generate, adder.to_tokens):
+        for kind, value in NEVER.items():
+            try:
+                ask(value)
+            except UserError:
+                continue
+            except Exception as error:
+                found.append(f"{ask}({kind}): {type(error).__name__}")
+    assert found == []
+    with pytest.raises(UserError):
+        adder.generate(torch.zeros(0, 4, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("bad", [1.5, "a", [1.5], [None], object()])
+@pytest.mark.parametrize("question", [interp.linear_probes, interp.head_writes, interp.key_attention])
+def test_a_control_that_is_no_model_is_refused(question: Callable[..., Any], bad: Any) -> None:
+    with pytest.raises(UserError):
+        question(models.load("microadder-57"), untrained=bad, n=300)
+
+
+@pytest.mark.parametrize("table", ["hook_dict", "mod_dict"])
+def test_a_model_whose_hooks_lost_their_names_is_refused_and_computes_what_it_did(table: str) -> None:
+    """A hook that is put on and cannot be taken off again would stay."""
+    adder, one = models.load("microadder-57"), models.load("microadder-57")
+    tokens = adder.task.encode([(57, 48), (9999999999, 1)])
+    getattr(one, table).pop("hook_embed")
+    getattr(adder, table).clear()
+    expected = models.load("microadder-57")(tokens)
+    for model in (adder, one):
+        for question in (interp.logit_lens, interp.attention_by_role, interp.component_ablation, models.score):
+            with pytest.raises(UserError):
+                question(model)
+        with pytest.raises(UserError):
+            model.run_with_hooks(tokens, fwd_hooks=[("hook_embed", lambda value, hook: 0 * value)])
+        assert torch.equal(model(tokens), expected)
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: type(task).__name__)

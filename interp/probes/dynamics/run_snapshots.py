@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +43,7 @@ def snapshots(source: str | Path, seed: int | None = None) -> Snapshots:
         UserError: no such entry or run, one without snapshots, or a seed that it does not hold.
     """
     folder = Path(source)
-    if (folder / "snapshots").is_dir():
+    if os.path.isdir(folder / "snapshots"):
         return _of_run(RunFolder(folder), seed)
     entry = read_entry(source)
     if FILE not in entry["sha256"]:

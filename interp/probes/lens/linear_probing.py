@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -50,6 +50,7 @@ from interp.probes.lens.probe_labels import (
 from interp.probes.lens.reading import digit_targets, read, stream_points, variable_index
 from interp.probes.lens.ridge import FOLDS, answerable, probed, summary
 from models.calls import Several
+from models.calls.argument_kinds import HOOKED, Check
 from models.errors import UserError, known_name, unknown_name
 from models.number_format import in_percent, in_percent_with
 from models.tasks import Role, Task, base_of, domain_of
@@ -57,6 +58,13 @@ from models.transformer import HookedModel, model_name
 
 ALL = "all"  # the rows of all columns together
 DRAWN = "drawn"  # stands for a control that is an untrained copy of the model
+
+
+def _control(name: str, value: Any) -> Any:
+    return value if value is None or (isinstance(value, str) and value == DRAWN) else HOOKED.convert(name, value)
+
+
+Control = Annotated[Any, Check(_control, "a model, or None")]
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,7 +209,7 @@ def linear_probes(
     n: int = N_PROBLEMS,
     seed: int = 0,
     folds: Several = FOLDS,
-    untrained: Any = DRAWN,
+    untrained: Control = DRAWN,
 ) -> LinearProbes:
     """Linear probes for the intermediate values of a task; see the module.
 
@@ -263,7 +271,7 @@ def linear_probes(
     labels = [[x for s in signals if (x := labelled(role, s)) is not None] for role in roles]
     points = stream_points(model)
     named = {site: points.get(site, site) for site in ([sites] if isinstance(sites, str) else sites or points)}
-    control: Any = _untrained(model, task, seed) if isinstance(untrained, str) and untrained == DRAWN else untrained
+    control: Any = _untrained(model, task, seed) if isinstance(untrained, str) else untrained
     found, blank = (
         None if one is None else _read_all(one, task.encode(chosen), named, [places[target] for target in targets])
         for one in (model, control)

@@ -14,6 +14,7 @@ from torch import Tensor
 from interp.core.problems import chunks, membership, visible_roles
 from interp.probes.lens.reading import carry_flipped
 from models import ArithmeticTransformer
+from models.calls import dense
 from models.errors import UserError, known_name
 from models.tasks import Task, base_of
 from models.transformer import head_name, in_block, layer_part
@@ -57,7 +58,7 @@ def choose_rivals(
         over = RIVALS[rival]
     else:
         try:
-            tokens, over = torch.as_tensor(rival).cpu(), "the given rival"
+            tokens, over = dense("rival", torch.as_tensor(rival)).cpu(), "the given rival"
         except (TypeError, ValueError, RuntimeError):
             raise UserError(f"Rivals are a name or tokens, not a {type(rival).__name__}.") from None
         if tokens.shape != right.shape or tokens.is_floating_point():

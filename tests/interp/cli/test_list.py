@@ -10,6 +10,8 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
+from fnmatch import fnmatch
 from importlib.metadata import version
 from pathlib import Path
 
@@ -23,6 +25,8 @@ from interp.cli.own_files import OWN_FLAGS, accepted
 from interp.cli.parsing import marks, parameters
 from interp.core.stored_data import digest, keep, kept
 from models.errors import UserError
+from models.files import stored_names
+from models.files.stored_names import CONFIG, WEIGHTS
 from models.registry import REGISTERING, constructed
 from studies.__main__ import PROGRAM as STUDIES
 from studies.adderboard.command import PROGRAM as BOARD
@@ -61,6 +65,41 @@ def test_help_stands_in_eighty_columns(command: str, capsys) -> None:
     for example in () if command else INTERP.examples:
         assert parse(example.split()[1:], places=False)
         assert f"  {example}\n" in f"{usage}{lines}"
+
+
+def excluded() -> list[str]:
+    """The patterns of weight files that an installed package does without."""
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())
+    return project["tool"]["setuptools"]["exclude-package-data"]["models"]
+
+
+def test_the_examples_of_help_name_models_that_an_installed_package_has() -> None:
+    words = {word for example in INTERP.examples for word in example.split()}
+    named = words & {*models.zoo_names()}
+    assert named and not any(fnmatch(f"zoo/{name}/model.safetensors", each) for name in named for each in excluded())
+
+
+def test_what_an_installed_package_does_not_have_is_marked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    """In a copy of the zoo without the files that are left out of the package."""
+    left = {name for name in models.zoo_names() if any(fnmatch(f"zoo/{name}/{WEIGHTS}", each) for each in excluded())}
+    for name in models.zoo_names():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / CONFIG).touch()
+        if name not in left:
+            (tmp_path / name / WEIGHTS).touch()
+    monkeypatch.setattr(stored_names, "ZOO", tmp_path)
+    assert main(["list", "--json", str(tmp_path / "list.json")]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.strip()]
+    assert max(map(len, lines)) <= 80
+    rows = json.loads((tmp_path / "list.json").read_text())["result"]["rows"]
+    assert {row["model"] for row in rows if not row["installed"]} == left and left
+    at = {line.split()[0]: index for index, line in enumerate(lines)}
+    for name in (*models.zoo_names(), *constructed()):
+        alone = len(lines[at[name]].split()) == 1  # a long name, whose row is the next line
+        own = lines[at[name] + alone]
+        assert (listing.LEFT_OUT in own) == (name in left)
 
 
 def test_help_names_every_command_and_every_flag_that_is_accepted_and_no_other(capsys) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import inspect
 import json
 import os
 import signal
@@ -14,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from safetensors.torch import save_file
 
-from interp.cli import main, tools
+from interp.cli import main, questions, tools
 from interp.cli.tool_process import ToolProcess, answered
+from interp.core.probe import find_probe, registered
 from models.errors import UserError
 
 mcp = pytest.importorskip("mcp")
@@ -67,7 +70,7 @@ def test_every_tool_says_what_it_takes_and_gives():
             return (await client.list_tools()).tools
 
     found = {tool.name: tool for tool in asyncio.run(listed())}
-    assert set(found) == {"list_models", "load", "probes", "ask", "patch", "certify", "solve", "figure"}
+    assert set(found) == {"list_models", "load", "guess", "probes", "ask", "patch", "certify", "solve", "figure"}
     for name, tool in found.items():
         assert tool.description and tool.annotations.read_only_hint
         if name != "figure":
@@ -101,6 +104,55 @@ def test_a_file_that_does_not_say_its_activation_is_loaded_once_it_is_told(tmp_p
     assert data["act_fn"] == "gelu" and data["n_heads"] == 2
     told = tools.solve(problems=["12+34"], config='{"act_fn": "gelu"}', **asked).to_dict()["result"]["rows"]
     assert len(told) == 1
+
+
+def test_a_format_is_guessed_and_what_is_guessed_is_what_the_other_tools_take(tmp_path: Path):
+    import models
+
+    model = models.load("toygpt-learned-pre")
+    torch.save({"state_dict": dict(model.all_weights()), "config": model.config.to_dict()}, tmp_path / "own.pt")
+    found = reply("guess", model=str(tmp_path / "own.pt"), seconds=60)
+    first = found["result"]["rows"][0]
+    assert first["correct"] == first["n"] == found["provenance"]["n"]
+    asked = {"model": str(tmp_path / "own.pt"), "task": first["task"]}
+    (row,) = reply("solve", problems=["3+4"], **asked)["result"]["rows"]
+    assert row["right"] and row["answer"] == 7
+    for wrong in ({"model": "microadder-57"}, {"model": str(tmp_path / "none.pt")}, {"model": "own.pt", "seconds": 0}):
+        refusal("guess", **wrong)
+
+
+@pytest.mark.parametrize("given", [{}, {"minutes": 10}, {"minutes": None}, {"minutes": 0.01}])
+@pytest.mark.parametrize("seconds", [4.0, 400.0])
+def test_a_question_that_takes_a_time_gets_no_more_than_a_call_may_take(seconds: float, given: dict[str, Any]):
+    """Also where its own default is more, or it would take what it needs."""
+    timed = [each for each in registered().values() if "minutes" in inspect.signature(each.ask).parameters]
+    assert "certify" in {each.name for each in timed}
+    for question in timed:
+        taken, said = questions.within(question, given, seconds)
+        wanted = given.get("minutes", inspect.signature(question.ask).parameters["minutes"].default)
+        expected = seconds / 60 if wanted is None else min(wanted, seconds / 60)
+        assert taken.get("minutes", wanted) == pytest.approx(expected) and bool(said) == (expected != wanted)
+    assert questions.within(find_probe("carry_units"), {"n": 3}, seconds) == ({"n": 3}, "")
+
+
+@pytest.mark.slow
+def test_a_proof_that_would_take_longer_than_a_call_is_undecided_and_not_killed():
+    process = ToolProcess(seconds=20.0)
+    try:
+        process.call("solve", {"model": "microadder-57", "problems": ["1+2"]})
+        for tool, options in (("certify", {"minutes": 10}), ("ask", {"probe": "certify", "options": "minutes=9"})):
+            found = process.call(tool, {"model": "adder-763", **options})
+            assert found["result"]["data"]["status"] == "undecided"
+    finally:
+        process.close()
+
+
+def test_options_are_written_as_on_the_command_line_too():
+    given = {"model": "microadder-57", "probe": "carry_units"}
+    named = reply("ask", **given, options={"max_ablated": 2, "n": 64})
+    assert reply("ask", **given, options="max_ablated=2,n=64")["result"] == named["result"]
+    refusal("ask", **given, options="max_ablatd=2")
+    refusal("ask", **given, options="max_ablated")
 
 
 def test_what_is_asked_is_what_python_answers():

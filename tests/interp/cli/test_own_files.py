@@ -1,5 +1,6 @@
 """One's own models and tasks on the command line, in this process."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -7,8 +8,10 @@ import torch
 
 import models
 from interp.cli import main
+from interp.cli.own_files import taken_out, trusted
 from interp.core import probe as registry
 from models import registry as model_registry
+from models.importers.format_guess import _exact_gelu_first
 from tests.other_tasks import exact_adder, modular_addition
 
 TASK = "{a}{b}=; (a + b) % 7; base=7; variables=addition"
@@ -125,3 +128,45 @@ def test_a_probe_in_ones_own_file_is_asked(
     path.write_text(PROBE)
     assert main(["ask", "microadder-57", "how_many", "--from", str(path)]) == 0
     assert "7 problems are drawn" in capsys.readouterr().out
+
+
+@dataclass(frozen=True)
+class Proposed:
+    text: str
+    correct: int
+    config: dict[str, str]
+
+
+def test_where_gelu_and_its_approximation_fit_equally_gelu_is_the_guess() -> None:
+    """Of one task, with the other fields the same; what gives more right answers is not passed over."""
+    erf, tanh, relu = ({"act_fn": name} for name in ("gelu", "gelu_new", "relu"))
+    two = {"n_heads": "2"}
+    before = [("a", 64, tanh), ("b", 64, tanh), ("a", 64, erf | two), ("a", 64, relu), ("a", 64, erf), ("b", 63, erf)]
+    after = [("a", 64, erf), ("b", 64, tanh), ("a", 64, erf | two), ("a", 64, relu), ("a", 64, tanh), ("b", 63, erf)]
+    for given in (before, after):
+        made = [Proposed(*each) for each in given]
+        assert _exact_gelu_first(made) == [Proposed(*each) for each in after]  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(
+    ("words", "trust", "left"),
+    [
+        (["score", "a.py", "--trust"], True, ["score", "a.py"]),
+        (["score", "--trust", "a.py"], True, ["score", "a.py"]),
+        (["--trust", "score", "a.py"], True, ["score", "a.py"]),
+        (["score", "--trust", "unconfined", "a.py"], "unconfined", ["score", "a.py"]),
+        (["score", "--trust", "docker run -i x", "a.py"], "docker run -i x", ["score", "a.py"]),
+        (["score", "a.py", "--trust", "x y"], "x y", ["score", "a.py"]),
+        (["score", "a.py", "--trust=x y"], "x y", ["score", "a.py"]),
+        (["score", "a.py", "--trust=x"], "x", ["score", "a.py"]),
+        (["score", "--trust", "a file.py"], True, ["score", "a file.py"]),
+        (["solve", "a.py", "--trust", "--n", "3"], True, ["solve", "a.py", "--n", "3"]),
+    ],
+)
+def test_how_a_program_is_trusted_is_said_with_and_without_a_sign(
+    words: list[str], trust: bool | str, left: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a file.py").touch()
+    assert taken_out(words) == left and trusted() == trust
+    taken_out([])

@@ -176,6 +176,33 @@ def test_the_strongest_evidence_is_named_first():
     assert order == sorted(order, reverse=True)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_units_are_listed_by_strength_whatever_their_numbers_and_those_without_a_signal_last(seed: int):
+    """In the verdicts, and in the table, where each unit's best signal comes first."""
+    carry, rng = column_signals(variables(), 0)["carry_out"], np.random.default_rng(seed)
+    follows = (2.0 * carry - 1 + 0.1 * rng.normal(size=carry.shape), carry)
+    units = [
+        follows,
+        (rng.normal(size=carry.shape), carry & False),
+        (follows[0], carry & (rng.random(carry.shape) < 0.6)),
+    ]
+    units += [(follows[0], carry & False), (rng.normal(size=carry.shape), carry)]
+    order = rng.permutation(len(units))
+    pre = np.stack([units[i][0] for i in order], -1)[:, :, None, :]
+    ablated = {(0, place): ~units[i][1] for place, i in enumerate(order)}
+    clean = np.ones_like(carry)
+    result = compute_carry_units(
+        pre, np.maximum(pre, 0), variables(), clean, ablated, Provenance(N, 0, "made-up units")
+    )
+    listed = result.verdicts()
+    assert [order[unit] for unit in listed["unit"]][:3] == [0, 2, 3]
+    assert listed["kind"].tolist()[3:] == ["none", "none"] and "none" not in listed["kind"].tolist()[:3]
+    frame = result.to_dataframe()
+    assert list(dict.fromkeys(frame["unit"])) == listed["unit"].tolist()
+    best = frame.groupby("unit", sort=False)["auroc_apart"]
+    assert (best.first() == best.max()).all() and len(frame) == len(units) * result.table.signal.size
+
+
 def test_units_that_break_opposite_columns_dissociate_doubly():
     carry, rng = column_signals(variables(), 0)["carry_out"], np.random.default_rng(6)
     found = breaking(carry, ~carry, carry & (rng.random(carry.shape) < 0.5), np.zeros_like(carry)).double_dissociation()
@@ -219,7 +246,8 @@ def test_a_unit_split_in_two_is_needed_in_both_halves():
     config = models.load("microadder-57").config.replace(d_mlp=3)
     split = ArithmeticTransformer(ConstantWeights(config, weights), TenDigitAddition(), name="split").eval()
     found = interp.carry_units(split, n=512).verdicts()
-    assert found["signal"].tolist() == ["carry_out"] * 3 and found["kind"].tolist() == ["needed", "switch", "needed"]
+    assert found["signal"].tolist() == ["carry_out"] * 3 and found["kind"].tolist() == ["switch", "needed", "needed"]
+    assert found["unit"].iloc[0] == 1
 
 
 def test_problems_that_are_all_one_are_refused():

@@ -365,3 +365,13 @@ def test_models_that_the_checker_does_not_know_are_refused(tmp_path):
     with pytest.raises(UserError):
         write_standalone(other, models.load("microadder-133"), tmp_path / "x.json")
     assert list(Path(tmp_path).iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["addlm-adder-two-digit", "toygpt-learned-pre", "modular-addition-59"])
+def test_of_models_with_another_task_or_more_layers_the_checker_s_own_reason_is_said(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not what a proof of this package would lack."""
+    monkeypatch.setattr(standalone, "read_adder", None)
+    with pytest.raises(UserError):
+        standalone.require_checkable(models.load(name))

@@ -79,5 +79,7 @@ def test_a_lock_that_its_holder_removes_is_not_held_by_who_opened_it_before(tmp_
 
 
 def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path: Path):
-    with pytest.raises(UserError), locked(tmp_path / "nowhere" / "lock", "it"):
-        raise AssertionError
+    (tmp_path / "file").touch()
+    for name in ("file", "a\0b"):
+        with pytest.raises(UserError), locked(tmp_path / name / "lock", "it"):
+            raise AssertionError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from safetensors.torch import save_file
 
 import models
 from models.errors import UserError
+from models.files import headers
 from models.importers import contents
 from models.tasks.formatted_task import formatted
 from tests.sampling import every_third
@@ -90,7 +92,7 @@ def test_a_weight_of_another_kind_of_number_is_refused(dtype: torch.dtype, name:
 TENSORS: dict[str, Callable[[torch.Tensor], Any]] = {
     "sparse": lambda x: x.to_sparse(),
     "sparse rows": lambda x: x.to_sparse_csr(),
-    "repeated": lambda x: x[:1, :1].clone().expand(x.shape),
+    "repeated": lambda x: x[:1, :1].clone().expand(1 << 20, 1 << 20),
     "without values": lambda x: x.to("meta"),
     "quantised": lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8),
     "a number": lambda x: 3,
@@ -209,6 +211,62 @@ def test_arbitrary_bytes_are_refused(suffix: str, tmp_path: Path) -> None:
         for task in (None, TASK):
             with pytest.raises(UserError):
                 models.load(tmp_path / f"a{suffix}", task=task)
+
+
+HUGE = 300 << 30  # bytes; nothing of them but the first is stored
+SMALL = {"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}
+LIES = {"a": {"dtype": "F32", "shape": [(HUGE - 1000) // 4], "data_offsets": [0, HUGE - 1000]}}
+
+
+def of_header(listed: Any) -> bytes:
+    text = json.dumps(listed).ljust(992).encode()
+    return len(text).to_bytes(8, "little") + text
+
+
+BEGINS = [b"", b"\x80\x02}q", b"PK\x03\x04", b"{", of_header(SMALL), of_header(LIES), b"\xff" * 16]
+
+
+@pytest.mark.parametrize("begins", BEGINS, ids=range(len(BEGINS)))
+def test_a_huge_file_is_refused_by_its_header_or_its_size_before_it_is_read(begins: bytes, tmp_path: Path) -> None:
+    """Sparse files: they take no room on the disk, and no machine has the memory to read them."""
+    for suffix in (".pt", ".npz", ".safetensors", ".bin", ".json", ".pth", ".ckpt"):
+        path = tmp_path / f"a{suffix}"
+        path.write_bytes(begins)
+        with path.open("r+b") as file:
+            file.truncate(HUGE)
+        tracemalloc.start()
+        try:
+            for ask in (lambda path=path: models.load(path, task=TASK), lambda path=path: models.guess(path)):
+                with pytest.raises(UserError):
+                    ask()
+            assert tracemalloc.get_traced_memory()[1] < 256 << 20  # a header may have 100 MB
+        finally:
+            tracemalloc.stop()
+
+
+def test_the_files_of_a_folder_are_looked_at_before_they_are_read_too(tmp_path: Path) -> None:
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / name).unlink(missing_ok=True)
+        folder(tmp_path)
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(HUGE)
+        with pytest.raises(UserError):
+            models.load(tmp_path, task=TASK)
+
+
+def test_a_large_file_with_a_right_header_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(headers, "LARGE", 0)
+    tensors = {f"transformer.{name}": value for name, value in state().items()}
+    save_file(tensors, tmp_path / "a.safetensors")
+    torch.save(tensors, tmp_path / "a.pt")
+    torch.save(tensors, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
+    np.savez(tmp_path / "a.npz", **{name: value.numpy() for name, value in tensors.items()})
+    for name in ("a.safetensors", "a.pt", "old.pt", "a.npz"):
+        assert refused_or_read(tmp_path / name, config={"n_heads": 2})
+        data = (tmp_path / name).read_bytes()
+        if name != "old.pt":  # which says where it ends only when it is read
+            (tmp_path / name).write_bytes(data + bytes(1000) if name == "a.safetensors" else data[:-30])
+            assert not refused_or_read(tmp_path / name, config={"n_heads": 2})
 
 
 @pytest.mark.parametrize("value", VALUES)

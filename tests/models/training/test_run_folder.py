@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import random
 import shutil
+import time
 import warnings
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -16,7 +17,8 @@ import torch
 
 import models
 from models.errors import UserError
-from models.training import train
+from models.files import locks
+from models.training import run_folder, train
 from models.training.publish import publish
 from models.training.recipes import Recipe, starts_of
 from models.training.run_folder import RunFolder, differences, digest_of
@@ -64,6 +66,53 @@ def test_a_second_process_is_refused_and_the_first_one_ends_as_if_alone(run: Pat
     assert torch.equal(theta(run), theta(whole))
     assert (run / "metrics.jsonl").read_bytes() == (whole / "metrics.jsonl").read_bytes()
     assert not (run / ".lock").exists()
+
+
+def test_a_start_that_is_refused_leaves_alone_what_began_after_it_had_looked(tmp_path: Path, monkeypatch):
+    """The other one begins between the first look at the folder and the lock, in a folder that is new or empty."""
+    (tmp_path / "empty").mkdir()
+    for out in (tmp_path / "new" / "run", tmp_path / "empty"):
+        with contextlib.ExitStack() as winner:
+
+            def after_another(*arguments, out: Path = out, winner: contextlib.ExitStack = winner):
+                monkeypatch.undo()
+                winner.enter_context(RunFolder(out).open({"model": "winner"}))
+                return locks.locked(*arguments)
+
+            monkeypatch.setattr(run_folder, "locked", after_another)
+            with pytest.raises(UserError), RunFolder(out).open({"model": "loser"}):
+                raise AssertionError("two hold one folder")
+            assert json.loads((out / "config.json").read_text())["model"] == "winner"
+            assert (out / ".lock").exists()
+
+
+def begin_at_once(out: Path, start, number: int) -> str:
+    """What becomes of one of several starts: "won", "lost" (the folder, while it held it) or "refused"."""
+    start.wait()
+    try:
+        with RunFolder(out).open({"model": f"{number}"}):
+            time.sleep(0.01)
+            if number % 2:
+                raise UserError("what it was asked for cannot be")
+            kept = json.loads((out / "config.json").read_text())["model"] == f"{number}"
+            return "won" if kept and (out / ".lock").exists() else "lost"
+    except UserError:
+        return "refused"
+    except OSError:
+        return "lost"
+
+
+def test_of_starts_at_one_moment_those_that_are_refused_take_nothing_from_the_others(tmp_path: Path):
+    """Half of them are refused while they hold the folder, and then remove it, as they made it."""
+    context = multiprocessing.get_context("fork")
+    with context.Manager() as manager, ProcessPoolExecutor(4, mp_context=context) as pool:
+        for round_ in range(12):
+            out, start = tmp_path / f"{round_}" / "run", manager.Barrier(4)
+            said = [each.result() for each in [pool.submit(begin_at_once, out, start, n) for n in range(4)]]
+            assert "lost" not in said
+            assert out.exists() == ("won" in said)
+            if out.exists():
+                assert [path.name for path in out.iterdir()] == ["config.json"]
 
 
 def test_a_run_that_fails_lets_go_of_its_folder(run: Path):

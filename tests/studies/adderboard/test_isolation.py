@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -14,7 +15,7 @@ import torch
 
 from models.errors import UserError
 from models.files.checkpoint import format_weights
-from studies.adderboard.isolation import UNCONFINED, _answer, _no_bubblewrap, require_shelter, run_isolated
+from studies.adderboard.isolation import UNCONFINED, _answer, _bubblewrap, _no_bubblewrap, require_shelter, run_isolated
 from tests.sampling import sampled
 
 ATTEMPTS = "tests.studies.adderboard.programs:attempts"
@@ -34,6 +35,13 @@ REACHES = {
     "path socket": ("import socket; found = socket.socket(socket.AF_UNIX).connect({socket!r})", None),
     "signal": ("import os; found = os.kill({parent}, 0)", None),
     "limits of others": (_LIBC + "found = len(resource.prlimit({parent}, resource.RLIMIT_CPU))", 2),
+    "memory of others": (
+        "import glob, os\nfound = False\nfor at in glob.glob('/proc/[0-9]*/mem'):\n"
+        "  try: found |= at != f'/proc/{os.getpid()}/mem' and open(at, 'r+b') is not None\n  except OSError: pass",
+        True,
+    ),
+    "script's folder": ("found = open({script!r} + '/notes').read()", "kept"),
+    "script's package": ("found = open({script!r} + '/own/__init__.py').read()", ""),
     "anonymous file": ("import os; found = os.memfd_create('a') > 0", True),
     "shared memory": (_LIBC + "found = c.shmget(0, 4096, 0o600) >= 0", True),
 }
@@ -46,6 +54,12 @@ LIMITS = {
     "too much memory": ("bytearray(600 << 20)", "MemoryError"),
     "too many numbers": ("import torch; torch.ones(600 << 18)", "RuntimeError"),
     "some memory": ("found = len(bytearray(100 << 20))", 100 * MiB),
+    "limits of all processes": (
+        "import glob\nfiles = glob.glob('/proc/[0-9]*/limits')\n"
+        "found = {x.split()[3] for at in files for x in open(at) if 'address' in x}\n"
+        "found = [each.isdigit() for each in found]",
+        [True],
+    ),
     "output": ("import os; print('x' * 9999); found = os.write(1, b'!' * 9999)", 9999),
     "secret": ("import os; found = 'A_SECRET' in os.environ", False),
 }
@@ -79,12 +93,17 @@ def test_what_comes_back_and_what_can_be_reached(
     (tmp_path / "removed").touch()
     (shown / "program.py").write_text("# its own text")
     (shown / "program.py").chmod(0o600)
+    (tmp_path / "script" / "own").mkdir(parents=True)
+    (tmp_path / "script" / "own" / "__init__.py").touch()
+    (tmp_path / "script" / "notes").write_text("kept")
+    monkeypatch.syspath_prepend(tmp_path / "script")
     monkeypatch.setenv("A_SECRET", "told")
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX) as listener:
         monkeypatch.chdir(tmp_path)
         listener.bind("s")
         listener.listen()
         places = {"outside": str(outside), "folder": str(tmp_path), "program": str(shown / "program.py")}
+        places |= {"script": str(tmp_path / "script")}
         places |= {"socket": str(tmp_path / "s"), "port": server.getsockname()[1], "parent": os.getpid()}
         groups = REACHES | LIMITS if trust is True else REACHES
         statements = attempts(groups, places)
@@ -98,8 +117,21 @@ def test_what_comes_back_and_what_can_be_reached(
     if trust is True:
         assert {name: said[name] for name in LIMITS} == {name: expected for name, (_, expected) in LIMITS.items()}
         assert (shown / "program.py").stat().st_mode & 0o777 == 0o600 and outside.read_text() == "kept"
-        assert {path.name for path in tmp_path.iterdir()} == {"outside", "removed", "shown", "s"}
+        assert {path.name for path in tmp_path.iterdir()} == {"outside", "removed", "script", "shown", "s"}
         assert [path.name for path in shown.iterdir()] == ["program.py"]
+
+
+def test_what_is_shown_is_there_under_a_link_to_it_too(tmp_path: Path) -> None:
+    """As an environment is that several checkouts share."""
+    require_bubblewrap()
+    (tmp_path / "real" / "packages").mkdir(parents=True)
+    (tmp_path / "real" / "packages" / "a").write_text("kept")
+    (tmp_path / "root").mkdir()
+    for link in (tmp_path / "root" / "link", tmp_path / "elsewhere"):
+        link.symlink_to(tmp_path / "real")
+        command = _bubblewrap([str(tmp_path / "root"), str(link / "packages")])
+        done = subprocess.run([*command, "--", "/usr/bin/cat", str(link / "packages" / "a")], capture_output=True)
+        assert done.stdout == b"kept"
 
 
 def test_a_program_that_does_not_end_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
