@@ -30,15 +30,16 @@ from models.transformer.parts.weights import Weights
 PROVABILITY = "benchmarks/provability/models/"
 #: A certified model of each method that has claims of leaves.
 MODELS = (
+    f"{PROVABILITY}add-8-bits-0",
     f"{PROVABILITY}add-3-no-norm-relu-0",
-    f"{PROVABILITY}add-3-ln-gelu-0",
+    f"{PROVABILITY}add-3-no-final-norm-0",
     f"{PROVABILITY}add-3-rms-gated-silu-0",
-    f"{PROVABILITY}add-3-rotary-0",
     f"{PROVABILITY}induction-8-one-head-0",
+    f"{PROVABILITY}induction-6-one-head-1",
     "microadder-57",
     "adder-456",
     "subtractor-47",
-    "toygpt-learned-pre",
+    "modular-addition-59",
 )
 
 
