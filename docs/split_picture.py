@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 import models
-from interp.proofs.stacked_proof import ArrangementProof
+from interp.proofs.attention_only.arrangement_method import ArrangementProof
 from models.tasks import Arrangements
 
 OUT = Path(__file__).parent / "split.svg"

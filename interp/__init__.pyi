@@ -13,7 +13,7 @@ from interp.site.explorer import explore as explore
 from interp.figures.save import save_figure as save_figure
 from interp.core.results import Provenance as Provenance
 from interp.core.results import Result as Result
-from interp.proofs.bounds_on_accuracy import accuracy_bounds as accuracy_bounds
+from interp.proofs.columns.accuracy_bounds import accuracy_bounds as accuracy_bounds
 from interp.probes.score import accuracy_by_chain as accuracy_by_chain
 from interp.compare.alignment import align as align
 from interp.causal.circuits.every_circuit import all_circuits as all_circuits
@@ -21,7 +21,7 @@ from interp.proofs.attacks.gradient_attack import attack as attack
 from interp.probes.lens.attention_attribution import attention_attribution as attention_attribution
 from interp.probes.attention_pattern import attention_pattern as attention_pattern
 from interp.probes.lens.backward_lens import backward_lens as backward_lens
-from interp.proofs.carry_unit_ranges import carry_unit_ranges as carry_unit_ranges
+from interp.proofs.reading.unit_ranges import carry_unit_ranges as carry_unit_ranges
 from interp.causal.interchange.scrubbing import causal_scrubbing as causal_scrubbing
 from interp.compare.certified_circuits import certified_circuits as certified_circuits
 from interp.causal.interchange import chained_claims as chained_claims
@@ -31,7 +31,7 @@ from interp.causal.circuits import circuit_as_model as circuit_as_model
 from interp.compare.many import compare_models as compare_models
 from interp.probes.composition_scores import composition_scores as composition_scores
 from interp.figures.dark import dark as dark
-from interp.proofs.decompile import decompile as decompile
+from interp.proofs.reading.decompile import decompile as decompile
 from interp.causal.edges.gradient_attribution import edge_attribution as edge_attribution
 from interp.probes.heatmaps.grid import exact_match_grid as exact_match_grid
 from interp.probes.first_errors import first_errors as first_errors

@@ -2,7 +2,7 @@
 
 Every score of :func:`score` is *sampled*: it holds for the problems that were tried, and the Clopper-Pearson interval
 bounds the accuracy on the distribution they were drawn from, if they were drawn at random. It says nothing about all
-inputs; :mod:`interp.proofs.exhaustive`, which tries them all, sets another strength of evidence.
+inputs; :mod:`interp.proofs.listed.exhaustive`, which tries them all, sets another strength of evidence.
 
 Teacher forcing (one pass over prompt and true answer) and greedy decoding (the model reads its own digits) agree on
 whether a *whole* answer is right: both see the same input up to and including the first wrong token. They disagree on

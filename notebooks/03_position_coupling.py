@@ -26,7 +26,7 @@ import interp
 import models
 from interp.figures.tables import findings, table
 from interp.probes.grid_panels import GridPanel, GridPanels
-from interp.proofs.coupled_grid import load_certified_grids
+from interp.proofs.hand_built.coupled_grid import load_certified_grids
 
 built = models.build("position-coupling-hand-built", max_operands=7, max_digits=2)  # it has no parameters at all
 {"heads": built.config.n_heads, "dimensions": built.config.d_model, "neurons": built.config.d_mlp}

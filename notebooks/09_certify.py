@@ -38,14 +38,14 @@ from interp.figures.layers import cells, curve, points, written
 from interp.figures.panels import Panel, compose, hline
 from interp.figures.tables import table
 from interp.proofs import check_certificate, decision_curves
-from interp.proofs.activations import ACTIVATIONS
-from interp.proofs.branching import Search, prove
-from interp.proofs.enclosed import Enclosure, TrimmedMatrix
-from interp.proofs.enclosures import FLOAT32, REAL
-from interp.proofs.hunting import attention_of
-from interp.proofs.leaves import Query
-from interp.proofs.one_layer import read_adder
-from interp.proofs.ratio_attention import read_ratio_attention
+from interp.proofs.columns.adder_weights import read_adder
+from interp.proofs.columns.column_windows import Query
+from interp.proofs.columns.ratio_attention import read_ratio_attention
+from interp.proofs.columns.small_margins import attention_of
+from interp.proofs.columns.window_search import Search, prove
+from interp.proofs.numbers.activation_functions import ACTIVATIONS
+from interp.proofs.numbers.enclosure import Enclosure, TrimmedMatrix
+from interp.proofs.numbers.rounded_operations import FLOAT32, REAL
 from models import number_format
 from models.errors import UserError
 from models.evaluation import predict, score

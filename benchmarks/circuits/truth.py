@@ -36,9 +36,9 @@ from interp.causal.edges import EdgeExperiment
 from interp.causal.edges.masked import MaskedModel
 from interp.causal.edges.optimal import optimal_values
 from interp.causal.edges.paths import compute_direct
-from interp.proofs.carry_unit_ranges import carry_unit_ranges
-from interp.proofs.certified_training import unproved_problems
-from interp.proofs.one_layer import one_layer_adder
+from interp.proofs.columns.adder_weights import one_layer_adder
+from interp.proofs.reading.unit_ranges import carry_unit_ranges
+from interp.proofs.training_judge import unproved_problems
 from models.errors import UserError
 from models.tasks import ProblemPairs
 from models.tasks.base import domain_of

@@ -25,9 +25,9 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.core.problems import carry_rich
-from interp.proofs.column_adders import certify_one_layer
-from interp.proofs.prefix_proof import PrefixEvidence, certify_prefixes
-from interp.proofs.verdict import ArithmeticName, Verdict
+from interp.proofs.columns.column_method import certify_one_layer
+from interp.proofs.listed.prefix_method import PrefixEvidence, certify_prefixes
+from interp.proofs.verdict.verdict import ArithmeticName, Verdict
 from models import ArithmeticTransformer, UserError
 from models.evaluation import predict
 from models.fast import logits_from

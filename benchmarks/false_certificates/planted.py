@@ -27,12 +27,12 @@ import torch
 
 from benchmarks.false_certificates.drafts import Draft
 from benchmarks.false_certificates.plants import PLANTED
-from interp.proofs import by_operator, column_adders
+from interp.proofs.attention_only.arrangement_method import certify_arrangements
 from interp.proofs.certify import certify, check_certificate
-from interp.proofs.machine_proof import certify_by_machine
-from interp.proofs.stacked_proof import certify_arrangements
-from interp.proofs.verdict import CertifyOptions, Method, Verdict
-from interp.proofs.watch import TimeUp, time_limit
+from interp.proofs.columns import column_method, per_operator
+from interp.proofs.machine.machine_method import certify_by_machine
+from interp.proofs.verdict.time_limit import TimeUp, time_limit
+from interp.proofs.verdict.verdict import CertifyOptions, Method, Verdict
 from models import ArithmeticTransformer, UserError
 from models.evaluation import margins, predict
 
@@ -56,9 +56,9 @@ def _asked(method: Method) -> Callable[[ArithmeticTransformer], Verdict]:
 #: Methods that are asked themselves, as certify may choose another: a run of few problems, a method for heads that
 #: write along many directions, as with a plant, or a search, which would find most plants in two layers first.
 ASKED: Mapping[str, Callable[[ArithmeticTransformer], Verdict]] = {
-    "branch and bound over columns": _asked(column_adders.METHOD),
+    "branch and bound over columns": _asked(column_method.METHOD),
     "finite machine": certify_by_machine,
-    "operator by operator": _asked(by_operator.METHOD),
+    "operator by operator": _asked(per_operator.METHOD),
     "two layers of attention": certify_arrangements,
 }
 TOTAL = sum(NUMBERS.values())

@@ -15,7 +15,7 @@ import models
 from benchmarks.provability.ordinary_models import MODELS
 from benchmarks.provability.train import hard_problems
 from interp.proofs import Verdict
-from interp.proofs.machine_evidence import MachineEvidence
+from interp.proofs.verdict.class_table import MachineEvidence
 from models.errors import UserError
 
 SAMPLED = 40_000  # problems, half of them carry-rich

@@ -22,7 +22,7 @@ from benchmarks.false_certificates import own_forward
 from benchmarks.second_bounds.ball_forward import BallForward, Overflow
 from benchmarks.second_bounds.leaves import LEAVES, Leaf
 from interp.proofs.certify import method_for
-from interp.proofs.verdict import ArithmeticName
+from interp.proofs.verdict.verdict import ArithmeticName
 from models import ArithmeticTransformer, UserError
 from models.transformer import model_name
 from models.transformer.parts.weights import Weights

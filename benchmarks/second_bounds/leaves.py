@@ -14,13 +14,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from interp.proofs import column_adders, exhaustive, machine_proof, prefix_proof, stacked_proof
-from interp.proofs.machine_proof import _Proof as MachineProof
-from interp.proofs.prefix_leads import ROUNDINGS
-from interp.proofs.prefix_proof import _Proof as PrefixProof
-from interp.proofs.stacked_proof import ArrangementProof
-from interp.proofs.verdict import ArithmeticName
-from interp.proofs.watch import time_limit
+from interp.proofs.attention_only import arrangement_method
+from interp.proofs.attention_only.arrangement_method import ArrangementProof
+from interp.proofs.columns import column_method
+from interp.proofs.listed import exhaustive, prefix_method
+from interp.proofs.listed.prefix_leads import ROUNDINGS
+from interp.proofs.listed.prefix_method import _Proof as PrefixProof
+from interp.proofs.machine import machine_method
+from interp.proofs.machine.machine_method import _Proof as MachineProof
+from interp.proofs.verdict.time_limit import time_limit
+from interp.proofs.verdict.verdict import ArithmeticName
 from models import ArithmeticTransformer
 from models.tasks import ProblemSpace
 
@@ -44,7 +47,7 @@ def of_machine(
     """Nodes of the search over a task's machine: the ones with the least bounds, and random ones."""
     task = model.task
     with torch.inference_mode(), time_limit(MINUTES):
-        proof = MachineProof(model, task, machine_proof._machine_of(model, task), arithmetic)
+        proof = MachineProof(model, task, machine_method._machine_of(model, task), arithmetic)
         proof.run()
     found = [(one, node) for one in proof.classes for node in one.done]
     found.sort(key=lambda pair: pair[1].bound)
@@ -101,7 +104,7 @@ def of_columns(
     model: ArithmeticTransformer, arithmetic: ArithmeticName, n: int, rng: np.random.Generator
 ) -> Iterator[Leaf]:
     """Classes of an adder's columns, each with the pair that was hunted for its least lead."""
-    classes = column_adders.certify_one_layer(model, arithmetic, tolerance=None).classes
+    classes = column_method.certify_one_layer(model, arithmetic, tolerance=None).classes
     bounds = classes.proved.values
     lowest = np.argsort(bounds)[: n // 2].tolist()
     for row in {*lowest, *rng.choice(len(bounds), min(n // 2, len(bounds)), replace=False).tolist()}:
@@ -122,9 +125,9 @@ def of_runs(
 
 #: What is claimed of a method's leaves: (model, arithmetic, about how many, generator) -> leaves.
 LEAVES: dict[str, Callable[[Any, ArithmeticName, int, np.random.Generator], Iterator[Leaf]]] = {
-    machine_proof.METHOD.name: of_machine,
-    stacked_proof.METHOD.name: of_arrangements,
-    column_adders.METHOD.name: of_columns,
-    prefix_proof.METHOD.name: of_prefixes,
+    machine_method.METHOD.name: of_machine,
+    arrangement_method.METHOD.name: of_arrangements,
+    column_method.METHOD.name: of_columns,
+    prefix_method.METHOD.name: of_prefixes,
     exhaustive.METHOD.name: of_runs,
 }

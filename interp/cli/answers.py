@@ -222,7 +222,7 @@ def certify(
         standalone: Also write a file for certificates/check.py, which proves the claim without this package.
     """
     from interp import proofs
-    from interp.proofs.standalone import require_checkable, write_standalone
+    from interp.proofs.columns.checker_export import require_checkable, write_standalone
 
     loaded = _with_card(model) if card else load_model(model)
     task = shaped(loaded.task, shape) if shape else None
@@ -246,7 +246,7 @@ def certify(
 
 def _certificate(model: str, path: Path) -> Any:
     from interp.proofs import load_certificate
-    from interp.proofs.stored_certificates import stored_verdict
+    from interp.proofs.stored_verdicts import stored_verdict
 
     if str(path) != STORED:
         return load_certificate(path)
@@ -265,7 +265,7 @@ def _with_card(model: str) -> Any:
 
 
 def _keep_on_card(model: str, found: Any) -> None:
-    from interp.proofs.stored_certificates import store
+    from interp.proofs.stored_verdicts import store
 
     print(f"written to {store(model, found)}")
 

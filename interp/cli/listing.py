@@ -76,7 +76,7 @@ def _rows() -> Iterator[dict[str, Any]]:
     """One row per model, from the zoo, its score and its certificate. "figures only" marks those that only figures
     compare and that are not stored."""
     import models
-    from interp.proofs.stored_certificates import on_all_inputs
+    from interp.proofs.stored_verdicts import on_all_inputs
     from models.registry import BY_HAND, PUBLISHED, by_paper, get_spec, numbers_of
 
     stored = models.zoo_names()

@@ -112,7 +112,7 @@ def train(
         use_data(data)
         judge = None
         if certify is not None:
-            from interp.proofs.certified_training import certifier_for
+            from interp.proofs.training_judge import certifier_for
 
             judge = certifier_for(model, certify)
         if until:
@@ -198,8 +198,8 @@ def publish(
         certify: Choose the first of the perfect seeds that is proved right on all pairs, float32 rounding included.
     """
     from interp.proofs import check_certificate
-    from interp.proofs.certified_training import Certifier
-    from interp.proofs.stored_certificates import stored_certificate
+    from interp.proofs.stored_verdicts import stored_certificate
+    from interp.proofs.training_judge import Certifier
     from models.training.publish import publish
     from models.zoo import load
 

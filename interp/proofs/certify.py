@@ -17,7 +17,7 @@
 The first method whose ``why_not`` is None judges the model, and raises if it cannot judge something else about it.
 Those of plug-ins (:mod:`models.plugins`) are asked before these. One that finds on the way that it cannot judge the
 model leaves it to the general method of one layer, or to the search. All return a
-:class:`~interp.proofs.verdict.Verdict`.
+:class:`~interp.proofs.verdict.verdict.Verdict`.
 """
 
 from __future__ import annotations
@@ -30,21 +30,18 @@ from interp.core.loading import load
 from interp.core.measured import Measured
 from interp.core.probe import Scalar, probe
 from interp.core.problems import resolve_task
-from interp.proofs import (
-    by_operator,
-    exhaustive,
-    first_look,
-    hand_built,
-    machine_proof,
-    prefix_proof,
-    search_verdict,
-    stacked_proof,
-)
-from interp.proofs.bounds_on_accuracy import WIDTH
-from interp.proofs.column_adders import METHOD as ONE_LAYER
-from interp.proofs.hand_built import is_hand_built
-from interp.proofs.one_layer import Targets, require_exact_products
-from interp.proofs.verdict import (
+from interp.proofs.attacks import first_look, search_method
+from interp.proofs.attention_only import arrangement_method
+from interp.proofs.columns import per_operator
+from interp.proofs.columns.accuracy_bounds import WIDTH
+from interp.proofs.columns.adder_weights import Targets, require_exact_products
+from interp.proofs.columns.column_method import METHOD as ONE_LAYER
+from interp.proofs.hand_built import hand_built_method
+from interp.proofs.hand_built.hand_built_method import is_hand_built
+from interp.proofs.listed import exhaustive, prefix_method
+from interp.proofs.machine import machine_method
+from interp.proofs.verdict.time_limit import MINUTES, TimeUp, minutes_left, time_limit
+from interp.proofs.verdict.verdict import (
     ARITHMETICS,
     LARGEST_FILE,
     METHODS,
@@ -58,7 +55,6 @@ from interp.proofs.verdict import (
     register,
     verdict_of,
 )
-from interp.proofs.watch import MINUTES, TimeUp, minutes_left, time_limit
 from models.calls import checked, doing
 from models.errors import UserError, known_name
 from models.evaluation import predict
@@ -69,14 +65,14 @@ from models.transformer import HookedModel, model_name
 MOST_SYMBOLS = 2**12  # of a problem's operands; 21 binary symbols already make too many problems to run
 
 register(
-    hand_built.METHOD,
-    machine_proof.METHOD,
-    stacked_proof.METHOD,
+    hand_built_method.METHOD,
+    machine_method.METHOD,
+    arrangement_method.METHOD,
     ONE_LAYER,
-    by_operator.METHOD,
-    prefix_proof.METHOD,
+    per_operator.METHOD,
+    prefix_method.METHOD,
     exhaustive.METHOD,
-    search_verdict.METHOD,
+    search_method.METHOD,
     first_look.METHOD,
 )
 
@@ -134,7 +130,7 @@ def certify(
             one.
         arithmetic: "float", "interval" or "float32", for proofs (by default "float32", and for small domains the first
             of "float32" and "interval" that succeeds; if neither does, and with "float", all problems are run in the
-            model's own arithmetic). See :func:`interp.proofs.column_adders.certify_one_layer`.
+            model's own arithmetic). See :func:`interp.proofs.columns.column_method.certify_one_layer`.
         task: the task, if the model does not carry it, or the model's own in another shape, ``model.task.at(...)``.
         tolerance: how far apart the bounds on the share of right pairs may be, where a proof fails; None computes none.
         targets: "all", or for ten-digit adders the answer's "digits" without the EOS after them.
@@ -144,8 +140,8 @@ def certify(
             share of all.
 
     Returns:
-        a :class:`~interp.proofs.verdict.Verdict`, whose ``evidence`` is the method's own, such as
-        :class:`~interp.proofs.certificate.PairEvidence` for ten-digit adders.
+        a :class:`~interp.proofs.verdict.verdict.Verdict`, whose ``evidence`` is the method's own, such as
+        :class:`~interp.proofs.columns.column_evidence.PairEvidence` for ten-digit adders.
 
     Raises:
         UserError: a model or a domain that no method judges and no search can look through, in one sentence; too little
@@ -160,7 +156,9 @@ def certify(
     method, reason = _method_or_reason(model, task)
     asked = CertifyOptions(arithmetic, tolerance, targets)
     # A construction's own proof says in a moment which of its parts is wrong.
-    at_once = not exact_share and asked == CertifyOptions(tolerance=tolerance) and method is not hand_built.METHOD
+    at_once = (
+        not exact_share and asked == CertifyOptions(tolerance=tolerance) and method is not hand_built_method.METHOD
+    )
     if at_once and (found := first_look.looked(model, task)) is not None:
         return found.replace(doubt=doubt(model, task, predict))
     with time_limit(minutes):
@@ -182,8 +180,8 @@ def certify(
 def _unproved(model: HookedModel, task: Task, asked: CertifyOptions) -> Verdict:
     """What can be said where no method has a proof, for the reason in ``asked``. Raises UserError with that reason, if
     nothing can be said either."""
-    if machine_proof.can_judge(model, task):  # though another method was to be quicker
-        return _by(machine_proof.METHOD, model, task, asked)
+    if machine_method.can_judge(model, task):  # though another method was to be quicker
+        return _by(machine_method.METHOD, model, task, asked)
     for method in METHODS.values():
         if not method.proves and method.why_not(model, task) is None:
             return _by(method, model, task, asked)

@@ -30,7 +30,7 @@ from interp.probes.dynamics import training_dynamics
 from interp.probes.embeddings import circle_fit
 from interp.probes.score_result import Scores
 from interp.proofs import decision_curves
-from interp.proofs.coupled_grid import load_certified_grids, margins_view
+from interp.proofs.hand_built.coupled_grid import load_certified_grids, margins_view
 from interp.site.chapter_words import about_carry, about_columns, about_others, about_switches
 from interp.site.explorer import static_view
 from interp.site.pages import figure_data
@@ -69,7 +69,7 @@ def certificate(story: Story) -> list[Markup]:
     """What is proved of all inputs, and the commands that prove it."""
     if story.name == HAND_BUILT:
         drawn = figure_data(draw_picture(margins_view(load_certified_grids()["float32"])), fixed=True)
-        return [paragraph(story.proved), commands(["python -m interp.proofs.coupled_grid"]), drawn]
+        return [paragraph(story.proved), commands(["python -m interp.proofs.hand_built.coupled_grid"]), drawn]
     found = story.certificate
     if found is None:
         return []

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from interp.proofs.certificate import PairEvidence
-from interp.proofs.verdict import Verdict
+from interp.proofs.columns.column_evidence import PairEvidence
+from interp.proofs.verdict.verdict import Verdict
 from models.number_format import shown
 from models.rates import Rate
 

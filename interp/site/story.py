@@ -14,9 +14,9 @@ from markupsafe import Markup
 
 import models
 from interp.proofs.certify import certified_at_best, certify
-from interp.proofs.coupled_grid import load_certified_grids
-from interp.proofs.stored_certificates import stored_verdict
-from interp.proofs.verdict import Verdict
+from interp.proofs.hand_built.coupled_grid import load_certified_grids
+from interp.proofs.stored_verdicts import stored_verdict
+from interp.proofs.verdict.verdict import Verdict
 from interp.site.facts import certificate_words
 from interp.site.pages.items import paragraph
 from models.errors import UserError

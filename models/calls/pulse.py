@@ -1,7 +1,7 @@
 """What takes longer than two seconds says on a terminal that it is at work, and for how long.
 
-Loops that know their length draw bars of their own (:func:`interp.proofs.watch.watched`); while there is one, nothing
-else is written.
+Loops that know their length draw bars of their own (:func:`interp.proofs.verdict.time_limit.watched`); while there is
+one, nothing else is written.
 """
 
 from __future__ import annotations

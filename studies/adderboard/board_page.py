@@ -12,7 +12,7 @@ import pandas as pd
 from tqdm import tqdm
 
 from interp.core.sections import Page, Section
-from interp.proofs.verdict import versions
+from interp.proofs.verdict.verdict import versions
 from interp.site.pages.html_document import page_data
 from interp.site.pages.page_sections import write_page
 from models.errors import UserError

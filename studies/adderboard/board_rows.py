@@ -23,10 +23,10 @@ import models
 from interp.core.as_json import decode
 from interp.probes.stress import suites
 from interp.proofs.attacks import attack
-from interp.proofs.bounds_on_accuracy import accuracy_bounds
 from interp.proofs.certify import certify
-from interp.proofs.watch import TimeUp, time_limit
-from interp.proofs.wrong_answers import wrong_answer
+from interp.proofs.columns.accuracy_bounds import accuracy_bounds
+from interp.proofs.verdict.time_limit import TimeUp, time_limit
+from interp.proofs.verdict.wrong_answers import wrong_answer
 from models.errors import UserError
 from models.files.checkpoint import sha256
 from models.registry import BY_HAND, TRAINED

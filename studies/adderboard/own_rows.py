@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import models
-from interp.proofs.stored_certificates import CONSTRUCTED, stored_certificate
+from interp.proofs.stored_verdicts import CONSTRUCTED, stored_certificate
 from models.registry import BY_HAND, constructed, get_spec, numbers_of
 from models.tasks.ten_digits import LIMIT
 from models.training.recipes import starts_of

@@ -94,7 +94,7 @@ class Store:
 
     def certified(self, name: str) -> Ours:
         """The share of all 10^20 pairs that a stored proof covers, which is 1 if there is one."""
-        from interp.proofs.stored_certificates import stored_certificate
+        from interp.proofs.stored_verdicts import stored_certificate
 
         certificate = stored_certificate(self._folder(name))
         if certificate is None or certificate.status != "certified":

@@ -39,7 +39,7 @@ from tqdm import tqdm
 from interp.core.sections import Section
 from interp.core.significance import holm, sign_test
 from interp.core.stats import clopper_pearson
-from interp.proofs.certified_training import Prover
+from interp.proofs.training_judge import Prover
 from models.registry import build
 from models.training.acceptance import Acceptance
 from models.training.addition_problems import AdditionProblems, CarryMix

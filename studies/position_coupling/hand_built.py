@@ -6,7 +6,7 @@
 The paper's grid is 1 to 30 digits by 2 to 30 operands; single operands, which take one step, are run as well. Runs are
 teacher-forced, which for whole answers is the same event as greedy decoding (:mod:`models.evaluation`).
 :mod:`interp.core.operand_problems` says what a shape's problems are. The claim is *sampled*;
-:mod:`interp.proofs.coupled_addition` proves the same shapes right.
+:mod:`interp.proofs.hand_built.addition_proof` proves the same shapes right.
 
 Beyond the grid, one all-nines, one carry-heavy and one uniform problem of each size are read in blocks of queries
 (:mod:`models.fast`): every token of the response or, at sizes whose full pattern has 10^10 entries or more,
@@ -33,7 +33,7 @@ from interp.core.operand_problems import carry_heavy, grid_problems
 from interp.core.sections import Section
 from interp.figures.draw_views import draw_picture
 from interp.probes.heatmaps.grid_store import CellStore
-from interp.proofs.coupled_grid import load_certified_grids, margins_view
+from interp.proofs.hand_built.coupled_grid import load_certified_grids, margins_view
 from models.errors import unknown_name
 from models.evaluation import margins
 from models.families.hand_built.position_coupling_addition import NAME

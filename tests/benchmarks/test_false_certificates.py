@@ -11,7 +11,7 @@ import torch
 import models
 from benchmarks.false_certificates import noise as noise_trials
 from benchmarks.false_certificates import perturb, random_pairs, wrong_answers
-from interp.proofs.prefix_proof import certify_prefixes
+from interp.proofs.listed.prefix_method import certify_prefixes
 from models.errors import UserError
 from models.evaluation import predict
 from tests.interp.proofs.test_prefix_proof import file_of

@@ -8,7 +8,7 @@ import torch
 
 import interp
 from interp.core.exam import REFUSED, Case, Exam
-from interp.proofs.verdict import Verdict
+from interp.proofs.verdict.verdict import Verdict
 from tests.exams import register_exam
 from tests.exams.subjects import negated, scaled, trained, untrained, without
 

@@ -16,8 +16,8 @@ from interp.core.exam import REFUSED, Case
 from interp.core.probe import registered
 from interp.core.results import Result
 from interp.proofs.attacks.gradient_attack import Attack
-from interp.proofs.bounds_on_accuracy import AccuracyBounds
-from interp.proofs.verdict import Verdict
+from interp.proofs.columns.accuracy_bounds import AccuracyBounds
+from interp.proofs.verdict.verdict import Verdict
 from interp.site.pages import page_html
 from tests.exams import EXAMS, compare, induction, look, modular, papers, proofs, touch  # noqa: F401  which register them
 from tests.sampling import sampled

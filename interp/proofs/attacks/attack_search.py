@@ -5,7 +5,7 @@ right token and the best other one), so that it does not spend all its runs on o
 problems of the archive that were not taken yet and computes the gradient of each one's margin. It estimates every
 neighbour's margin (:mod:`interp.proofs.attacks.problem_digits`, :func:`interp.proofs.attacks.counted_runs.estimates`)
 and runs the most promising ones through the model, with a few that have no estimate, the programme's proposals
-(:mod:`interp.proofs.attacks.programme`) and fresh problems. Nothing is run twice.
+(:mod:`interp.proofs.attacks.proposals`) and fresh problems. Nothing is run twice.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from interp.proofs.attacks.problem_digits import (
     runs_of_nines,
     unseen,
 )
-from interp.proofs.attacks.programme import Programme, programme
+from interp.proofs.attacks.proposals import Programme, programme
 
 KEPT = 20  # wrong problems that are kept: the first, and those with the smallest margins
 START_SHARE, MOST_START = 0.2, 4_096  # share of the runs for the sample that the search starts from, and its limit

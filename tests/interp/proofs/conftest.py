@@ -12,9 +12,9 @@ import torch
 import interp
 import models
 from benchmarks.false_certificates import perturb
-from interp.proofs.certificate import PairEvidence
-from interp.proofs.counting import NODES, Diagram
-from interp.proofs.verdict import Verdict
+from interp.proofs.columns.column_evidence import PairEvidence
+from interp.proofs.columns.pair_counting import NODES, Diagram
+from interp.proofs.verdict.verdict import Verdict
 from models.tasks.sequences import SequenceTask
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.weight_maps.dense import DenseWeights

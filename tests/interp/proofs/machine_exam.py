@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from interp.proofs.machine_proof import _Proof, why_not_model
-from interp.proofs.path_search import PathClass
-from interp.proofs.watch import time_limit
+from interp.proofs.machine.machine_method import _Proof, why_not_model
+from interp.proofs.machine.path_search import PathClass
+from interp.proofs.verdict.time_limit import time_limit
 from models import ArithmeticTransformer
 from models.tasks import FormattedTask, formatted
 from models.tasks.machine import sequences

@@ -12,13 +12,13 @@ import torch
 import interp
 from benchmarks.false_certificates import perturb, random_pairs, rounded
 from interp.proofs import check_certificate, load_certificate
-from interp.proofs.branching import ClassProof, Search, prove, split_codes
-from interp.proofs.class_proofs import BranchAndBound
-from interp.proofs.column_verdicts import table_of, window_verdicts
-from interp.proofs.columns import all_classes
-from interp.proofs.enclosures import FLOAT32, REAL, Rounding
-from interp.proofs.leaves import Query
-from interp.proofs.one_layer import read_adder
+from interp.proofs.columns.adder_weights import read_adder
+from interp.proofs.columns.class_prover import BranchAndBound
+from interp.proofs.columns.column_classes import all_classes
+from interp.proofs.columns.column_windows import Query
+from interp.proofs.columns.window_search import ClassProof, Search, prove, split_codes
+from interp.proofs.columns.window_verdicts import table_of, window_verdicts
+from interp.proofs.numbers.rounded_operations import FLOAT32, REAL, Rounding
 from models.errors import UserError
 from models.evaluation import predict
 from models.transformer.arithmetic_transformer import ArithmeticTransformer

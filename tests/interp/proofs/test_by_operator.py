@@ -10,8 +10,8 @@ import torch
 import interp
 import models
 from interp.proofs import check_certificate, load_certificate
-from interp.proofs.column_adders import certify_one_layer
-from interp.proofs.verdict import Verdict
+from interp.proofs.columns.column_method import certify_one_layer
+from interp.proofs.verdict.verdict import Verdict
 from models.errors import UserError
 from models.tasks.column_layouts import column_layout
 from models.tasks.column_rule import column_rule

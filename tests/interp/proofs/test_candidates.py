@@ -15,10 +15,9 @@ from benchmarks.false_certificates import rounded
 from interp.cli import main
 from interp.cli.parsing import with_bare
 from interp.proofs import check_certificate, load_certificate
-from interp.proofs.certified_training import Certifier
 from interp.proofs.certify import parse_certificate
-from interp.proofs.one_layer import read_adder
-from interp.proofs.stored_certificates import (
+from interp.proofs.columns.adder_weights import read_adder
+from interp.proofs.stored_verdicts import (
     FILE,
     all_pairs,
     facts,
@@ -26,6 +25,7 @@ from interp.proofs.stored_certificates import (
     store,
     stored_certificate,
 )
+from interp.proofs.training_judge import Certifier
 from models.errors import UserError
 from models.evaluation import predict
 from models.training import train
@@ -127,7 +127,7 @@ def test_a_candidate_is_certified_in_floats_before_anything_dearer(monkeypatch):
         asked.append(arithmetic)
         return certificate(NAME, arithmetic) if model is zoo(NAME) else interp.certify(model, arithmetic=arithmetic)
 
-    monkeypatch.setattr("interp.proofs.stored_certificates.certify_one_layer", counted)
+    monkeypatch.setattr("interp.proofs.stored_verdicts.certify_one_layer", counted)
     assert Certifier("interval")(zoo(NAME), 1, 0).accepted and asked == ["float", "interval"]
     assert not Certifier("interval")(models.build(NAME, 0), 1, 0).accepted and asked[2:] == ["float"]
     verdict = Certifier("float")(zoo(NAME), 1, 0)
@@ -149,7 +149,7 @@ def test_undecided_is_not_certified(monkeypatch):
         found = certificate(NAME, "float")
         return found if arithmetic == "float" else found.replace(status="undecided", arithmetic=arithmetic)
 
-    monkeypatch.setattr("interp.proofs.stored_certificates.certify_one_layer", undecided)
+    monkeypatch.setattr("interp.proofs.stored_verdicts.certify_one_layer", undecided)
     verdict = Certifier("interval")(zoo(NAME), 1, 0)
     assert not verdict.accepted and not verdict.files
     assert verdict.statement.startswith(

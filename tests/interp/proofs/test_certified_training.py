@@ -11,8 +11,8 @@ import torch
 import interp
 import models
 from interp.proofs import check_certificate, load_certificate
-from interp.proofs.certified_training import Prover, judged, unproved_problems
-from interp.proofs.stored_certificates import FILE
+from interp.proofs.stored_verdicts import FILE
+from interp.proofs.training_judge import Prover, judged, unproved_problems
 from models.errors import UserError
 from models.tasks import formatted
 from models.transformer.arithmetic_transformer import ArithmeticTransformer

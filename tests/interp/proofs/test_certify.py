@@ -16,16 +16,16 @@ import models
 from benchmarks.false_certificates import perturb, random_pairs, rounded, trial
 from interp.cli import main
 from interp.proofs import check_certificate, load_certificate
-from interp.proofs.answer_curves import decision_curves
-from interp.proofs.bounds_on_accuracy import AccuracyBounds
-from interp.proofs.counting import Counts
-from interp.proofs.enclosures import REAL
-from interp.proofs.hunting import attention_of
-from interp.proofs.leaves import Query
-from interp.proofs.one_layer import read_adder
-from interp.proofs.ratio_attention import read_ratio_attention
-from interp.proofs.stored_certificates import stored_certificate
-from interp.proofs.verdict import Verdict
+from interp.proofs.columns.accuracy_bounds import AccuracyBounds
+from interp.proofs.columns.adder_weights import read_adder
+from interp.proofs.columns.column_windows import Query
+from interp.proofs.columns.pair_counting import Counts
+from interp.proofs.columns.ratio_attention import read_ratio_attention
+from interp.proofs.columns.small_margins import attention_of
+from interp.proofs.numbers.rounded_operations import REAL
+from interp.proofs.reading.decision_curves import decision_curves
+from interp.proofs.stored_verdicts import stored_certificate
+from interp.proofs.verdict.verdict import Verdict
 from models.errors import UserError
 from models.evaluation import predict
 from models.transformer.arithmetic_transformer import ArithmeticTransformer

@@ -9,13 +9,15 @@ import torch
 import interp
 import models
 from interp.compare.certified_circuits import NO_EDGES
-from interp.proofs import by_operator, certify, check_certificate, exhaustive, load_certificate
+from interp.proofs import certify, check_certificate, load_certificate
 from interp.proofs.certify import method_for
-from interp.proofs.column_adders import certify_one_layer
-from interp.proofs.exhaustive import certify_exhaustively
-from interp.proofs.token_layout import read_layout
-from interp.proofs.verdict import parse_verdict, verdict_of
-from interp.proofs.watch import TimeUp
+from interp.proofs.columns import per_operator
+from interp.proofs.columns.column_method import certify_one_layer
+from interp.proofs.columns.digit_layout import read_layout
+from interp.proofs.listed import exhaustive
+from interp.proofs.listed.exhaustive import certify_exhaustively
+from interp.proofs.verdict.time_limit import TimeUp
+from interp.proofs.verdict.verdict import parse_verdict, verdict_of
 from models.errors import UserError
 from models.tasks import formatted, function
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
@@ -168,10 +170,10 @@ def test_operators_judged_before_the_time_ended_refute(monkeypatch):
             raise TimeUp
         return refuted
 
-    method = by_operator.METHODS[by_operator.TEN_DIGIT_ADDERS]
-    monkeypatch.setitem(by_operator.METHODS, by_operator.TEN_DIGIT_ADDERS, replace(method, certify=judge))
-    monkeypatch.setattr(by_operator, "_counterexample", lambda *args: None)
-    found = by_operator.METHOD.certify(model, model.task, None)
+    method = per_operator.METHODS[per_operator.TEN_DIGIT_ADDERS]
+    monkeypatch.setitem(per_operator.METHODS, per_operator.TEN_DIGIT_ADDERS, replace(method, certify=judge))
+    monkeypatch.setattr(per_operator, "_counterexample", lambda *args: None)
+    found = per_operator.METHOD.certify(model, model.task, None)
     assert found.status == "refuted" and list(found.parts) == ["+"]
 
 

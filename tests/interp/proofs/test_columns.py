@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from interp.proofs.columns import all_classes
-from interp.proofs.token_layout import read_layout, sequence_of
+from interp.proofs.columns.column_classes import all_classes
+from interp.proofs.columns.digit_layout import read_layout, sequence_of
 from models.tasks.addition import DelimitedAddition, PaddedAddition, TenDigitAddition, UnendedAddition
 from tests.interp.proofs.conftest import class_of
 

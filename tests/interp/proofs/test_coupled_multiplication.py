@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 import interp
 import models
 from interp.cli import main
-from interp.proofs import check_certificate, watch
-from interp.proofs.coupled_multiplication import MultiplicationProof, cases, prove_sizes
-from interp.proofs.coupled_values import NotSeparated
-from interp.proofs.enclosures import REAL
-from interp.proofs.multiplication_keys import FIRST_VARIABLE, VARIABLES, Places, find_keys, is_exact, quantum
+from interp.proofs import check_certificate
+from interp.proofs.hand_built.addition_values import NotSeparated
+from interp.proofs.hand_built.multiplication_keys import FIRST_VARIABLE, VARIABLES, Places, find_keys, is_exact, quantum
+from interp.proofs.hand_built.multiplication_proof import MultiplicationProof, cases, prove_sizes
+from interp.proofs.numbers.rounded_operations import REAL
+from interp.proofs.verdict import time_limit
 from models.errors import UserError
 from models.evaluation import predict
 from tests.interp.proofs.conftest import in_shape
@@ -237,12 +238,12 @@ def test_ctrl_c_leaves_what_is_proved_and_says_what_is_not(monkeypatch):
     monkeypatch.setattr(MultiplicationProof, "lead_of_size", interrupted)
     found = interp.certify(model)
     assert found.status == "undecided" and [part.proved for part in found.parts] == [True, True, False, False]
-    assert {part.obstacle for part in found.parts[2:]} == {watch.INTERRUPTED}
+    assert {part.obstacle for part in found.parts[2:]} == {time_limit.INTERRUPTED}
 
 
 def test_what_the_time_leaves_out_is_open(capsys):
     found = interp.certify(models.build(NAME, max_digits=3), minutes=1e-9)
-    assert found.status == "undecided" and found.open == 9 and {p.obstacle for p in found.parts} == {watch.TIME_UP}
+    assert found.status == "undecided" and found.open == 9 and {p.obstacle for p in found.parts} == {time_limit.TIME_UP}
     assert main(["certify", NAME, "--shape", "3", "2"]) == 0
     assert "all products of up to 3 x 2 digits" in capsys.readouterr().out
 

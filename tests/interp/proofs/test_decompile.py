@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import interp
-from interp.proofs.decompile import PROGRAM, Decompiled, decompile, prove_program
+from interp.proofs.reading.decompile import PROGRAM, Decompiled, decompile, prove_program
 from models.errors import UserError
 from tests.interp.proofs.conftest import dense, zoo
 

@@ -16,14 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.false_certificates import random_pairs
-from interp.proofs import forms
-from interp.proofs.activations import ACTIVATIONS
-from interp.proofs.downstream import Downstream, Regions
-from interp.proofs.enclosures import FLOAT32, REAL, Rounding
-from interp.proofs.forms import Forms
-from interp.proofs.one_layer import read_adder
-from interp.proofs.rounding_errors import LARGEST_WEIGHT
-from interp.proofs.token_reading import TokenReading
+from interp.proofs.columns.adder_weights import read_adder
+from interp.proofs.columns.lead_enclosure import Downstream, Regions
+from interp.proofs.machine.query_reading import TokenReading
+from interp.proofs.numbers import affine_forms
+from interp.proofs.numbers.activation_functions import ACTIVATIONS
+from interp.proofs.numbers.affine_forms import Forms
+from interp.proofs.numbers.rounded_operations import FLOAT32, REAL, Rounding
+from interp.proofs.numbers.rounding_errors import LARGEST_WEIGHT
 from models.errors import UserError
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.weight_maps.dense import DenseWeights
@@ -181,10 +181,10 @@ def test_a_wrong_bound_is_noticed(name, monkeypatch):
     flipped = Downstream(replace(adder, W_out=-adder.W_out), REAL)
     assert not contained(name, REAL, flipped.margins(regions), regions)
     wide = regions_of(name, 60, 0.2)
-    on_line = forms._on_line
+    on_line = affine_forms._on_line
     with monkeypatch.context() as patch:
         patch.setattr(
-            forms, "_on_line", lambda x, slope, low, high: on_line(x, slope, (low + high) / 2, (low + high) / 2)
+            affine_forms, "_on_line", lambda x, slope, low, high: on_line(x, slope, (low + high) / 2, (low + high) / 2)
         )
         assert not contained(name, REAL, bounds.margins(wide), wide)
 
@@ -302,11 +302,14 @@ def enclosed(function, form: Forms, found: Forms, share: np.ndarray, exact) -> b
 
 
 FUNCTIONS = {
-    "gelu": (partial(forms.activated, "gelu"), lambda x: x / 2 * (1 + (x / arb(2).sqrt()).erf())),
-    "silu": (partial(forms.activated, "silu"), lambda x: x / (1 + (-x).exp())),
-    "relu": (partial(forms.activated, "relu"), lambda x: x.max(arb(0))),
-    "inverse root": (lambda x, low, high: forms.inverse_root(x, low, high, 0.0), lambda x: 1 / x.sqrt()),
-    "eps outside": (lambda x, low, high: forms.inverse_root(x, low, high, 0.01), lambda x: 1 / (x.sqrt() + arb(0.01))),
+    "gelu": (partial(affine_forms.activated, "gelu"), lambda x: x / 2 * (1 + (x / arb(2).sqrt()).erf())),
+    "silu": (partial(affine_forms.activated, "silu"), lambda x: x / (1 + (-x).exp())),
+    "relu": (partial(affine_forms.activated, "relu"), lambda x: x.max(arb(0))),
+    "inverse root": (lambda x, low, high: affine_forms.inverse_root(x, low, high, 0.0), lambda x: 1 / x.sqrt()),
+    "eps outside": (
+        lambda x, low, high: affine_forms.inverse_root(x, low, high, 0.01),
+        lambda x: 1 / (x.sqrt() + arb(0.01)),
+    ),
 }
 
 
@@ -329,7 +332,7 @@ def test_a_function_of_a_form_lies_in_its_form(name, centre, parts, shares):
 @given(st.lists(st.tuples(*[st.floats(-3, 3)] * 4), min_size=2, max_size=2), st.tuples(*[st.floats(-1, 1)] * 4))
 def test_a_product_of_forms_lies_in_its_form(numbers, share):
     a, b = (Forms(np.array([[[c], [s], [t]]]), np.array([[abs(rad)]])) for c, s, t, rad in numbers)
-    found = forms.multiply(a, b)
+    found = affine_forms.multiply(a, b)
     x, y = (
         f.values[0, 0, 0] + f.values[0, 1:, 0] @ share[:2] + f.rad[0, 0] * e
         for f, e in zip((a, b), share[2:], strict=True)

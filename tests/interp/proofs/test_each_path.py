@@ -11,19 +11,21 @@ import torch
 
 import interp
 import models
-from interp.proofs import check_certificate, each_path, load_certificate, machine_proof, watch
-from interp.proofs.activations import ACTIVATIONS, SMOOTH
-from interp.proofs.each_path import EachPath, keys_in_sight
-from interp.proofs.enclosed import Enclosure
-from interp.proofs.enclosures import FLOAT32, REAL
-from interp.proofs.gated_block import GatedBlock, is_gated_block
-from interp.proofs.machine_proof import certify_by_machine, letters_of
-from interp.proofs.prefix_tree import EnclosedForward
-from interp.proofs.query_paths import query_paths
-from interp.proofs.stored_certificates import store, stored_certificate, stored_verdict
-from interp.proofs.token_reading import TokenReading
-from interp.proofs.verdict import Verdict
-from interp.proofs.visible_paths import QueryPaths
+from interp.proofs import check_certificate, load_certificate
+from interp.proofs.listed.prefix_forward import EnclosedForward
+from interp.proofs.machine import machine_method, window_contents
+from interp.proofs.machine.gated_block import GatedBlock, is_gated_block
+from interp.proofs.machine.machine_method import certify_by_machine, letters_of
+from interp.proofs.machine.path_graph import QueryPaths
+from interp.proofs.machine.path_projection import query_paths
+from interp.proofs.machine.query_reading import TokenReading
+from interp.proofs.machine.window_contents import EachPath, keys_in_sight
+from interp.proofs.numbers.activation_functions import ACTIVATIONS, SMOOTH
+from interp.proofs.numbers.enclosure import Enclosure
+from interp.proofs.numbers.rounded_operations import FLOAT32, REAL
+from interp.proofs.stored_verdicts import store, stored_certificate, stored_verdict
+from interp.proofs.verdict import time_limit
+from interp.proofs.verdict.verdict import Verdict
 from models.errors import UserError
 from models.evaluation import margins
 from models.tasks.multi_addition import AdditionFormat, MultiOperandAddition
@@ -232,11 +234,11 @@ def test_a_proof_that_is_cut_short_is_undecided(monkeypatch: pytest.MonkeyPatch)
                 raise KeyboardInterrupt
             yield item
 
-    monkeypatch.setattr(each_path, "watched", interrupted)
+    monkeypatch.setattr(window_contents, "watched", interrupted)
     model = zoo(TRAINED)
     verdict = certify_by_machine(model, "interval", at(model, 3, 1))
     assert verdict.status == "undecided" and 0 < verdict.proved < len(verdict.classes)
-    assert verdict.obstacle == watch.INTERRUPTED
+    assert verdict.obstacle == time_limit.INTERRUPTED
     with pytest.raises(UserError):
         check_certificate(verdict, model)
 
@@ -252,7 +254,7 @@ def changed(**changes: Any) -> ArithmeticTransformer:
     "model", [coder("-window1"), coder(""), coder("-window-2x2", layers=2), changed(attn_scores="max_plus")]
 )
 def test_other_models_are_not_judged(model: ArithmeticTransformer):
-    assert machine_proof.why_not(model, model.task) is not None
+    assert machine_method.why_not(model, model.task) is not None
     with pytest.raises(UserError):
         certify_by_machine(model)
 

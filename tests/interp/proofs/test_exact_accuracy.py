@@ -16,13 +16,14 @@ import interp
 import models
 from benchmarks.false_certificates import random_pairs
 from interp.cli import main
-from interp.proofs import AccuracyBounds, check_certificate, half_spaces, load_certificate
-from interp.proofs.branching import Search
-from interp.proofs.counting import RIGHT, WRONG, Counts, count, symbols
-from interp.proofs.enclosures import REAL
-from interp.proofs.half_spaces import half_space_diagrams
-from interp.proofs.hunting import hunt
-from interp.proofs.one_layer import read_adder
+from interp.proofs import AccuracyBounds, check_certificate, load_certificate
+from interp.proofs.columns import half_spaces
+from interp.proofs.columns.adder_weights import read_adder
+from interp.proofs.columns.half_spaces import half_space_diagrams
+from interp.proofs.columns.pair_counting import RIGHT, WRONG, Counts, count, symbols
+from interp.proofs.columns.small_margins import hunt
+from interp.proofs.columns.window_search import Search
+from interp.proofs.numbers.rounded_operations import REAL
 from models.errors import UserError
 from models.evaluation import predict
 from models.number_format import shown

@@ -14,8 +14,8 @@ import interp
 import models
 from interp.cli import main
 from interp.proofs import check_certificate, load_certificate
-from interp.proofs.exhaustive import certify_exhaustively, problem_space
-from interp.proofs.verdict import Verdict
+from interp.proofs.listed.exhaustive import certify_exhaustively, problem_space
+from interp.proofs.verdict.verdict import Verdict
 from models.errors import UserError
 from models.evaluation import predict
 from models.tasks import Multiplication, Parity, TenDigitAddition

@@ -15,11 +15,11 @@ import interp
 import models
 from interp.cli import main
 from interp.proofs import check_certificate, load_certificate
-from interp.proofs.coupled_values import NotSeparated
-from interp.proofs.enclosures import FLOAT32, REAL
-from interp.proofs.hand_built_parity import ParityProof
-from interp.proofs.sink_heads import SinkHead
-from interp.proofs.verdict import Verdict
+from interp.proofs.hand_built.addition_values import NotSeparated
+from interp.proofs.hand_built.parity_proof import ParityProof
+from interp.proofs.hand_built.sink_heads import SinkHead
+from interp.proofs.numbers.rounded_operations import FLOAT32, REAL
+from interp.proofs.verdict.verdict import Verdict
 from models.errors import UserError
 from models.evaluation import margins, predict
 from models.tasks.parity import DOLLAR

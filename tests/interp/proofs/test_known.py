@@ -9,7 +9,7 @@ import pytest
 import interp
 import models
 from interp.proofs import check_certificate
-from interp.proofs.stored_certificates import (
+from interp.proofs.stored_verdicts import (
     CONSTRUCTED,
     all_pairs,
     judge_constructed,
@@ -17,7 +17,7 @@ from interp.proofs.stored_certificates import (
     store,
     stored_verdict,
 )
-from interp.proofs.wrong_answers import wrong_answer
+from interp.proofs.verdict.wrong_answers import wrong_answer
 from models import zoo
 from models.errors import UserError
 from models.evaluation import predict

@@ -15,10 +15,10 @@ import pytest
 import torch
 
 import interp
-from interp.proofs.functional_extremes import Nodes
-from interp.proofs.machine_proof import METHOD, certify_by_machine, why_not_model
-from interp.proofs.margin_bounds import margin_bounds
-from interp.proofs.path_search import PathNode, cuts_of
+from interp.proofs.machine.machine_method import METHOD, certify_by_machine, why_not_model
+from interp.proofs.machine.margin_bounds import margin_bounds
+from interp.proofs.machine.path_search import PathNode, cuts_of
+from interp.proofs.machine.ratio_extremes import Nodes
 from models import ArithmeticTransformer
 from models.errors import UserError
 from models.evaluation import predict

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from interp.proofs.after_attention import NormOf
-from interp.proofs.enclosures import FLOAT32, Rounding
-from interp.proofs.lead_roundings import Counted, normed_off, products_off
-from interp.proofs.margin_bounds import directions
+from interp.proofs.machine.lead_roundings import Counted, normed_off, products_off
+from interp.proofs.machine.margin_bounds import directions
+from interp.proofs.machine.post_attention import NormOf
+from interp.proofs.numbers.rounded_operations import FLOAT32, Rounding
 
 D, N = 24, 64
 

@@ -11,11 +11,12 @@ import pytest
 import torch
 
 import interp
-from interp.proofs import exhaustive, machine_proof, path_search
-from interp.proofs.machine_proof import certify_by_machine
-from interp.proofs.query_paths import query_paths
-from interp.proofs.watch import TimeUp
-from interp.proofs.wrong_answers import wrong_answer
+from interp.proofs.listed import exhaustive
+from interp.proofs.machine import machine_method, path_search
+from interp.proofs.machine.machine_method import certify_by_machine
+from interp.proofs.machine.path_projection import query_paths
+from interp.proofs.verdict.time_limit import TimeUp
+from interp.proofs.verdict.wrong_answers import wrong_answer
 from models import ArithmeticTransformer
 from models.errors import UserError
 from models.tasks import Machine, formatted
@@ -47,7 +48,7 @@ def until(n: int, function: Callable[..., Any], ends: type[BaseException]) -> Ca
 def test_a_search_that_is_ended_anywhere_proves_only_what_it_bounded(ends, right, monkeypatch) -> None:
     """Ended in the middle of the n-th batch, for every n: nothing is lost that was open, and what was proved stays so.
     Once all is proved, an end takes nothing away but the larger bounds that were still looked for."""
-    monkeypatch.setattr(machine_proof, "first_wrong", lambda *_: None)  # which would find nothing, at length
+    monkeypatch.setattr(machine_method, "first_wrong", lambda *_: None)  # which would find nothing, at length
     bound, calls = path_search.margin_bounds, []
     monkeypatch.setattr(path_search, "margin_bounds", lambda *all: (calls.append(1), bound(*all))[1])
     whole = certify_by_machine(right, "interval")
@@ -79,10 +80,10 @@ def test_where_the_time_is_over_a_wrong_answer_is_searched(monkeypatch) -> None:
 def test_what_a_proof_leaves_open_is_run_if_half_of_the_time_is_enough_however_many_problems_there_are(monkeypatch):
     """A right model whose proof is said to be incomplete; 81 problems count as many here."""
     model = trained(formatted(**TASKS[0]), 0, rate=5e-3, d_model=16, d_head=8, d_mlp=32)
-    monkeypatch.setattr(machine_proof, "FEW_PROBLEMS", 1)
+    monkeypatch.setattr(machine_method, "FEW_PROBLEMS", 1)
     monkeypatch.setattr(exhaustive, "LARGEST_SPACE", 10)
     monkeypatch.setattr(
-        machine_proof,
+        machine_method,
         "certify_by_machine",
         lambda *given: certify_by_machine(*given).replace(status="undecided", counterexample=None),
     )

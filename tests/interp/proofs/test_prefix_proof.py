@@ -14,13 +14,15 @@ import torch
 import interp
 import models
 from interp.cli import main
-from interp.proofs import check_certificate, load_certificate, prefix_nodes, prefix_proof, top_keys, watch
-from interp.proofs.enclosures import FLOAT32, REAL, Rounding
-from interp.proofs.exhaustive import certify_exhaustively
-from interp.proofs.prefix_leads import bounds_of
-from interp.proofs.prefix_nodes import Rows, Tree
-from interp.proofs.prefix_proof import certify_prefixes, why_not
-from interp.proofs.prefix_tree import EnclosedForward
+from interp.proofs import check_certificate, load_certificate
+from interp.proofs.listed import prefix_method, prefix_tree, top_key_choices
+from interp.proofs.listed.exhaustive import certify_exhaustively
+from interp.proofs.listed.prefix_forward import EnclosedForward
+from interp.proofs.listed.prefix_leads import bounds_of
+from interp.proofs.listed.prefix_method import certify_prefixes, why_not
+from interp.proofs.listed.prefix_tree import Rows, Tree
+from interp.proofs.numbers.rounded_operations import FLOAT32, REAL, Rounding
+from interp.proofs.verdict import time_limit
 from models.errors import UserError
 from models.evaluation import margins, predict
 from models.tasks import BalancedBrackets, Parity, TenDigitAddition, function
@@ -269,9 +271,9 @@ def test_margins_lie_within_their_bounds_in_some_case(seed: int):
 
 def test_bounds_without_one_of_the_cases_do_not_hold_what_the_model_computes(monkeypatch: pytest.MonkeyPatch):
     """Cases are needed: the first or the last choice alone is not what every model does."""
-    kept = top_keys.choices
+    kept = top_key_choices.choices
     for one in (slice(1), slice(-1, None)):
-        monkeypatch.setattr(top_keys, "choices", lambda *args, one=one: kept(*args)[one])
+        monkeypatch.setattr(top_key_choices, "choices", lambda *args, one=one: kept(*args)[one])
         with torch.no_grad():
             outside = []
             for seed in range(0, 6, 2):
@@ -323,14 +325,14 @@ def test_what_it_cannot_judge_is_refused(change: str):
         certify_prefixes(model, "float32", task)
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, watch.TimeUp])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, time_limit.TimeUp])
 def test_what_was_decided_before_the_end_is_said(monkeypatch: pytest.MonkeyPatch, error: type[BaseException]):
     def stops(parts: Any, *args: Any):
         yield parts[0]
         raise error
 
-    monkeypatch.setattr(prefix_proof, "watched", stops)
-    monkeypatch.setattr(prefix_nodes, "ROWS", 4)
+    monkeypatch.setattr(prefix_method, "watched", stops)
+    monkeypatch.setattr(prefix_tree, "ROWS", 4)
     found = interp.certify(adder())
     assert (found.status, found.right, found.wrong, found.n) == ("undecided", 4, 0, 9)
     assert found.obstacle and int(found.smallest.n.sel(target="s0").sum()) == 4

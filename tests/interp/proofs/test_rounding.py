@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from scipy.special import erfc
 from torch.nn import functional as F
 
-from interp.proofs import rounding_errors
-from interp.proofs.activations import ACTIVATIONS
-from interp.proofs.enclosed import Enclosure, TrimmedMatrix
-from interp.proofs.enclosures import FLOAT32, REAL
+from interp.proofs.numbers import rounding_errors
+from interp.proofs.numbers.activation_functions import ACTIVATIONS
+from interp.proofs.numbers.enclosure import Enclosure, TrimmedMatrix
+from interp.proofs.numbers.rounded_operations import FLOAT32, REAL
 from models.transformer.config import TransformerConfig
 from models.transformer.parts.norms import Norm
 

@@ -11,9 +11,12 @@ import torch
 
 import interp
 import models
-from interp.proofs import check_certificate, exhaustive, load_certificate, machine_proof, watch
-from interp.proofs.search_verdict import searched
-from interp.proofs.verdict import METHODS, verdict_of
+from interp.proofs import check_certificate, load_certificate
+from interp.proofs.attacks.search_method import searched
+from interp.proofs.listed import exhaustive
+from interp.proofs.machine import machine_method
+from interp.proofs.verdict import time_limit
+from interp.proofs.verdict.verdict import METHODS, verdict_of
 from models import ArithmeticTransformer, UserError
 from models.tasks import FormattedTask, formatted
 from models.transformer.config import TransformerConfig
@@ -149,10 +152,10 @@ def test_few_problems_of_which_classes_stay_open_are_all_run(monkeypatch):
     proved = interp.certify(model)
     assert (proved.method, proved.status) == ("finite machine", "certified")
     left_open = proved.replace(status="undecided")
-    monkeypatch.setattr(machine_proof, "certify_by_machine", lambda *_: left_open)
+    monkeypatch.setattr(machine_method, "certify_by_machine", lambda *_: left_open)
     found = interp.certify(model)
     assert (found.method, found.status, found.score.correct) == ("exhaustive", "certified", 10**5)
     assert interp.certify(model, arithmetic="float32").status == "undecided"
-    interrupted = left_open.replace(obstacle=watch.INTERRUPTED)
-    monkeypatch.setattr(machine_proof, "certify_by_machine", lambda *_: interrupted)
+    interrupted = left_open.replace(obstacle=time_limit.INTERRUPTED)
+    monkeypatch.setattr(machine_method, "certify_by_machine", lambda *_: interrupted)
     assert interp.certify(model) is interrupted  # whoever ends it does not want more to begin

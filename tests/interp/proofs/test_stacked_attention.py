@@ -14,13 +14,14 @@ from torch import Tensor
 
 import interp
 import models
-from interp.proofs import check_certificate, load_certificate, stacked_proof
-from interp.proofs.distinct_means import CLOSE, ROUGH, largest_mean
-from interp.proofs.enclosures import FLOAT32, REAL, Rounding
-from interp.proofs.stacked_bounds import StackedBounds, _Sets
-from interp.proofs.stacked_proof import certify_arrangements, why_not_model
-from interp.proofs.stacked_weights import StackedWeights
-from interp.proofs.watch import time_limit
+from interp.proofs import check_certificate, load_certificate
+from interp.proofs.attention_only import arrangement_method
+from interp.proofs.attention_only.arrangement_bounds import StackedBounds, _Sets
+from interp.proofs.attention_only.arrangement_method import certify_arrangements, why_not_model
+from interp.proofs.attention_only.attention_tables import StackedWeights
+from interp.proofs.attention_only.distinct_means import CLOSE, ROUGH, largest_mean
+from interp.proofs.numbers.rounded_operations import FLOAT32, REAL, Rounding
+from interp.proofs.verdict.time_limit import time_limit
 from models.tasks import Arrangements, induction
 from models.transformer.config import TransformerConfig
 from models.weight_maps import DenseWeights
@@ -218,7 +219,7 @@ def truth_of(model: models.ArithmeticTransformer) -> tuple[int, float]:
 )
 def test_verdicts_and_shares_are_those_of_running_every_string(noise, seed, monkeypatch):
     """Sets are never run in full here, so that bounds alone decide; a class with a wrong answer is not proved."""
-    monkeypatch.setattr(stacked_proof, "FEW", 1)
+    monkeypatch.setattr(arrangement_method, "FEW", 1)
     model = planted(noise, seed)
     wrong, _ = truth_of(model)
     verdict = certify_arrangements(model)
@@ -336,9 +337,9 @@ def test_sets_are_what_their_tokens_say():
 
 def test_a_wrong_answer_is_looked_for_before_a_proof_is_begun(monkeypatch):
     """So that a wrong model is refuted in seconds; without one the proof decides."""
-    monkeypatch.setattr(stacked_proof, "FEW_PROBLEMS", 1)
+    monkeypatch.setattr(arrangement_method, "FEW_PROBLEMS", 1)
     assert interp.certify(random_model(1, 1.0)).method == "search"
-    assert interp.certify(planted()).method == stacked_proof.METHOD.name
+    assert interp.certify(planted()).method == arrangement_method.METHOD.name
 
 
 def test_sets_that_are_too_many_are_not_made():

@@ -17,9 +17,9 @@ import pytest
 import torch
 
 import models
-from interp.proofs import standalone
-from interp.proofs.standalone import TASKS, write_standalone
-from interp.proofs.stored_certificates import stored_certificate
+from interp.proofs.columns import checker_export
+from interp.proofs.columns.checker_export import TASKS, write_standalone
+from interp.proofs.stored_verdicts import stored_certificate
 from models.errors import UserError
 from tests.interp.proofs.conftest import certificate, zoo
 from tests.sampling import sampled
@@ -72,7 +72,7 @@ def test_the_stored_files_are_about_the_models_of_the_zoo(name):
 
 @pytest.mark.slow
 def test_a_written_file_is_the_stored_one(tmp_path, monkeypatch):
-    monkeypatch.setattr(standalone, "check_one_layer", lambda *_: None)  # which test_candidates.py has checked
+    monkeypatch.setattr(checker_export, "check_one_layer", lambda *_: None)  # which test_candidates.py has checked
     found = stored_certificate("microadder-57")
     assert found is not None
     path = write_standalone(found, models.load("microadder-57"), tmp_path / "again.json")
@@ -314,7 +314,7 @@ def test_a_margin_that_the_model_does_not_have_is_rejected(checker):
 def test_weights_of_a_model_that_errs_are_rejected(checker):
     """The fingerprint is right, and the model is not."""
     model = models.load("microadder-75")
-    from interp.proofs.one_layer import fingerprint
+    from interp.proofs.columns.adder_weights import fingerprint
 
     weights = {name: value for name, value in model.effective_weights().items() if name in model.weight_shapes}
     file = read("microadder-57") | {
@@ -372,6 +372,6 @@ def test_of_models_with_another_task_or_more_layers_the_checker_s_own_reason_is_
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And not what a proof of this package would lack."""
-    monkeypatch.setattr(standalone, "read_adder", None)
+    monkeypatch.setattr(checker_export, "read_adder", None)
     with pytest.raises(UserError):
-        standalone.require_checkable(models.load(name))
+        checker_export.require_checkable(models.load(name))

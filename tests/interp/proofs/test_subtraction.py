@@ -13,15 +13,16 @@ import torch
 
 import interp
 import models
-from interp.proofs import check_certificate, load_certificate, prefix_proof
-from interp.proofs.column_adders import certify_one_layer
-from interp.proofs.columns import all_classes
-from interp.proofs.decompile import SIGNED, SUBTRACTION, prove_program
-from interp.proofs.one_layer import read_adder
-from interp.proofs.standalone import write_standalone
-from interp.proofs.stored_certificates import stored_certificate
-from interp.proofs.token_layout import read_layout
-from interp.proofs.verdict import Verdict
+from interp.proofs import check_certificate, load_certificate
+from interp.proofs.columns.adder_weights import read_adder
+from interp.proofs.columns.checker_export import write_standalone
+from interp.proofs.columns.column_classes import all_classes
+from interp.proofs.columns.column_method import certify_one_layer
+from interp.proofs.columns.digit_layout import read_layout
+from interp.proofs.listed import prefix_method
+from interp.proofs.reading.decompile import SIGNED, SUBTRACTION, prove_program
+from interp.proofs.stored_verdicts import stored_certificate
+from interp.proofs.verdict.verdict import Verdict
 from models.errors import UserError
 from models.evaluation import margins
 from models.tasks.column_rule import ColumnRule
@@ -219,7 +220,7 @@ def test_the_independent_checker_is_given_no_subtractor(tmp_path):
 
 def test_few_problems_with_many_prefixes_are_run(monkeypatch):
     """5,050 problems, 16,315 prefixes."""
-    monkeypatch.setattr(prefix_proof, "LARGEST_TREE", 10_000)
+    monkeypatch.setattr(prefix_method, "LARGEST_TREE", 10_000)
     found = interp.certify(by_hand(2))
     assert found.status == "certified" and found.method == "exhaustive"
 

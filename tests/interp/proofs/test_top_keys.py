@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interp.proofs import top_keys
-from interp.proofs.enclosed import Enclosure
-from interp.proofs.top_keys import Chosen, cases, choices
+from interp.proofs.listed import top_key_choices
+from interp.proofs.listed.top_key_choices import Chosen, cases, choices
+from interp.proofs.numbers.enclosure import Enclosure
 
 
 def around(low: list[list[list[int]]], high: list[list[list[int]]]) -> Enclosure:
@@ -49,7 +49,7 @@ def test_cases_are_all_combinations_of_the_choices_at_a_rows_queries():
 
 
 def test_what_makes_too_many_cases_stays_open(monkeypatch):
-    monkeypatch.setattr(top_keys, "MOST_CASES", 8)
+    monkeypatch.setattr(top_key_choices, "MOST_CASES", 8)
     scores = {0: around([[[0, 0]] * 3] * 2, [[[1, 1]] * 3] * 2)}
     chosen = {0: Chosen.of(scores[0], 1)}
     rows, found = cases(scores, chosen, 1, torch.tensor([0, 1, 1]))  # three choices of each head; two rows are of one

@@ -16,14 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import interp
-from interp.proofs import check_certificate, two_layers
-from interp.proofs.branching import Search
+from interp.proofs import check_certificate
 from interp.proofs.certify import method_for
-from interp.proofs.column_adders import certify_one_layer
-from interp.proofs.enclosures import FLOAT32, REAL
-from interp.proofs.ratio_attention import of_positions, read_ratio_attention
-from interp.proofs.two_layers import TwoLayerAdder, hulls, read_columns
-from interp.proofs.verdict import ArithmeticName
+from interp.proofs.columns import two_layer_adders
+from interp.proofs.columns.column_method import certify_one_layer
+from interp.proofs.columns.ratio_attention import of_positions, read_ratio_attention
+from interp.proofs.columns.two_layer_adders import TwoLayerAdder, hulls, read_columns
+from interp.proofs.columns.window_search import Search
+from interp.proofs.numbers.rounded_operations import FLOAT32, REAL
+from interp.proofs.verdict.verdict import ArithmeticName
 from models.errors import UserError
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.config import TransformerConfig
@@ -119,7 +120,7 @@ def read(normed: bool, arithmetic: str) -> tuple[ArithmeticTransformer, TwoLayer
 @pytest.fixture
 def few_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds that are a little wider, in a fraction of the time."""
-    monkeypatch.setattr(two_layers, "PIECES", 32)
+    monkeypatch.setattr(two_layer_adders, "PIECES", 32)
 
 
 # ---- verdicts

@@ -25,15 +25,16 @@ from torch import nn
 import interp
 import models
 from interp.cli import answers, main
-from interp.proofs import check_certificate, load_certificate, stored_certificates, watch
-from interp.proofs.certificate import PairEvidence
+from interp.proofs import check_certificate, load_certificate, stored_verdicts
 from interp.proofs.certify import parse_certificate
-from interp.proofs.class_proofs import BranchAndBound
-from interp.proofs.column_adders import RESERVE
-from interp.proofs.coupled_grid import CertifiedGrid
-from interp.proofs.hand_built import HandBuiltEvidence, ProofStep
-from interp.proofs.one_layer import read_adder
-from interp.proofs.verdict import LARGEST_FILE, METHODS, Verdict, parse_verdict
+from interp.proofs.columns.adder_weights import read_adder
+from interp.proofs.columns.class_prover import BranchAndBound
+from interp.proofs.columns.column_evidence import PairEvidence
+from interp.proofs.columns.column_method import RESERVE
+from interp.proofs.hand_built.coupled_grid import CertifiedGrid
+from interp.proofs.hand_built.hand_built_method import HandBuiltEvidence, ProofStep
+from interp.proofs.verdict import time_limit
+from interp.proofs.verdict.verdict import LARGEST_FILE, METHODS, Verdict, parse_verdict
 from models.errors import UserError
 from models.evaluation import predict
 from models.number_format import p_cell, p_value, percent, shown, small
@@ -46,7 +47,7 @@ FAST = "microadder-74"
 
 @cache
 def certified() -> Verdict:
-    found = stored_certificates.stored_certificate(FAST)
+    found = stored_verdicts.stored_certificate(FAST)
     assert found is not None
     return found
 
@@ -112,7 +113,7 @@ def numbers(text: str) -> list[float]:
 @pytest.mark.parametrize("value", ["x", [1], {}, None, True, 10**400, float("nan"), float("inf"), "9" * 5000])
 @pytest.mark.parametrize("name", ["seconds", "versions", "status", "counterexample", "shape", "score", "smallest"])
 def test_every_value_of_a_certificates_field_is_read_or_refused(name: str, value: object):
-    file = Path(models.zoo.__file__).parent / "modular-addition-113-uniform" / stored_certificates.FILE
+    file = Path(models.zoo.__file__).parent / "modular-addition-113-uniform" / stored_verdicts.FILE
     content = json.loads(gzip.decompress(file.read_bytes()))
     assert name in content and parse_certificate(json.dumps(content).encode(), file)
     with contextlib.suppress(UserError):
@@ -204,15 +205,17 @@ def test_time_that_is_up_leaves_classes_open():
             interp.certify(zoo(FAST), minutes=minutes)
     with pytest.raises(UserError):
         interp.certify(models.load("toygpt-learned-pre"), arithmetic="float", minutes=1e-9)
-    watch.check_time()  # the limit went with its question
+    time_limit.check_time()  # the limit went with its question
 
 
 def test_a_proof_is_tried_for_a_limited_time_in_which_every_stored_one_was_made():
     for each in (interp.certify, answers.certify):
-        assert inspect.signature(each).parameters["minutes"].default == watch.MINUTES
+        assert inspect.signature(each).parameters["minutes"].default == time_limit.MINUTES
     files = list(Path(models.zoo.__file__).parent.glob(f"*/{stored_certificates.FILE}"))
     taken = {path: json.loads(gzip.decompress(path.read_bytes()))["seconds"] for path in files}
-    given = {path: models.zoo.read_entry(path.parent)["certificate"].get("minutes", watch.MINUTES) for path in files}
+    given = {
+        path: models.zoo.read_entry(path.parent)["certificate"].get("minutes", time_limit.MINUTES) for path in files
+    }
     assert len(taken) > 20 and all(2 * taken[path] <= 60 * given[path] for path in files)
 
 
@@ -570,9 +573,9 @@ def test_a_name_that_is_registered_and_not_trained_says_how_to_train_it(capsys):
     ],
 )
 def test_every_way_shows_how_far_it_is(arguments, doing, monkeypatch, capsys):
-    monkeypatch.setattr(watch, "DELAY", 0)
-    monkeypatch.setattr(watch, "LINE_DELAY", 0)
-    monkeypatch.setattr(watch, "tqdm", lambda items, **kwargs: _bar(items, **kwargs))
+    monkeypatch.setattr(time_limit, "DELAY", 0)
+    monkeypatch.setattr(time_limit, "LINE_DELAY", 0)
+    monkeypatch.setattr(time_limit, "tqdm", lambda items, **kwargs: _bar(items, **kwargs))
     main(["certify", *arguments])
     assert doing in capsys.readouterr().err
 
@@ -590,7 +593,7 @@ def _bar(items, **kwargs):
 def test_every_stored_verdict_is_of_a_registered_method_and_is_written_as_it_was_read():
     seen = set()
     for name in models.zoo.zoo_names():
-        if (found := stored_certificates.stored_verdict(name)) is not None:
+        if (found := stored_verdicts.stored_verdict(name)) is not None:
             seen.add(found.method)
             assert Verdict.from_dict(json.loads(json.dumps(found.to_dict()))).to_dict() == found.to_dict()
     assert seen <= set(METHODS) and len(seen) > 2

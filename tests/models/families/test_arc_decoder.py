@@ -10,7 +10,7 @@ from torch import Tensor
 
 import interp
 import models
-from interp.proofs.stored_certificates import on_all_inputs, stored_verdict
+from interp.proofs.stored_verdicts import on_all_inputs, stored_verdict
 from models.errors import UserError
 from models.families.arc_decoder import CONSTANTS, DECODERS
 from models.registry import constructed, numbers_of, recipe_of

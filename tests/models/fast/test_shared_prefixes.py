@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import models
-from interp.proofs import exhaustive
+from interp.proofs.listed import exhaustive
 from models.errors import UserError
 from models.fast import shared_prefixes
 from models.fast.shared_prefixes import beginnings, logits_by_prefix, numbers_kept, shares_prefixes

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import interp
 import models
-from interp.proofs.wrong_answers import answer_text
+from interp.proofs.verdict.wrong_answers import answer_text
 from models.errors import UserError
 from models.tasks import Task, TenDigitAddition, TwoDigitAddition, formatted
 from models.tasks.addition import PADDED_TOKENS, DelimitedAddition, PaddedAddition, UnendedAddition

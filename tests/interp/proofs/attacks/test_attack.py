@@ -18,7 +18,7 @@ from benchmarks.false_certificates import perturb, random_pairs, rounded
 from interp.cli import main
 from interp.proofs.attacks import Attack
 from interp.proofs.attacks.problem_digits import digit_space
-from interp.proofs.stored_certificates import stored_certificate
+from interp.proofs.stored_verdicts import stored_certificate
 from models.errors import UserError
 from models.evaluation import predict
 from models.tasks import CharacterLanguage, MultiOperandAddition

@@ -23,7 +23,7 @@ from interp.proofs.attacks.problem_digits import (
     runs_of_nines,
     unseen,
 )
-from interp.proofs.attacks.programme import programme
+from interp.proofs.attacks.proposals import programme
 from models.tasks import (
     MultiOperandAddition,
     Multiplication,

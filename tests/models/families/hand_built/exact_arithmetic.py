@@ -4,7 +4,7 @@ In the limit a query attends equally to the keys of highest score, so every patt
 and all other weights are rational (0.1, 0.21 - knot, 1/3, ...). With a common denominator the whole forward pass is
 integer arithmetic, and "right on all inputs" is an exhaustive check without a rounding in it. It is a check of the
 *construction*; that the float weights and a finite eta do the same is what
-:mod:`interp.proofs.coupled_addition` bounds.
+:mod:`interp.proofs.hand_built.addition_proof` bounds.
 
 Cost: [inputs, response, d_mlp] integers; the 10,000 inputs of one number of four digits take a second.
 """

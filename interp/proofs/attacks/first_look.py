@@ -1,0 +1,152 @@
+"""A model that gets many random problems wrong is refuted by one of them, before any proof is begun.
+
+A proof of such a model, or a run of all problems, takes minutes and ends with the same word. What it would add, the
+exact share of wrong problems, is estimated from the sample instead; :func:`interp.certify` goes on with
+``exact_share=True``.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import torch
+
+from interp.core.results import Provenance
+from interp.core.stats import clopper_pearson
+from interp.proofs.verdict.recheck import require_model
+from interp.proofs.verdict.verdict import CertifyOptions, Evidence, Method, Verdict, about, is_count, stored_shape
+from interp.proofs.verdict.wrong_answers import WrongAnswer, identify, wrong_answer
+from models import UserError
+from models.evaluation import predict
+from models.number_format import in_percent_with
+from models.tasks import Task, domain_of
+from models.transformer import HookedModel
+
+DRAWN, SEED = 64, 0
+#: The model is refuted at once if this share of the problems is wrong, or more.
+MANY = 0.25
+FEW = 2**12  # problems of a domain that are counted exactly, as that takes no longer
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SampleEvidence(Evidence):
+    """What a model answers on some random problems.
+
+    Attributes:
+        shape: of the problems, where the task has several.
+        n: how many different problems were drawn. seed: of the draw. wrong: how many were answered wrongly.
+        problems: these, in words. constant: whether all logits are equal, whatever the problem is.
+    """
+
+    shape: tuple[int, ...]
+    n: int
+    seed: int
+    wrong: int
+    problems: tuple[str, ...]
+    constant: bool
+
+    def to_dataframe(self) -> pd.DataFrame:
+        return pd.DataFrame({"problem": self.problems})
+
+    def problems_left(self) -> list[str]:
+        return list(self.problems)
+
+    def to_dict(self) -> dict[str, Any]:
+        return super().to_dict() | {"problems": list(self.problems)}
+
+
+def looked(model: HookedModel, task: Task) -> Verdict | None:
+    """The verdict "refuted" on a model that gets ``MANY`` of some random problems wrong, or None.
+
+    Cost: the answers to 64 problems.
+    """
+    start = time.perf_counter()
+    try:
+        if domain_of(task).size <= FEW:
+            return None
+    except UserError:  # text, which has no problems; whoever judges it says so
+        return None
+    problems = task.sample(DRAWN, torch.Generator().manual_seed(SEED)).unique(dim=0)
+    with torch.inference_mode():
+        wrong = (
+            (predict(model, problems, "greedy", DRAWN, task).cpu() != task.targets(problems).cpu()).flatten(1).any(1)
+        )
+        if float(wrong.double().mean()) < MANY:
+            return None
+        logits = model(task.encode(problems))[:, list(task.query_positions)]
+        found = next(
+            (one for row in problems[wrong] if (one := wrong_answer(model, task, row[None])) is not None), None
+        )
+    if found is None:  # all of them hang on the batch
+        return None
+    return Verdict(
+        **about(model, task, identify(model, task), start),
+        method=METHOD.name,
+        status="refuted",
+        counterexample=found,
+        evidence=SampleEvidence(
+            shape=task.shape,
+            n=len(problems),
+            seed=SEED,
+            wrong=int(wrong.sum()),
+            problems=tuple(task.problem_text(numbers) for numbers in task.numbers(problems[wrong])),
+            constant=bool((logits == logits[:1, :1, :1]).all()),
+        ),
+    )
+
+
+def _why_not(model: HookedModel, task: Task) -> str | None:
+    return "a sample proves nothing"
+
+
+def _read(value: dict[str, Any]) -> SampleEvidence:
+    problems, counts = value["problems"], [value[name] for name in ("n", "seed", "wrong")]
+    if value["status"] != "refuted" or not all(map(is_count, counts)) or not all(isinstance(x, str) for x in problems):
+        raise ValueError("a sample that is none")
+    n, seed, wrong = counts
+    if not 0 < len(problems) == wrong <= n or not isinstance(value["constant"], bool):
+        raise ValueError("counts that do not fit")
+    return SampleEvidence(
+        shape=stored_shape(value), n=n, seed=seed, wrong=wrong, problems=tuple(problems), constant=value["constant"]
+    )
+
+
+def _finding(verdict: Verdict) -> str:
+    own, one = verdict.evidence, verdict.counterexample
+    share = in_percent_with(own.wrong / own.n, *clopper_pearson(own.wrong, own.n), counted=True)
+    why = "; all of its logits are equal" if own.constant else ""
+    return (
+        f"refuted: {one.problem} -> {one.predicted} (run through the model), wrong on {own.wrong} of {own.n} random "
+        f"problems ({share}){why}. No proof was begun"
+    )
+
+
+def _check(verdict: Verdict, model: HookedModel, task: Task) -> Verdict:
+    """Draw the same problems again."""
+    task = require_model(verdict, model, task)
+    one: WrongAnswer = verdict.counterexample
+    if wrong_answer(model, task, task.as_problems([one.problem])) != one:
+        raise UserError("This certificate does not hold: the model answers its counterexample otherwise.")
+    found = looked(model, task)
+    if found is None or (found.wrong, found.n) != (verdict.wrong, verdict.n):
+        raise UserError("This certificate does not hold: another number of random problems is wrong.")
+    return found.replace(counterexample=one)
+
+
+def _judge(model: HookedModel, task: Task, asked: CertifyOptions) -> Verdict:
+    raise UserError("A sample refutes, and judges no model that gets most of it right.")
+
+
+METHOD = Method(
+    "random problems",
+    why_not=_why_not,
+    certify=_judge,
+    finding=_finding,
+    provenance=lambda verdict: Provenance(verdict.n, verdict.seed, "random problems"),
+    read=_read,
+    check=_check,
+    proves=False,
+)

@@ -1,0 +1,1 @@
+"""Two layers of attention on induction."""

@@ -1,0 +1,330 @@
+"""Proofs for models of two layers of attention, on tasks whose problems are arrangements of different tokens.
+
+Induction is such a task. Its problems are taken apart into sets with the same right token
+(:class:`~models.tasks.Arrangements`): in each, the token that is asked for, where it stood before and what followed it
+are known, and all other places may have any tokens that are left. One bound is computed for all strings of a set
+(:mod:`interp.proofs.attention_only.arrangement_bounds`). A set that it does not prove is split by where one token
+stands, and run in full once it is small.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import pandas as pd
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from interp.core.problems import resolve_task
+from interp.core.results import Provenance
+from interp.proofs.attacks import search_method
+from interp.proofs.attention_only.arrangement_bounds import StackedBounds
+from interp.proofs.attention_only.attention_tables import StackedWeights
+from interp.proofs.listed.domain_evidence import SLACK, require_all_targets, status_of, strength_of
+from interp.proofs.listed.prefix_leads import ROUNDINGS, not_float32, require_logits, require_provable
+from interp.proofs.numbers.rounded_operations import FLOAT32
+from interp.proofs.verdict.class_table import COUNTED, MEASURED, MachineEvidence, falls_short, finding, read
+from interp.proofs.verdict.recheck import judged_again
+from interp.proofs.verdict.time_limit import ENDED, TIME_UP, minutes_left, watched, why_ended
+from interp.proofs.verdict.verdict import ArithmeticName, CertifyOptions, Method, Verdict, about
+from interp.proofs.verdict.wrong_answers import WrongAnswer, identify, wrong_answer
+from models import ArithmeticTransformer, UserError
+from models.importers import from_transformer_lens
+from models.tasks import Arrangements, Task
+from models.transformer import HookedModel, model_name
+
+FEW_PROBLEMS = 2**22  # see :func:`why_not`
+FEW = 20_000  # strings of a set that is run in full
+SAMPLED = 3_000  # strings from which centres and coordinates are guessed
+AT_ONCE = 5_000  # strings that are run together
+MET = 64  # strings of each class that are run beforehand, for the least lead that is met
+SEARCHED = 4_000  # runs of the search for a wrong answer after the time is up
+REPLAYED = 64  # classes whose lowest string is run through the model itself
+ALONE = 1_000  # strings too near to a tie for the bounds of rounding that are decoded alone
+
+
+def why_not_model(model: HookedModel) -> str | None:
+    """What of a model the bounds are not stated for."""
+    if model.cfg.n_layers != 2:
+        return f"bounds of arrangements are for two layers, and {model_name(model)} has {model.cfg.n_layers}"
+    if not isinstance(model, ArithmeticTransformer):
+        return None  # its copy is asked
+    config = model.config
+    if (reason := not_float32(model)) is not None:
+        return reason
+    if config.d_mlp or config.normalization_type is not None:
+        return "bounds of two layers are for attention alone, without MLPs or norms"
+    if config.later_switches or config.attn_top_k is not None or config.attn_scores != "dot":
+        return "bounds of two layers are for attention to all keys by a softmax of products"
+    if config.positional_embedding_type != "standard":
+        return "bounds of two layers are for learned positions"
+    return None
+
+
+def cannot(model: HookedModel, task: Task) -> str | None:
+    """Why the method cannot judge a model on a task, in words."""
+    try:
+        task.arrangements()
+    except UserError as error:
+        return str(error).rstrip(".")
+    return why_not_model(model)
+
+
+def why_not(model: HookedModel, task: Task) -> str | None:
+    """Why this method does not judge a model on a task. Few problems are left to be run, which counts wrong answers."""
+    if (reason := cannot(model, task)) is not None:
+        return reason
+    size = sum(one.count() for one in task.arrangements())
+    return f"the {size:,} problems of {task.name} are few enough to be run" if size <= FEW_PROBLEMS else None
+
+
+def certify_arrangements(
+    model: HookedModel, arithmetic: ArithmeticName = "float32", task: Task | None = None
+) -> Verdict:
+    """Prove a model of two layers of attention right on all arrangements of a task, or find one that it gets wrong.
+
+    Precondition: as :func:`why_not_model` says. Postcondition: "certified" only if the right token's lead is proved
+    positive for every string; "refuted" only with a string that the model, decoding it alone, gets wrong. The strings
+    with the least leads that were met are run through the model itself, and must lie above their bounds.
+
+    Cost: 20 to 50 ms for each set, with a stream of 32 numbers and 16 tokens; see ``docs/proofs.md`` for how many sets
+    induction takes. A time limit (:mod:`interp.proofs.verdict.time_limit`) or Ctrl-C end it as undecided, with the
+    share that is proved.
+
+    Raises:
+        UserError: another arithmetic than "interval" and "float32", or a model that computes something else than its
+            weights say.
+    """
+    start = time.perf_counter()
+    task = resolve_task(model, task)
+    own = model if isinstance(model, ArithmeticTransformer) else from_transformer_lens(model, task)
+    require_provable(own, arithmetic, why_not_model(own))
+    identity = identify(model, task)
+    with torch.inference_mode():
+        proof = ArrangementProof(own, task, arithmetic)
+        ended = proof.run()
+    if ended == TIME_UP and proof.refuted is None and proof.open:
+        # Outside of inference mode, as it follows gradients.
+        proof.refuted = search_method.first_wrong(own, task, SEARCHED)
+    with torch.inference_mode():
+        proof.replay()
+        evidence = proof.evidence(ended)
+    return Verdict(
+        **about(model, task, identity, start),
+        method=METHOD.name,
+        status=status_of(not evidence.unproved, proof.refuted),
+        counterexample=proof.refuted,
+        evidence=evidence,
+    )
+
+
+@dataclass(eq=False)
+class _Class:
+    """The strings of one set of the task: what is known of them."""
+
+    strings: Arrangements
+    nodes: int = 0
+    open: int = 0  # sets that are not proved
+    unproved: int = 0  # strings of these, and strings that are answered wrongly
+    bound: float = math.inf
+    lead: float = math.inf
+    lowest: Int[Tensor, " place"] | None = None
+
+    def met(self, strings: Int[Tensor, "n place"], leads: Tensor) -> None:
+        least = int(leads.argmin())
+        if self.lowest is None or float(leads[least]) < self.lead:
+            self.lead, self.lowest = float(leads[least]), strings[least]
+
+
+class ArrangementProof:
+    """The search over all sets of a task; results are attributes."""
+
+    def __init__(self, model: ArithmeticTransformer, task: Task, arithmetic: ArithmeticName):
+        self.model, self.task = model, task
+        self.arithmetic: ArithmeticName = arithmetic
+        weights = {name: value.detach().clone() for name, value in model.effective_weights().items()}
+        for name, value in weights.items():
+            if not value.isfinite().all():
+                raise UserError(f"{model_name(model)} has NaN or infinite numbers in {name}.")
+        self.classes = [_Class(one) for one in task.arrangements()]
+        require_logits(model, torch.tensor([one.strings.answer for one in self.classes]))
+        (self.query,) = task.query_positions
+        self.weights, floats = (
+            StackedWeights(model, weights, task.input_length, rounding) for rounding in (ROUNDINGS[arithmetic], FLOAT32)
+        )
+        #: How far differences of scores, and leads, may be off: in the proof's arithmetic, and as the model runs.
+        self.errors, self.float_errors = (each.float_errors(self.query) for each in (self.weights, floats))
+        self.generator = torch.Generator().manual_seed(0)
+        drawn = task.encode(task.sample(SAMPLED, self.generator))
+        tokens = sorted({token for one in self.classes for token in one.strings.all_tokens})
+        self.bounds = StackedBounds(self.weights, self.query, tokens, drawn, self.errors)
+        self.refuted: WrongAnswer | None = None
+
+    @property
+    def open(self) -> bool:
+        return any(one.unproved for one in self.classes)
+
+    def run(self) -> str | None:
+        """Bound all sets; why it ended early, in words."""
+        for one in self.classes:
+            one.open, one.unproved = 1, one.strings.count()
+        numbers = count(len(self.classes))
+        try:
+            for one in watched(self.classes, "looking at each class", "class"):
+                strings = one.strings.sample(min(MET, one.strings.count()), self.generator)
+                self._look(one, strings)
+            heap = [(0, number, one, [one.strings]) for number, one in enumerate(self.classes)]
+            for depth, _, one, sets in watched(_popped(heap), "bounding sets of strings", "set"):
+                for parts in self._bounded(one, sets):
+                    heapq.heappush(heap, (depth + 1, next(numbers), one, parts))
+        except ENDED as error:
+            return why_ended(error)
+        return None
+
+    def _bounded(self, one: _Class, sets: list[Arrangements]) -> Iterator[list[Arrangements]]:
+        """Prove some sets, or run them; the parts of those that are left, together for each."""
+        one.nodes += len(sets)
+        for strings, found in zip(sets, self.bounds.bounded(sets), strict=True):
+            if found.bound > 0:
+                bound, wrong = found.bound, 0
+            elif strings.count() > FEW and found.split is not None:
+                parts = strings.by_place_of(found.split)
+                one.open += len(parts) - 1
+                yield parts
+                continue
+            else:
+                bound, wrong = self._run(one, strings)
+            one.bound = min(one.bound, bound)
+            one.open -= not wrong
+            one.unproved += wrong - strings.count()
+
+    def _run(self, one: _Class, strings: Arrangements) -> tuple[float, int]:
+        """(The least proved lead, how many are not proved) of all strings of a set."""
+        bound, wrong = math.inf, 0
+        for part in strings.strings().split(AT_ONCE):
+            sure = self._look(one, part)
+            near = (~(sure > 0)).nonzero()[:, 0]  # also where a bound is not a number
+            bound = min(bound, float(sure[sure > 0].min()) if len(near) < len(part) else math.inf)
+            for row in part[near[:ALONE]]:
+                margin = self._alone(row)
+                wrong, bound = wrong + (not margin > 0), min(bound, margin if margin > 0 else math.inf)
+            wrong += max(0, len(near) - ALONE)
+        return bound, wrong
+
+    def _look(self, one: _Class, strings: Int[Tensor, "n place"]) -> Tensor:
+        """Lower bounds of the leads of some strings, one by one; wrong answers that are met are tried on the model."""
+        answer = one.strings.answer
+        leads, spread = self.weights.leads(strings, self.query, answer)
+        spread = torch.where(leads.isfinite(), spread, 0.0)
+        off = self.errors[0] / 2 * spread + self.errors[1]
+        least, sure = leads.amin(1), (leads - off).amin(1)
+        one.met(strings, least)
+        if self.refuted is None and bool((least <= 0).any()):
+            self.refuted = wrong_answer(self.model, self.task, strings[least.argmin()][None])
+        return sure
+
+    def _alone(self, string: Int[Tensor, " place"]) -> float:
+        """The lead of a string that the model is run on alone; over the reals there is none to be had so."""
+        if self.arithmetic != "float32":
+            return 0.0
+        found = wrong_answer(self.model, self.task, string[None])
+        if found is not None:
+            self.refuted = self.refuted or found
+            return 0.0
+        return self._lead(string)
+
+    def _lead(self, string: Int[Tensor, " place"]) -> float:
+        """The lead that the model itself computes."""
+        logits = self.model(self.task.encode(string[None]))[0, self.query].double()
+        right = int(self.task.targets(string[None])[0, 0])
+        return float(logits[right] - torch.cat((logits[:right], logits[right + 1 :])).max())
+
+    def replay(self) -> None:
+        """Run the lowest strings of some classes through the model itself.
+
+        Raises:
+            UserError: a lead below its class's bound: the model does something that the bounds do not know of.
+        """
+        known = sorted((one for one in self.classes if one.lowest is not None), key=lambda one: one.lead)
+        for one in known[:: max(1, len(known) // REPLAYED)]:
+            assert one.lowest is not None
+            own = 0.0 if self.arithmetic == "float32" else self._rounded(one)
+            if one.open == 0 and not self._lead(one.lowest) >= one.bound - own - SLACK:
+                text = self.task.problem_text(one.lowest.tolist())
+                raise UserError(f"{model_name(self.model)} does not compute what its weights say: see {text}.")
+
+    def _rounded(self, one: _Class) -> float:
+        """How far float32 may move the lead of a class's lowest string."""
+        assert one.lowest is not None
+        difference, lead = self.float_errors
+        _, spread = self.weights.leads(one.lowest[None], self.query, one.strings.answer)
+        return difference / 2 * float(spread.max()) + lead if math.isfinite(lead) else math.inf
+
+    def evidence(self, ended: str | None) -> MachineEvidence:
+        rows = [
+            {
+                "target": 0,
+                "token": one.strings.tokens[self.query],
+                "answer": one.strings.answer,
+                "before": 0,
+                "after": 0,
+                "nodes": one.nodes,
+                "open": max(one.open, int(one.unproved > 0)),
+                "bound": math.nan if one.unproved else one.bound,
+                "sampled": math.nan if one.lowest is None else one.lead,
+                "problem": self.task.problem_text(self._example(one).tolist()),
+            }
+            for one in self.classes
+        ]
+        return MachineEvidence(
+            arithmetic=self.arithmetic,
+            state="",
+            size=sum(one.strings.count() for one in self.classes),
+            unproved=sum(one.unproved for one in self.classes),
+            tried=None,
+            classes=pd.DataFrame(rows)[[*COUNTED, *MEASURED, "problem"]],
+            obstacle=ended,
+            shape=self.task.shape,
+        )
+
+    def _example(self, one: _Class) -> Int[Tensor, " place"]:
+        """The string with the least lead that was met, or any."""
+        return one.strings.sample(1, self.generator)[0] if one.lowest is None else one.lowest
+
+
+def _popped(heap: list[Any]) -> Iterator[Any]:
+    """What is on a heap, as long as there is something: first what was split least."""
+    while heap:
+        yield heapq.heappop(heap)
+
+
+def _judge(model: HookedModel, task: Task, asked: CertifyOptions) -> Verdict:
+    """A wrong answer that a search finds, in seconds; else the proof."""
+    require_all_targets(task, asked)
+    left = minutes_left()
+    seconds = min(search_method.SECONDS, 60.0 if left is None else 6 * left)  # at most a tenth of the time
+    if search_method.METHOD.why_not(model, task) is None:
+        found = search_method.searched(model, task, "a wrong answer was found first", max(seconds, 1e-3))
+        if found.status == "refuted":
+            return found
+    return certify_arrangements(model, asked.arithmetic or "float32", task)
+
+
+METHOD = Method(
+    "two layers of attention",
+    why_not=why_not,
+    certify=_judge,
+    finding=lambda verdict: finding(verdict, "what is asked for"),
+    provenance=lambda verdict: Provenance(verdict.size, None, "problems, in classes", strength_of(verdict)),
+    read=read,
+    check=judged_again(
+        lambda verdict, model, task: certify_arrangements(model, verdict.arithmetic, task), falls_short, cannot
+    ),
+)

@@ -1,0 +1,1 @@
+"""Adders and subtractors of one layer, or of two, column by column."""

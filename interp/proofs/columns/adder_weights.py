@@ -1,0 +1,320 @@
+"""What a certifier of one-layer adders reads: effective weights and the layout of the task, and nothing else.
+
+No architecture is named here. A model is given by its weights ``W_E ... W_U`` and the switches of its config, so that
+a user's own weight map, a rounded copy and a stock TransformerLens model are all judged in the same way.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from interp.core.problems import resolve_task
+from interp.proofs.columns.digit_layout import TokenLayout, read_layout
+from models import ArithmeticTransformer
+from models.errors import UserError, unknown_name
+from models.importers import from_transformer_lens
+from models.tasks import Task
+from models.transformer import HookedModel, alterations, model_name
+
+#: The activations of a plain MLP (False), and of a gated one (True).
+ACTIVATIONS = {False: ("gelu", "relu"), True: ("gelu", "relu", "silu")}
+POSITIONS = ("standard", "rotary", "none")
+#: What is asked of an answer: all of its tokens, or its digits without the EOS after them.
+Targets = Literal["all", "digits"]
+FEW = 2  # digits: numbers of so few make problems that can be gone through one by one
+FEW_OF_TWO = 3  # and of so few in models of two layers, as only all problems tell how their layers work together
+
+
+@dataclass(frozen=True, eq=False)
+class OneLayerAdder:
+    """The effective weights of a pre-norm decoder of one layer, as float64 copies of the stored numbers.
+
+    A missing bias is an array of zeros, and so is ``W_pos`` without learned positions. Refutations are replayed through
+    ``model``, with the weights ``stored`` as they were read. The norms are RMS norms or, if ``centred``, LayerNorms.
+    ``q_norm`` and ``k_norm`` are gains of RMS norms of each head's queries and keys, and ``W_gate`` is what a gated
+    MLP's activation reads; each is None in models without it.
+    """
+
+    model: ArithmeticTransformer
+    layout: TokenLayout
+    fingerprint: str
+    stored: dict[str, torch.Tensor]
+    W_E: Float[np.ndarray, "vocab d"]
+    W_pos: Float[np.ndarray, "pos d"]
+    ln1: Float[np.ndarray, " d"]
+    W_Q: Float[np.ndarray, "head d e"]
+    W_K: Float[np.ndarray, "head d e"]
+    W_V: Float[np.ndarray, "head d e"]
+    W_O: Float[np.ndarray, "head e d"]
+    b_Q: Float[np.ndarray, "head e"]
+    b_K: Float[np.ndarray, "head e"]
+    b_V: Float[np.ndarray, "head e"]
+    b_O: Float[np.ndarray, " d"]
+    ln2: Float[np.ndarray, " d"]
+    W_in: Float[np.ndarray, "d m"]
+    b_in: Float[np.ndarray, " m"]
+    W_out: Float[np.ndarray, "m d"]
+    b_out: Float[np.ndarray, " d"]
+    ln_final: Float[np.ndarray, " d"]
+    W_U: Float[np.ndarray, "d vocab"]
+    b_U: Float[np.ndarray, " vocab"]
+    ln1_b: Float[np.ndarray, " d"]
+    ln2_b: Float[np.ndarray, " d"]
+    ln_final_b: Float[np.ndarray, " d"]
+    q_norm: Float[np.ndarray, " e"] | None = None
+    k_norm: Float[np.ndarray, " e"] | None = None
+    W_gate: Float[np.ndarray, "d m"] | None = None
+
+    @property
+    def has_norms(self) -> bool:
+        """Whether there are norms. Without them ``ln1`` and ``ln2`` are ones, and ``ln_final`` is the final gain."""
+        return self.model.config.normalization_type is not None
+
+    @property
+    def centred(self) -> bool:
+        """Whether the norms subtract the mean (LayerNorm)."""
+        return self.model.config.normalization_type == "LN"
+
+    @property
+    def eps(self) -> float:
+        return self.model.config.eps
+
+    @property
+    def eps_outside(self) -> bool:
+        return self.model.config.norm_eps_outside
+
+    @property
+    def score_scale(self) -> float:
+        return self.model.config.score_scale
+
+    @property
+    def activation(self) -> str:
+        return self.model.config.act_fn
+
+    def normed(self, x: np.ndarray, gain: np.ndarray, bias: np.ndarray) -> np.ndarray:
+        """Vectors normalised over the last axis, in float64. Without norms they are multiplied by the gain alone."""
+        if not self.has_norms:
+            return x * gain + bias
+        if self.centred:
+            x = x - x.mean(-1, keepdims=True)
+        grouped = x.reshape(*x.shape[:-1], self.groups, -1)
+        square = (grouped**2).mean(-1, keepdims=True)
+        scale = np.sqrt(square) + self.eps if self.eps_outside else np.sqrt(square + self.eps)
+        return (grouped / scale).reshape(x.shape) * gain + bias
+
+    def after_attention(self, token: int, position: int, written: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+        """The stream that the (last) MLP reads at a position, in float64, from what attention writes there."""
+        return self.W_E[token] + self.W_pos[position] + self.b_O + written
+
+    @property
+    def groups(self) -> int:
+        """How many groups of the stream are normalised by themselves."""
+        return self.model.config.norm_groups
+
+    def group_of(self, *readers: Float[np.ndarray, "d m"]) -> slice:
+        """The entries of the one group that these matrices read.
+
+        Raises:
+            UserError: they read several, and so need several norms.
+        """
+        width = len(self.W_in) // self.groups
+        read = np.flatnonzero(np.logical_or.reduce([matrix.any(1) for matrix in readers])) // width
+        if len(np.unique(read)) > 1:
+            raise UserError(f"The certifier needs an MLP and logits of {model_name(self.model)} that read one group.")
+        first = int(read[0]) * width if len(read) else 0
+        return slice(first, first + width)
+
+
+def fingerprint(model: ArithmeticTransformer, weights: dict[str, torch.Tensor] | None = None) -> str:
+    """SHA-256 of everything a certificate is about: task, config, and every effective weight, bit for bit."""
+    digest = hashlib.sha256()
+    config = model.config.to_dict() | {"task": model.task.name}
+    digest.update(json.dumps(config, sort_keys=True).encode())
+    if weights is None:
+        with torch.no_grad():
+            weights = model.effective_weights()
+    for name in sorted(set(weights) & set(model.weight_shapes)):
+        value = weights[name].detach().cpu()
+        digest.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())
+        digest.update(value.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() if value.numel() else b"")
+    return digest.hexdigest()
+
+
+def require_plain(model: HookedModel) -> None:
+    """Raise UserError unless the model computes what its effective weights say, as a fingerprint presumes."""
+    if isinstance(model, ArithmeticTransformer):
+        found = list(alterations(model))
+    else:  # a bridge has hooks of its own on its modules; a copy of the weights is judged
+        hooked = [name for name, point in getattr(model, "hook_dict", {}).items() if point._forward_hooks]
+        found = [f"{name} has a hook" for name in hooked]
+        found += ["autocast is on"] * torch.is_autocast_enabled("cpu")
+    if model.training:
+        found.append("the model is in training mode")
+    found += inexact_products(model.cfg.device)
+    if found:
+        raise UserError(
+            f"{model_name(model)} may compute something else than its weights say, which is what a certificate is "
+            f"about: {'; '.join(found[:3])}{'; ...' if len(found) > 3 else ''}."
+        )
+
+
+def inexact_products(device: torch.device | str | None) -> list[str]:
+    """Why float32 products on a device may not be those of IEEE 754, in words; empty if they are.
+
+    torch has a setting for all kernels and, in newer versions, one for each library, which hand down "none". On top of
+    what they say, a product is tried: TF32 and bfloat16 would round one of its factors.
+    """
+    kind = torch.device(device or "cpu").type
+    if kind not in ("cpu", "cuda"):
+        return [f"nothing is known about products on {kind}"]
+    try:
+        settings = [torch.get_float32_matmul_precision()]
+    except RuntimeError:  # torch refuses to name one for all if another was set for some
+        settings = []
+    library: Any = torch.backends.mkldnn if kind == "cpu" else torch.backends.cuda
+    owners: tuple[Any, ...] = (torch.backends, library, getattr(library, "matmul", None))
+    settings += [str(owner.fp32_precision) for owner in owners if hasattr(owner, "fp32_precision")]
+    found = [
+        f"torch's float32 matmul precision is {setting!r}, and the certifier needs 'highest'"
+        for setting in settings
+        if setting not in ("highest", "none", "ieee")
+    ]
+    if not found:
+        ones = torch.full((256, 256), 1 + 2.0**-20, device=device)
+        if not torch.equal(ones @ torch.eye(256, device=device), ones):
+            found.append("float32 products on this device round their factors")
+    return found
+
+
+def require_exact_products(model: HookedModel) -> None:
+    """Raise UserError where torch's settings round products otherwise than IEEE 754 does, as every proof presumes."""
+    if found := inexact_products(model.cfg.device):
+        raise UserError(f"What {model_name(model)} computes is not certain here: {'; '.join(found)}.")
+
+
+def require_unchanged(adder: OneLayerAdder) -> None:
+    """Raise UserError if the model's weights are not the same as when it was read."""
+    if fingerprint(adder.model) != adder.fingerprint:
+        raise UserError(f"The weights of {model_name(adder.model)} change from one call to the next.")
+
+
+def one_layer_adder(model: HookedModel, task: Any) -> str:
+    """What probes need: an adder that :func:`read_adder` can read."""
+    try:
+        known_layout(model, task, 1)
+    except UserError as error:
+        return str(error).rstrip(".")
+    return ""
+
+
+def read_adder(model: HookedModel, task: Task | None = None, targets: Targets = "all") -> OneLayerAdder:
+    """The weights and the layout of a model of one layer that adds or subtracts two numbers column by column.
+
+    ``targets``: "all" tokens that the task asks for, or the "digits" of the answer alone. The weights are computed
+    twice, to check that they stay the same.
+
+    Raises:
+        UserError: says in one sentence what about this model the certifier cannot judge.
+    """
+    (adder,) = read_layers(model, task, targets, 1)
+    return adder
+
+
+def known_layout(
+    model: HookedModel, task: Task | None, layers: Literal[1, 2]
+) -> tuple[ArithmeticTransformer, TokenLayout]:
+    """The layout of a model's task, and the model as one of this project, whose parts are all known. Weights are not
+    looked at.
+
+    Raises:
+        UserError: as :func:`read_adder`, but for what is wrong with weights.
+    """
+    task = resolve_task(model, task)
+    layout = read_layout(task)
+    if model.cfg.n_layers != layers:
+        raise UserError(
+            f"The certifier judges adders and subtractors of {'one layer' if layers == 1 else 'one or two layers'}, "
+            f"and {model_name(model)} has {model.cfg.n_layers}."
+        )
+    require_plain(model)
+    if not isinstance(model, ArithmeticTransformer):
+        model = from_transformer_lens(model, task)
+    elif model.task is not task and model.task.name != task.name:
+        raise UserError(f"{model_name(model)} was built for {model.task.name}, and not for {task.name}.")
+    config = model.config
+    of_norms = () if config.normalization_type is None else (("norm_placement", "pre"), ("final_norm", True))
+    for switch, wanted in (
+        *of_norms,
+        ("attn_scores", "dot"),
+        ("attn_top_k", None),
+        ("rotary_dim", None),
+        ("rotary_frequencies", None),
+        ("attn_softmax", "softmax"),
+        ("attn_bias", False),
+        ("layer_mix", False),
+        ("parallel_attn_mlp", False),
+    ):
+        if getattr(config, switch) != wanted:
+            raise UserError(
+                f"The certifier knows {switch}={wanted!r}, and {model_name(model)} has {getattr(config, switch)!r}."
+            )
+    if config.positional_embedding_type not in POSITIONS:
+        raise UserError(
+            f"The certifier knows {', '.join(POSITIONS)} positions, and {model_name(model)} has "
+            f"{config.positional_embedding_type!r}."
+        )
+    known = ACTIVATIONS[config.gated_mlp]
+    if not config.d_mlp:
+        raise UserError(f"The certifier needs an MLP, and {model_name(model)} has none.")
+    if config.act_fn not in known:
+        kind = "a gated MLP" if config.gated_mlp else "an MLP"
+        raise UserError(f"The certifier needs {kind} with {' or '.join(known)}, not {config.act_fn}.")
+    if layers == 2 and config.use_qk_norm and config.normalization_type is None:
+        raise UserError(f"The certifier knows norms of queries and keys beside others, unlike {model_name(model)}'s.")
+    if (largest := max(9, layout.eos or 0)) >= config.n_logits:
+        raise UserError(f"The right tokens go up to {largest}, and {model_name(model)} predicts {config.n_logits}.")
+    return model, layout
+
+
+def read_layers(model: HookedModel, task: Task | None, targets: Targets, layers: Literal[1, 2]) -> list[OneLayerAdder]:
+    """As :func:`read_adder`, for a model of one or two layers: one adder for each, with what comes before and after all
+    layers in both."""
+    if targets not in get_args(Targets):
+        raise unknown_name("choice of targets", targets, get_args(Targets))
+    model, layout = known_layout(model, task, layers)
+    config = model.config
+    with torch.no_grad():
+        stored = {name: value.detach().clone() for name, value in model.effective_weights().items()}
+    weights: dict[str, np.ndarray] = {}
+    for name, shape in model.weight_shapes.items():
+        value = stored.get(name)
+        weights[name] = np.zeros(shape) if value is None else value.detach().cpu().double().numpy()
+        if weights[name].shape != tuple(shape):
+            raise UserError(f"{name} has shape {list(weights[name].shape)}, and the config says {list(shape)}.")
+        if not np.isfinite(weights[name]).all():
+            raise UserError(f"{model_name(model)} has NaN or infinite numbers in {name}.")
+    unit = {"": np.ones(config.d_model), "_b": np.zeros(config.d_model)}
+    identity = fingerprint(model, stored)
+    if targets == "digits":
+        layout = replace(layout, queries=layout.queries[: layout.rule.written], eos=None)
+    found = []
+    for layer in range(layers):
+        parts: dict[str, np.ndarray] = {"W_pos": np.zeros((config.n_ctx, config.d_model))}
+        parts |= {f"{norm}{part}": unit[part] for norm in ("ln1", "ln2", "ln_final") for part in unit}
+        for name, value in weights.items():
+            *_, part, last = name.split(".")
+            if not name.startswith("blocks.") or name.startswith(f"blocks.{layer}."):
+                parts[{"w": part, "b": f"{part}_b"}.get(last, last)] = value
+        adder = OneLayerAdder(model=model, layout=layout, fingerprint=identity, stored=stored, **parts)
+        for readers in ((adder.W_in,) if adder.W_gate is None else (adder.W_in, adder.W_gate), (adder.W_U,)):
+            adder.group_of(*readers)
+        found.append(adder)
+    require_unchanged(found[0])
+    return found

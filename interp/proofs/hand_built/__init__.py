@@ -1,0 +1,1 @@
+"""Constructions, known by their weight maps."""

@@ -1,0 +1,1 @@
+"""Domains whose problems can all be listed."""

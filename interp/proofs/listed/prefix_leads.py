@@ -1,0 +1,92 @@
+"""Bounds of the right tokens' leads on problems of a causal model, by their prefixes."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp.proofs.listed.prefix_forward import EnclosedForward
+from interp.proofs.listed.prefix_tree import Rows, Tree
+from interp.proofs.numbers import rounded_operations
+from interp.proofs.verdict.time_limit import check_time
+from models import ArithmeticTransformer, UserError
+from models.transformer import HookedModel, model_name
+
+ROUNDINGS = {"interval": rounded_operations.REAL, "float32": rounded_operations.FLOAT32}
+SPLIT = 16  # problems at a time when they are proved by cases
+
+Leads = Float[Tensor, "problem target"]
+
+
+def why_not_model(model: HookedModel) -> str | None:
+    """Why the enclosures do not cover what a model computes, in words, or None if they do."""
+    if not isinstance(model, ArithmeticTransformer):
+        return "a prefix tree is proved of this project's models"
+    config = model.config
+    if config.positional_embedding_type == "fire":
+        return "FIRE's biases are not enclosed by the prefix tree"
+    if config.later_switches:
+        return f"the prefix tree does not know {config.later_switches[0]}"
+    return not_float32(model)
+
+
+def not_float32(model: ArithmeticTransformer) -> str | None:
+    """Why what a model computes is not float32 on the CPU, which bounds of rounding are about; None if it is."""
+    if model.config.dtype != "float32" or model.dtype != torch.float32 or model.device.type != "cpu":
+        return "models are proved in float32 on the CPU"
+    return None
+
+
+def require_provable(model: HookedModel, arithmetic: str, reason: str | None) -> None:
+    """Reject unknown arithmetics, and models that are not supported for a ``reason``."""
+    if arithmetic not in ROUNDINGS:
+        raise UserError(f"This is proved in 'interval' or 'float32' arithmetic, not {arithmetic!r}.")
+    if reason is not None:
+        raise UserError(f"{model_name(model)} cannot be judged: {reason}.")
+
+
+def require_logits(model: HookedModel, targets: Tensor) -> None:
+    """Raises UserError for right tokens that the model never predicts."""
+    if (largest := int(targets.max())) >= (n := model.config.n_logits):
+        raise UserError(f"The right tokens go up to {largest}, and {model_name(model)} predicts {n}, from 0 on.")
+
+
+def leads_of(forward: EnclosedForward, part: Rows) -> tuple[Leads, Leads]:
+    """Bounds of the right tokens' leads.
+
+    Where queries attend to their best keys only, problems that are left open or have less than half of the usual bound
+    are proved again, with one case per choice of keys. Each target is then treated separately, as only its own query's
+    choices matter in the last layer.
+    """
+    low, high = bounds_of(forward, part)
+    if forward.config.attn_top_k is None:
+        return low, high
+    weak = (low <= 0) | (low < low.amin(1).median() / 2)
+    weak = weak & (high >= 0).all(1, keepdim=True)
+    for target in range(low.shape[1]):
+        again = weak[:, target].nonzero()[:, 0]
+        for rows in again.split(SPLIT) if len(again) else ():
+            check_time()
+            least, most = bounds_of(forward, part[rows].asked(target), by_cases=True)
+            low[rows, target] = torch.maximum(low[rows, target], least[:, 0])
+            high[rows, target] = torch.minimum(high[rows, target], most[:, 0])
+    return low, high
+
+
+def bounds_of(forward: EnclosedForward, part: Rows, by_cases: bool = False) -> tuple[Leads, Leads]:
+    """Bounds of the right tokens' leads, from one pass."""
+    x, tree = forward.final(Tree.of(part, by_cases), part.queries)
+    nodes = tree.nodes_at(part.queries)
+    at = torch.full((len(tree.tokens),), -1)
+    at[nodes] = torch.arange(len(nodes))
+    low = torch.full(part.targets.shape, torch.inf, dtype=torch.float64)
+    high = -low
+    for target, query in enumerate(part.queries):
+        # Rows that share a node mostly share its right token too, and so its bound.
+        keys = torch.stack((at[tree.number[:, query]], part.targets[tree.problem, target]), 1)
+        asked, of_row = keys.unique(dim=0, return_inverse=True)
+        least, most = forward.margins(x[asked[:, 0]], asked[:, 1])
+        low[:, target] = low[:, target].scatter_reduce(0, tree.problem, least[of_row], "amin")
+        high[:, target] = high[:, target].scatter_reduce(0, tree.problem, most[of_row], "amax")
+    return low, high

@@ -1,0 +1,351 @@
+"""Proofs that a causal model is right on every problem of a small domain, which compute each prefix once.
+
+Where :mod:`interp.proofs.listed.exhaustive` runs all problems through the model and can speak of this machine only,
+this method encloses what the model computes: over the real numbers, or with every rounding of float32 in any order of
+summation. :mod:`interp.proofs.listed.prefix_forward` has the forward pass,
+:mod:`interp.proofs.numbers.rounded_operations` the arithmetic.
+
+A problem is *right* if the right token's lead is proved positive at every target, *wrong* if it is proved negative at
+one, and *open* otherwise; given the right tokens before it, as teacher forcing does, so that a right problem is also
+decoded rightly.
+
+Where queries attend to their best keys and rounding may change which these are, a problem is proved in every case
+(:mod:`interp.proofs.listed.top_key_choices`).
+
+How far it reaches with rounding: the lengths of errors are multiplied by spectral norms from one operation to the next,
+and the product grows with depth. Two layers are proved so, without norms and with; only the last norm and a last MLP of
+ReLUs are followed along each lead's own direction. Deeper models are proved over the reals.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+import xarray as xr
+
+from interp.core.problems import resolve_task
+from interp.core.results import Provenance
+from interp.proofs.listed.domain_evidence import (
+    SLACK,
+    SmallDomainEvidence,
+    require_all_targets,
+    smallest_margins,
+    status_of,
+    stored_domain,
+    strength_of,
+)
+from interp.proofs.listed.exhaustive import certify_exhaustively
+from interp.proofs.listed.prefix_forward import EnclosedForward
+from interp.proofs.listed.prefix_leads import ROUNDINGS, leads_of, require_logits, require_provable, why_not_model
+from interp.proofs.listed.prefix_tree import Rows
+from interp.proofs.numbers.rounded_operations import Rounding
+from interp.proofs.verdict.recheck import judged_again
+from interp.proofs.verdict.time_limit import ENDED, watched, why_ended
+from interp.proofs.verdict.verdict import IN_WORDS, ArithmeticName, CertifyOptions, Method, Verdict, about, is_count
+from interp.proofs.verdict.wrong_answers import WrongAnswer, identify, wrong_answer
+from models import UserError
+from models.evaluation import margins
+from models.number_format import shown
+from models.tasks import ProblemSpace, Task
+from models.transformer import HookedModel, model_name
+
+LARGEST_TREE = 2**20  # prefixes
+LARGEST_INPUT = 2**24  # tokens of all problems: laid out once, to count their prefixes
+REPLAYED = 64  # problems run through the model: those with the smallest bounds, and some of all
+_NOISE = 1e-9  # rounding error of a margin in float64, relative to the largest logit
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PrefixEvidence(SmallDomainEvidence):
+    """What is proved of a model on all problems of a small domain.
+
+    A margin is a proved lower bound of the right token's lead, of problems that were decided before the end.
+
+    Attributes:
+        n: how many problems there are; ``right`` of them are proved right, ``wrong`` proved wrong.
+        prefixes: how many (position, prefix) there are: the steps of the proof.
+        obstacle: why it ended before the last one, if it did.
+    """
+
+    arithmetic: ArithmeticName
+    right: int
+    wrong: int
+    n: int
+    prefixes: int
+    obstacle: str | None = None
+
+    @property
+    def smallest_margin(self) -> float:
+        """The smallest proved lower bound of a right token's lead; -inf where there is none."""
+        found = self.smallest.margin.values
+        return float(np.nanmin(found)) if np.isfinite(found).any() and not np.isneginf(found).any() else -math.inf
+
+    @property
+    def domain(self) -> str:
+        """What it is about, in words."""
+        return f"all {self.n:,} {self.what}"
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """A row for each target and right token: how many there are, the least proved margin, a problem that has it."""
+        rows = self.smallest.to_dataframe().reset_index()
+        return rows[rows.n > 0].reset_index(drop=True)
+
+
+def finding(verdict: Verdict) -> str:
+    own: PrefixEvidence = verdict.evidence
+    words, steps = IN_WORDS[own.arithmetic], f"{own.prefixes:,} prefixes"
+    if verdict.status == "certified":
+        bound = f"every margin proved above {shown(own.smallest_margin, 4)}"
+        return f"certified {words}: {own.domain}, {steps}, {bound}, the least at {own.witness}"
+    proved = f"{own.right:,} of {own.n:,} {own.what} are proved right"
+    if own.wrong:
+        proved += f" and {own.wrong:,} proved wrong"
+    if (one := verdict.counterexample) is not None:
+        return f"refuted: {one.problem} -> {one.predicted} (run through the model), {proved} {words}"
+    percent = math.floor((own.right + own.wrong) / own.n * 10**6) / 10**4
+    rest = f"; {own.obstacle}" if own.obstacle else ""
+    return f"undecided {words}: {proved} ({percent:.4f}% decided){rest}"
+
+
+# ---- what can be judged
+
+
+def why_not(model: HookedModel, task: Task) -> str | None:
+    """Why this method cannot judge a model on a task, in words. None says that it can."""
+    if (reason := why_not_model(model)) is not None:
+        return reason
+    try:
+        space = ProblemSpace.of(task)
+    except UserError as error:
+        return str(error).rstrip(".")
+    if space.size > LARGEST_TREE or space.size * task.input_length > LARGEST_INPUT:
+        return f"{task.name} has {space.size:,} {space.what}, more than the prefix tree goes through"
+    return None
+
+
+# ---- the proof
+
+
+def certify_prefixes(
+    model: HookedModel,
+    arithmetic: ArithmeticName = "float32",
+    task: Task | None = None,
+    patient: bool = True,
+    first: int | None = None,
+) -> Verdict:
+    """Prove a causal model right on every problem of a small domain, or find one that it gets wrong.
+
+    Precondition: as :func:`why_not` says. Postcondition: "certified" only if the right token's lead is proved positive
+    at every target of every problem; "refuted" only with a problem that the model, decoding it alone, gets wrong. The
+    smallest margins and some others are run through the model itself and must lie within their bounds.
+
+    Cost: two float64 products of matrices for each float32 one of the model, once for each prefix: 4 s for two layers
+    of width 64 and 31,110 prefixes. Four layers of width 128 take 13 s over the reals and 51 s with rounding. A time
+    limit (see :mod:`interp.proofs.verdict.time_limit`) or Ctrl-C end it as undecided, with the share that is decided.
+
+    ``patient``: go on after a part in which nothing is decided, or something is proved wrong. ``first``: end once so
+    many problems were gone through, as a check of a verdict does that ended early.
+
+    Raises:
+        UserError: another arithmetic than "interval" and "float32", a model that computes something else than its
+            weights say, or more than 2^20 prefixes.
+    """
+    start = time.perf_counter()
+    task = resolve_task(model, task)
+    require_provable(model, arithmetic, why_not(model, task))
+    identity = identify(model, task)
+    with torch.inference_mode():
+        proof = _Proof(model, task, ROUNDINGS[arithmetic])
+        ended = proof.run(patient, len(proof.rows) if first is None else first)
+        wrong = proof.replayed(arithmetic)
+    return Verdict(
+        **about(model, task, identity, start),
+        method=METHOD.name,
+        status=status_of(proof.right == len(proof.rows), wrong),
+        counterexample=wrong,
+        evidence=PrefixEvidence(
+            shape=task.shape,
+            what=proof.space.what,
+            arithmetic=arithmetic,
+            n=len(proof.rows),
+            prefixes=proof.prefixes,
+            right=proof.right,
+            wrong=proof.wrong,
+            smallest=proof.table(),
+            obstacle=ended,
+        ),
+    )
+
+
+class TooManyPrefixes(UserError):
+    """Raised for a domain of few problems with many prefixes."""
+
+
+class _Proof:
+    """One pass over the prefixes of a domain. What it finds stands in its attributes."""
+
+    def __init__(self, model: HookedModel, task: Task, rounding: Rounding):
+        self.model, self.task, self.space = model, task, ProblemSpace.of(task)
+        self.rows = Rows.of(task, self.space)
+        require_logits(model, self.rows.targets)
+        self.prefixes = self.rows.n_nodes
+        if self.prefixes > LARGEST_TREE:
+            raise TooManyPrefixes(
+                f"{task.name} has {self.prefixes:,} prefixes, and at most {LARGEST_TREE:,} are gone through."
+            )
+        self.weights = {name: value.detach().clone() for name, value in model.effective_weights().items()}
+        self.forward = EnclosedForward(model.config, self.weights, rounding)
+        self.right = self.wrong = self.done = 0
+        # Bounds of the right token's lead for each row and target, in the rows' order.
+        shape = self.rows.targets.shape
+        self.low, self.high = (torch.full(shape, math.nan, dtype=torch.float64) for _ in range(2))
+
+    def run(self, patient: bool, first: int) -> str | None:
+        """Go through the rows. Returns why it ended before the last one, and None if it did not."""
+        parts = list(self.rows.parts())
+        try:
+            for part in watched(parts, "proving", "part"):
+                low, high = leads_of(self.forward, part)
+                here = slice(self.done, self.done + len(part))
+                self.low[here], self.high[here] = low, high
+                self.done += len(part)
+                self.right += int((low > 0).all(1).sum())
+                self.wrong += int((high < 0).any(1).sum())
+                if self.done >= first or (not patient and (self.wrong or not self.right)):
+                    break
+        except ENDED as error:
+            return why_ended(error)
+        return None
+
+    def replayed(self, arithmetic: ArithmeticName) -> WrongAnswer | None:
+        """A problem that the model gets wrong when it decodes it alone. None says that none was found.
+
+        Those with the smallest bounds are tried, and all margins of these and of some others must lie within bounds.
+
+        Raises:
+            UserError: one does not: the model does something that the enclosures do not know of.
+        """
+        if not self.done:
+            return None
+        lowest = self.low[: self.done].amin(1)
+        spread = torch.linspace(0, self.done - 1, REPLAYED, dtype=torch.float64).long()
+        chosen = torch.cat((lowest.argsort()[:REPLAYED], spread)).unique()
+        self._require_bounds(chosen, arithmetic)
+        doubtful = chosen[~(lowest[chosen] > 0)]
+        for row in doubtful[self.high[doubtful].amin(1).argsort()].tolist():
+            problem = self.space.problems(self.rows.index[row : row + 1])
+            if (found := wrong_answer(self.model, self.task, problem)) is not None:
+                return found
+        return None
+
+    def _require_bounds(self, chosen: torch.Tensor, arithmetic: ArithmeticName) -> None:
+        exact = arithmetic == "interval"
+        weights = {name: value.double() for name, value in self.weights.items()} if exact else self.weights
+        tokens = self.task.encode(self.space.problems(self.rows.index[chosen]))
+        logits = self.model(tokens, weights=weights)[:, list(self.rows.queries)]
+        found = margins(logits, self.rows.targets[chosen])
+        slack = (_NOISE if exact else 2.0**-50) * (1 + logits.double().abs().amax(-1))
+        outside = (found < self.low[chosen] - slack) | (found > self.high[chosen] + slack)
+        if bool(outside.any()):
+            row = int(chosen[outside.any(1)][0])
+            text = self.space.text(self.space.problems(self.rows.index[row : row + 1]))
+            raise UserError(f"{model_name(self.model)} does not compute what its weights say: see {text}.")
+
+    def table(self) -> xr.Dataset:
+        """The least lower bound of each target and right token, among the rows that were reached."""
+        targets, low = self.rows.targets[: self.done].numpy(), self.low[: self.done].numpy()
+        tokens = np.unique(self.rows.targets.numpy())
+        n = np.zeros((targets.shape[1], len(tokens)), np.int64)
+        margin, problem = np.full(n.shape, np.nan), np.full(n.shape, "", dtype=object)
+        for target, column in np.ndindex(n.shape):
+            rows = np.flatnonzero(targets[:, target] == tokens[column])
+            n[target, column] = len(rows)
+            if len(rows):
+                least = rows[low[rows, target].argmin()]
+                margin[target, column] = low[least, target]
+                problem[target, column] = self.space.text(self.space.problems(self.rows.index[least : least + 1]))
+        labels = [role.label for role in self.task.target_roles]
+        return smallest_margins(n, margin, problem, labels, [self.task.token_text(int(token)) for token in tokens])
+
+
+def _judge(model: HookedModel, task: Task, asked: CertifyOptions) -> Verdict:
+    """The proof that was asked for, or by default the strongest claim: with rounding, over the reals, or by a run.
+
+    With "float", a small domain is not proved but run. A model that gets a problem wrong is run on all of them as well,
+    to count the wrong ones; so is one that is proved over the reals alone, since rounding may make it wrong. A proof
+    that was interrupted says how far it got. Problems with too many prefixes are run, too.
+    """
+    require_all_targets(task, asked)
+    if asked.arithmetic == "float":
+        return certify_exhaustively(model, task)
+    if asked.arithmetic is not None:
+        return certify_prefixes(model, asked.arithmetic, task)
+    refuted = None
+    for arithmetic in ("float32", "interval"):
+        try:
+            found = certify_prefixes(model, arithmetic, task, patient=False)
+        except TooManyPrefixes:
+            break
+        if found.status == "certified" and arithmetic == "interval":
+            ran = certify_exhaustively(model, task)
+            return ran if ran.status == "refuted" else found
+        if found.status == "certified" or found.obstacle:
+            return found
+        if found.status == "refuted":
+            refuted = found
+            break
+    try:
+        return certify_exhaustively(model, task)
+    except ENDED:  # the wrong problem is known, if not how many there are
+        if refuted is None:
+            raise
+        return refuted
+
+
+def _read(value: dict[str, Any]) -> PrefixEvidence:
+    """Raises KeyError, TypeError or ValueError for anything that is no such evidence."""
+    counted = {name: value[name] for name in ("n", "prefixes", "right", "wrong")}
+    if not all(map(is_count, counted.values())):
+        raise ValueError("numbers that are none")
+    arithmetic, obstacle = value["arithmetic"], value["obstacle"]
+    if arithmetic not in ROUNDINGS or not (obstacle is None or isinstance(obstacle, str)):
+        raise ValueError("an unknown arithmetic, or an obstacle that is none")
+    if value["status"] == "certified" and not value["right"] == value["n"] > 0:
+        raise ValueError("certified without all problems")
+    domain = stored_domain(value, list(value["smallest"]["targets"]))
+    return PrefixEvidence(arithmetic=arithmetic, obstacle=obstacle, **domain, **counted)
+
+
+def _falls_short(verdict: Verdict, found: Verdict) -> str | None:
+    """What a verdict claims beyond the one found again, in words."""
+    same = all(getattr(verdict, name) == getattr(found, name) for name in ("n", "prefixes", "what"))
+    if not same or verdict.right > found.right or verdict.wrong > found.wrong:
+        return f"proved again, {found.sentence()}"
+    stored, again = verdict.smallest, found.smallest
+    if not np.array_equal(stored.n, again.n) or stored.token.values.tolist() != again.token.values.tolist():
+        return "it counts other problems"
+    claimed, proved = stored.margin.values, again.margin.values
+    held = (claimed <= proved + SLACK * (1 + np.abs(proved)))[stored.n.values > 0]
+    return "it claims larger margins than are proved" if verdict.status == "certified" and not held.all() else None
+
+
+METHOD = Method(
+    "prefix tree",
+    why_not=why_not,
+    certify=_judge,
+    finding=finding,
+    provenance=lambda verdict: Provenance(verdict.n, None, verdict.what, strength_of(verdict)),
+    read=_read,
+    check=judged_again(
+        lambda verdict, model, task: certify_prefixes(
+            model, verdict.arithmetic, task, first=int(verdict.smallest.n.values[:1].sum())
+        ),
+        _falls_short,
+    ),
+)

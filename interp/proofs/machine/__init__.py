@@ -1,0 +1,1 @@
+"""Models of one layer on any task whose answer needs a small memory."""

@@ -1,0 +1,209 @@
+"""What the proof by a task's machine found: a table of classes, its sentence and its file."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from interp.core.views import Picture
+from interp.proofs.listed.domain_evidence import SLACK
+from interp.proofs.listed.prefix_leads import ROUNDINGS
+from interp.proofs.verdict.verdict import (
+    IN_WORDS,
+    ArithmeticName,
+    Evidence,
+    Verdict,
+    is_count,
+    is_number,
+    margin_grid,
+    stored_shape,
+)
+from models import UserError
+from models.number_format import shown
+from models.tasks import Task
+
+#: The columns of the table of classes: whole numbers, and lower bounds or leads (NaN where there is none).
+COUNTED = ("target", "token", "answer", "before", "after", "nodes", "open")
+#: The share of a bound by which one proved again may be smaller.
+GUIDED = 0.1
+LEAST_SHARE = 1e-6  # of proved problems that is told: of an answer's tokens, all must be proved
+MEASURED = ("bound", "sampled")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MachineEvidence(Evidence):
+    """What is proved of a model on all problems of a task, class by class.
+
+    Attributes:
+        arithmetic: what the bounds are about, "interval" (the reals) or "float32".
+        shape: the task's shape, where it has several.
+        state: the word for what the machine remembers, such as "carry"; empty if that is nothing.
+        size: how many problems there are. unproved: in at most so many of them some token of the answer is not proved.
+        tried: on how many problems the task was compared with the machine, where nothing else is known; else None.
+        classes: a table with a row for each class: the ``target``, the ``token`` at its query, the right ``answer``,
+        the
+            state ``before`` and ``after`` the target's step (0 where classes are not told apart by it), how many
+            ``nodes`` were bounded and are ``open``, a lower ``bound`` of the margin in logits (NaN if open), the least
+            lead that was ``sampled``, and the ``problem`` that has it.
+        obstacle: why the search ended early, if it did.
+    """
+
+    arithmetic: ArithmeticName
+    state: str
+    size: int
+    unproved: int
+    tried: int | None
+    classes: pd.DataFrame
+    obstacle: str | None = None
+    shape: tuple[int, ...] = ()
+
+    @property
+    def domain(self) -> str:
+        """What it is about, in words."""
+        zeros = len(str(self.size)) - 1
+        return f"all {f'10^{zeros}' if self.size == 10**zeros > 10**6 else f'{self.size:,}'} problems"
+
+    @property
+    def smallest_margin(self) -> float:
+        """A proved lower bound of all margins; NaN if some class is open."""
+        return float(self.classes["bound"].min(skipna=False))
+
+    @property
+    def proved(self) -> int:
+        """How many classes are proved."""
+        return int((self.classes["open"] == 0).sum())
+
+    @property
+    def share(self) -> Fraction:
+        """At least this share of all problems is proved right at every token of the answer."""
+        return 1 - Fraction(min(self.unproved, self.size), self.size)
+
+    @property
+    def witness(self) -> str:
+        """The problem with the least lead that was met."""
+        return str(self.classes["problem"][self.classes["sampled"].to_numpy().argmin()])
+
+    def share_in_words(self) -> str:
+        return f"at least {math.floor(self.share * 10**6) / 10**4:.4f}% of all problems are proved right"
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """One row per class."""
+        return self.classes.copy()
+
+    def problems_left(self) -> list[str]:
+        rows = self.classes[(self.classes["open"] > 0) | (self.classes["sampled"] <= 0)]
+        return rows.sort_values("sampled", kind="stable")["problem"].tolist()
+
+    def picture(self) -> Picture:
+        """The least proved margin of each right token at each target, with the problem of the least lead."""
+        rows = self.classes.rename(columns={"bound": "margin"})
+        frame = pd.DataFrame({"target": rows["target"], "token": rows["answer"].astype(str)})
+        frame["margin"], frame["problem"] = rows["margin"], rows["problem"]
+        grid, lowest = margin_grid(
+            frame, "target", "right token", sorted(set(frame["target"])), sorted(set(frame["token"]), key=_in_order)
+        )
+        return Picture([grid], note=f"Least proved margin of each right token. Lowest: {lowest}")
+
+    def misnamed(self, task: Task) -> str | None:
+        """Whether every class's problem has the class's right token, and its query's token where that is read."""
+        rows = self.classes
+        try:
+            problems = torch.cat([task.as_problems([text]) for text in rows["problem"].tolist()])
+        except UserError as error:
+            return str(error).rstrip(".")
+        right = task.targets(problems)[torch.arange(len(rows)), torch.tensor(rows["target"].to_numpy())]
+        wrong = (right.numpy() != rows["answer"].to_numpy()).nonzero()[0]
+        return f"{rows['problem'][wrong[0]]!r} has another right token" if len(wrong) else None
+
+    def to_dict(self) -> dict[str, Any]:
+        columns: dict[str, Any] = {name: self.classes[name].tolist() for name in (*COUNTED, "problem")}
+        for name in MEASURED:
+            values = self.classes[name].to_numpy(float)
+            columns[name] = [float(x) if np.isfinite(x) else None for x in values]
+        return super().to_dict() | {"classes": columns}
+
+
+def _in_order(text: str) -> tuple[int, str]:
+    return (int(text) if text.isdigit() else 10**9, text)
+
+
+def finding(verdict: Verdict, by: str = "what a query sees") -> str:
+    """The verdict in words; ``by`` says what the problems of a class share."""
+    own: MachineEvidence = verdict.evidence
+    n, words = len(own.classes), IN_WORDS[own.arithmetic]
+    where = f"{n:,} classes by {by}{f' and the {own.state}' if own.state else ''}"
+    if verdict.status in ("certified", "conditional"):
+        bound = f"every margin proved above {shown(own.smallest_margin, 4)}"
+        said = f"certified {words}" if own.tried is None else f"proved {words} of the machine"
+        caveat = "" if own.tried is None else f"; that it is the task was only tried on {own.tried:,} problems"
+        return f"{said}: {own.domain}, {where}, {bound}, the least lead met at {own.witness}{caveat}"
+    proved = f"{own.proved:,} of {where} are proved"
+    proved += f", and {own.share_in_words()} {words}" if own.share >= LEAST_SHARE else ""
+    if (one := verdict.counterexample) is not None:
+        return f"refuted: {one.problem} -> {one.predicted} (run through the model); {proved}"
+    rest = f"; {own.obstacle}" if own.obstacle else ""
+    still = own.classes[own.classes["open"] > 0]
+    at = f", open is one with {still['problem'].iloc[0]}" if len(still) else ""
+    return f"undecided {words}: {proved}{at}{rest}"
+
+
+def read(value: dict[str, Any]) -> MachineEvidence:
+    """The inverse of :meth:`MachineEvidence.to_dict`. Raises KeyError, TypeError or ValueError for anything else."""
+    columns = value["classes"]
+    lengths = {len(columns[name]) for name in (*COUNTED, *MEASURED, "problem")}
+    if len(lengths) != 1 or not all(is_count(x) for name in COUNTED for x in columns[name]):
+        raise ValueError("a table of classes that is none")
+    if not all(x is None or is_number(x) for name in MEASURED for x in columns[name]):
+        raise ValueError("bounds that are none")
+    if not all(isinstance(text, str) for text in columns["problem"]) or not isinstance(value["state"], str):
+        raise ValueError("problems that are none")
+    tried, obstacle, arithmetic = value["tried"], value["obstacle"], value["arithmetic"]
+    if arithmetic not in ROUNDINGS or not (tried is None or is_count(tried)):
+        raise ValueError("an unknown arithmetic")
+    if (
+        not is_count(value["size"])
+        or not is_count(value["unproved"])
+        or not (obstacle is None or isinstance(obstacle, str))
+    ):
+        raise ValueError("numbers that are none")
+    table = pd.DataFrame({name: np.array(columns[name], np.int64) for name in COUNTED})
+    for name in MEASURED:
+        table[name] = np.array([math.nan if x is None else x for x in columns[name]], float)
+    table["problem"] = columns["problem"]
+    found = MachineEvidence(
+        arithmetic=arithmetic,
+        state=value["state"],
+        size=value["size"],
+        unproved=value["unproved"],
+        tried=tried,
+        classes=table,
+        obstacle=obstacle,
+        shape=stored_shape(value) if "shape" in value else (),
+    )
+    proved = not found.unproved and found.proved == len(table) and bool((table["bound"] > 0).all())
+    if (value["status"] in ("certified", "conditional")) and (
+        not proved or (tried is None) != (value["status"] == "certified")
+    ):
+        raise ValueError("a proof with open classes")
+    return found
+
+
+def falls_short(verdict: Verdict, found: Verdict) -> str | None:
+    """What a verdict claims beyond the one found again, in words."""
+    own: MachineEvidence = verdict.evidence
+    again: MachineEvidence = found.evidence
+    same = ["target", "token", "answer", "before", "after"]
+    if own.size != again.size or not own.classes[same].equals(again.classes[same]):
+        return "it has other classes"
+    if own.unproved < again.unproved:
+        return f"proved again, {found.sentence()}"
+    claimed, proved = own.classes["bound"].to_numpy(), again.classes["bound"].to_numpy()
+    # The search is guided by samples and eigenvectors, so that another machine may split otherwise.
+    held = np.isnan(claimed) | (claimed * (1 - GUIDED) <= proved + SLACK)
+    return None if held.all() else "it claims larger margins than are proved"

@@ -1,0 +1,66 @@
+"""A problem that a model gets wrong when it decodes it alone, and the fingerprint of a model that is what it says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from interp.proofs.columns.adder_weights import fingerprint, require_plain
+from models import ArithmeticTransformer, UserError
+from models.evaluation import predict
+from models.importers import from_transformer_lens
+from models.tasks import Task
+from models.transformer import HookedModel, model_name
+
+
+@dataclass(frozen=True)
+class WrongAnswer:
+    """A problem, the model's answer when it decodes it alone, the right answer, the first target that is wrong, and the
+    shape in which the problem was written (leading zeros count), where the task has several."""
+
+    problem: str
+    predicted: str
+    expected: str
+    target: str
+    shape: tuple[int, ...] = ()
+
+    @classmethod
+    def from_dict(cls, value: dict[str, Any]) -> WrongAnswer:
+        """Rebuild it from what ``asdict`` gave."""
+        names = ("problem", "predicted", "expected", "target")
+        return cls(*(str(value[name]) for name in names), shape=tuple(value["shape"]))
+
+
+def wrong_answer(model: HookedModel, task: Task, problem: Tensor) -> WrongAnswer | None:
+    """How the model gets one problem wrong when it decodes it alone, or None if it gets it right."""
+    predicted, expected = predict(model, problem, "greedy", 1, task).cpu(), task.targets(problem).cpu()
+    if torch.equal(predicted, expected):
+        return None
+    first = int((predicted != expected)[0].long().argmax())
+    text = task.problem_text(task.numbers(problem)[0])
+    label = task.target_roles[first].label
+    return WrongAnswer(text, answer_text(task, predicted[0]), answer_text(task, expected[0]), label, task.shape)
+
+
+def answer_text(task: Task, tokens: Int[Tensor, " target"]) -> str:
+    """What the tokens spell: a number, the text where they spell none, or, with a scratchpad, the whole response."""
+    said = tokens[: int((tokens < 0).long().argmax())] if (tokens < 0).any() else tokens
+    if task.shape:
+        return task.token_text(said) + ("" if len(said) == len(tokens) else "...")
+    if len(said) == len(tokens):
+        return task.answer_text(tokens)
+    return "".join(list(task.vocabulary)[token] for token in said.tolist()) or "no number"
+
+
+def identify(model: HookedModel, task: Task) -> str:
+    """The fingerprint of a model. Raises UserError if the model does not compute what its weights say."""
+    if not isinstance(model, ArithmeticTransformer):
+        return fingerprint(from_transformer_lens(model, task))
+    require_plain(model)
+    if model.task.name != task.name:
+        raise UserError(f"{model_name(model)} was built for {model.task.name}, and not for {task.name}.")
+    return fingerprint(model)
