@@ -18,10 +18,10 @@ from interp.proofs.attention_only import arrangement_method
 from interp.proofs.attention_only.arrangement_method import ArrangementProof
 from interp.proofs.columns import column_method
 from interp.proofs.listed import exhaustive, prefix_method
-from interp.proofs.listed.prefix_leads import ROUNDINGS
 from interp.proofs.listed.prefix_method import _Proof as PrefixProof
 from interp.proofs.machine import machine_method
 from interp.proofs.machine.machine_method import _Proof as MachineProof
+from interp.proofs.numbers.rounded_operations import ROUNDINGS
 from interp.proofs.verdict.time_limit import time_limit
 from interp.proofs.verdict.verdict import ArithmeticName
 from models import ArithmeticTransformer

@@ -34,12 +34,12 @@ from interp.proofs.attacks import first_look, search_method
 from interp.proofs.attention_only import arrangement_method
 from interp.proofs.columns import per_operator
 from interp.proofs.columns.accuracy_bounds import WIDTH
-from interp.proofs.columns.adder_weights import Targets, require_exact_products
 from interp.proofs.columns.column_method import METHOD as ONE_LAYER
 from interp.proofs.hand_built import hand_built_method
 from interp.proofs.hand_built.hand_built_method import is_hand_built
 from interp.proofs.listed import exhaustive, prefix_method
 from interp.proofs.machine import machine_method
+from interp.proofs.verdict.identity import require_exact_products
 from interp.proofs.verdict.time_limit import MINUTES, TimeUp, minutes_left, time_limit
 from interp.proofs.verdict.verdict import (
     ARITHMETICS,
@@ -49,6 +49,7 @@ from interp.proofs.verdict.verdict import (
     CannotJudge,
     CertifyOptions,
     Method,
+    Targets,
     Verdict,
     method_named,
     parse_verdict,

@@ -30,10 +30,11 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.core.results import Provenance
+from interp.proofs.verdict.identity import identify
 from interp.proofs.verdict.recheck import judged_again
 from interp.proofs.verdict.time_limit import ENDED, watched
 from interp.proofs.verdict.verdict import CertifyOptions, Evidence, Method, Status, Verdict, about, is_count, is_number
-from interp.proofs.verdict.wrong_answers import identify, wrong_answer
+from interp.proofs.verdict.wrong_answers import wrong_answer
 from models.errors import UserError
 from models.evaluation import margins
 from models.number_format import shown

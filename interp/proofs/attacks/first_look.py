@@ -16,9 +16,10 @@ import torch
 
 from interp.core.results import Provenance
 from interp.core.stats import clopper_pearson
+from interp.proofs.verdict.identity import identify
 from interp.proofs.verdict.recheck import require_model
 from interp.proofs.verdict.verdict import CertifyOptions, Evidence, Method, Verdict, about, is_count, stored_shape
-from interp.proofs.verdict.wrong_answers import WrongAnswer, identify, wrong_answer
+from interp.proofs.verdict.wrong_answers import WrongAnswer, wrong_answer
 from models import UserError
 from models.evaluation import predict
 from models.number_format import in_percent_with

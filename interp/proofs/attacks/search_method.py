@@ -21,8 +21,9 @@ from interp.proofs.attacks.counted_runs import EMBED
 from interp.proofs.attacks.gradient_attack import RUNS, SEARCHES, Attack, attack
 from interp.proofs.attacks.problem_digits import digit_space
 from interp.proofs.listed import exhaustive
-from interp.proofs.listed.domain_evidence import require_all_targets
+from interp.proofs.verdict.identity import identify
 from interp.proofs.verdict.recheck import require_model
+from interp.proofs.verdict.subject import require_all_targets
 from interp.proofs.verdict.time_limit import minutes_left
 from interp.proofs.verdict.verdict import (
     CertifyOptions,
@@ -34,7 +35,7 @@ from interp.proofs.verdict.verdict import (
     is_number,
     stored_shape,
 )
-from interp.proofs.verdict.wrong_answers import WrongAnswer, identify, wrong_answer
+from interp.proofs.verdict.wrong_answers import WrongAnswer, wrong_answer
 from models import UserError
 from models.tasks import Task
 from models.transformer import HookedModel, model_name, own_name

@@ -27,14 +27,22 @@ from interp.core.results import Provenance
 from interp.proofs.attacks import search_method
 from interp.proofs.attention_only.arrangement_bounds import StackedBounds
 from interp.proofs.attention_only.attention_tables import StackedWeights
-from interp.proofs.listed.domain_evidence import SLACK, require_all_targets, status_of, strength_of
-from interp.proofs.listed.prefix_leads import ROUNDINGS, not_float32, require_logits, require_provable
-from interp.proofs.numbers.rounded_operations import FLOAT32
+from interp.proofs.numbers.rounded_operations import FLOAT32, ROUNDINGS
 from interp.proofs.verdict.class_table import COUNTED, MEASURED, MachineEvidence, falls_short, finding, read
+from interp.proofs.verdict.identity import identify
 from interp.proofs.verdict.recheck import judged_again
+from interp.proofs.verdict.subject import (
+    SLACK,
+    not_float32,
+    require_all_targets,
+    require_logits,
+    require_provable,
+    status_of,
+    strength_of,
+)
 from interp.proofs.verdict.time_limit import ENDED, TIME_UP, minutes_left, watched, why_ended
 from interp.proofs.verdict.verdict import ArithmeticName, CertifyOptions, Method, Verdict, about
-from interp.proofs.verdict.wrong_answers import WrongAnswer, identify, wrong_answer
+from interp.proofs.verdict.wrong_answers import WrongAnswer, wrong_answer
 from models import ArithmeticTransformer, UserError
 from models.importers import from_transformer_lens
 from models.tasks import Arrangements, Task

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from interp.proofs.columns.adder_weights import OneLayerAdder, Targets, read_adder
+from interp.proofs.columns.adder_weights import OneLayerAdder, read_adder
 from interp.proofs.columns.column_method import check_one_layer
 from interp.proofs.columns.ratio_attention import read_ratio_attention
 from interp.proofs.numbers.rounded_operations import FLOAT32
-from interp.proofs.verdict.verdict import ArithmeticName, Verdict
+from interp.proofs.verdict.verdict import ArithmeticName, Targets, Verdict
 from models import ArithmeticTransformer, UserError
 from models.files import write_json_atomic
 from models.transformer import HookedModel, model_name

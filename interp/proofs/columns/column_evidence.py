@@ -14,13 +14,13 @@ import xarray as xr
 from interp.core.results import Provenance
 from interp.core.views import Grid, Picture
 from interp.proofs.columns.accuracy_bounds import AccuracyBounds, bounds_from_dict
-from interp.proofs.columns.adder_weights import Targets
 from interp.proofs.verdict.verdict import (
     ARITHMETICS,
     IN_WORDS,
     ArithmeticName,
     Evidence,
     Status,
+    Targets,
     Verdict,
     is_count,
     margin_grid,

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 
 from interp.proofs.columns import column_evidence as evidence
 from interp.proofs.columns.accuracy_bounds import WIDTH, bounds_of, check_tolerance
-from interp.proofs.columns.adder_weights import FEW, FEW_OF_TWO, OneLayerAdder, Targets, known_layout, require_unchanged
+from interp.proofs.columns.adder_weights import FEW, FEW_OF_TWO, OneLayerAdder, known_layout, require_unchanged
 from interp.proofs.columns.class_prover import UNPROVED, BranchAndBound, rounding_of
 from interp.proofs.columns.column_classes import Classes
 from interp.proofs.columns.column_evidence import CLASS, OverTheReals, PairEvidence, dataset
@@ -28,6 +28,7 @@ from interp.proofs.verdict.verdict import (
     CertifyOptions,
     Method,
     Status,
+    Targets,
     Verdict,
     about,
     versions,

@@ -14,6 +14,7 @@ import pandas as pd
 
 from interp.core.results import Provenance
 from interp.core.views import Picture
+from interp.proofs.verdict.identity import identify
 from interp.proofs.verdict.recheck import require_model
 from interp.proofs.verdict.time_limit import ENDED
 from interp.proofs.verdict.verdict import (
@@ -29,7 +30,7 @@ from interp.proofs.verdict.verdict import (
     method_named,
     verdict_of,
 )
-from interp.proofs.verdict.wrong_answers import WrongAnswer, identify, wrong_answer
+from interp.proofs.verdict.wrong_answers import WrongAnswer, wrong_answer
 from models import ArithmeticTransformer, UserError
 from models.tasks import ProblemSpace, Task, altered
 from models.transformer import HookedModel

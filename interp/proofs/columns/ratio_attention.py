@@ -24,10 +24,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.proofs.columns.adder_weights import OneLayerAdder
-from interp.proofs.machine.query_reading import TokenReading
 from interp.proofs.numbers.enclosure import Enclosure, TrimmedMatrix
 from interp.proofs.numbers.rounded_operations import REAL, Rounding
 from interp.proofs.numbers.rounding_errors import EXP_ULPS, UP, roundings, up
+from interp.proofs.numbers.token_tables import TokenTables
 
 #: Directions along which attention writes less than this share of what it writes along the first go into the error.
 OFF_BASIS = 2.0**-16
@@ -111,7 +111,7 @@ def read_ratio_attention(adder: OneLayerAdder, arithmetic: Rounding) -> RatioAtt
     """
     cells = [(j, token) for j, allowed in enumerate(adder.layout.tokens) for token in allowed]
     no_ids = torch.zeros(len(adder.layout.tokens), 0, dtype=torch.int64)
-    read = TokenReading(adder.model.config, adder.stored, arithmetic, cells, no_ids, None)
+    read = TokenTables(adder.model.config, adder.stored, arithmetic, cells, no_ids, None)
     known = zip(read.v.mid, read.v.rad, adder.W_O, strict=True)
     written = [REAL.linear(Enclosure.of(mid, rad), TrimmedMatrix.of(torch.from_numpy(W_O))) for mid, rad, W_O in known]
     mid, rad = (torch.stack([getattr(x, part) for x in written]) for part in ("mid", "rad"))

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from interp.proofs.columns.adder_weights import OneLayerAdder, Targets, read_adder, read_layers
+from interp.proofs.columns.adder_weights import OneLayerAdder, read_adder, read_layers
 from interp.proofs.columns.lead_enclosure import CHUNK, Downstream, Regions, downstream_of
 from interp.proofs.columns.ratio_attention import (
     QueryTerms,
@@ -28,12 +28,13 @@ from interp.proofs.columns.ratio_attention import (
     read_ratio_attention,
 )
 from interp.proofs.columns.small_margins import after_mlp
-from interp.proofs.listed.prefix_forward import turned
 from interp.proofs.numbers.affine_forms import Forms, exactly, linear, multiply
+from interp.proofs.numbers.enclosed_forward import turned
 from interp.proofs.numbers.enclosure import Enclosure
 from interp.proofs.numbers.rounded_operations import Rounding
 from interp.proofs.numbers.rounding_errors import DOUBLE, UP, roundings, up
 from interp.proofs.verdict.time_limit import check_time
+from interp.proofs.verdict.verdict import Targets
 from models.tasks import Task
 from models.transformer import HookedModel
 

@@ -30,9 +30,10 @@ from interp.proofs.hand_built.addition_proof import HAND_BUILT, prove_shapes
 from interp.proofs.hand_built.addition_values import NotSeparated
 from interp.proofs.hand_built.multiplication_proof import prove_sizes
 from interp.proofs.hand_built.parity_proof import ParityProof
-from interp.proofs.listed.domain_evidence import require_all_targets
 from interp.proofs.numbers.rounded_operations import FLOAT32, REAL
+from interp.proofs.verdict.identity import identify
 from interp.proofs.verdict.recheck import judged_again
+from interp.proofs.verdict.subject import require_all_targets
 from interp.proofs.verdict.time_limit import ENDED, INTERRUPTED, TIME_UP, why_ended
 from interp.proofs.verdict.verdict import (
     STRENGTHS,
@@ -46,7 +47,7 @@ from interp.proofs.verdict.verdict import (
     is_number,
     stored_shape,
 )
-from interp.proofs.verdict.wrong_answers import WrongAnswer, identify, wrong_answer
+from interp.proofs.verdict.wrong_answers import WrongAnswer, wrong_answer
 from models import UserError
 from models.evaluation import predict
 from models.families import HandBuiltMultiplicationOptions, HandBuiltOptions, HandBuiltParityOptions

@@ -30,8 +30,8 @@ from flint import arb
 from interp.proofs.hand_built.addition_values import NotSeparated
 from interp.proofs.hand_built.matches_options import departure
 from interp.proofs.hand_built.sink_heads import Pattern, SinkHead
-from interp.proofs.listed.prefix_forward import EnclosedForward
 from interp.proofs.numbers.arb_balls import enclosure_of
+from interp.proofs.numbers.enclosed_forward import EnclosedForward
 from interp.proofs.numbers.enclosure import smallest_lead
 from interp.proofs.numbers.rounded_operations import Rounding
 from interp.proofs.verdict.time_limit import watched

@@ -9,22 +9,14 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float, Int
 
-from interp.core.results import Strength
 from interp.core.views import Picture
 from interp.proofs.verdict.verdict import (
-    STRENGTHS,
-    CertifyOptions,
     Evidence,
-    Status,
-    Verdict,
     margin_grid,
     stored_shape,
 )
-from interp.proofs.verdict.wrong_answers import WrongAnswer
 from models import UserError
 from models.tasks import ProblemSpace, Task
-
-SLACK = 1e-6  # how far a bound may differ with another machine's library
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -80,24 +72,6 @@ class SmallDomainEvidence(Evidence):
         rows = rows[rows.n > 0].replace([np.inf, -np.inf], np.nan).astype(object)
         table = {f"{axis}s": self.smallest[axis].values.tolist() for axis in ("target", "token")}
         return super().to_dict() | {"smallest": table | {"rows": rows.where(rows.notna(), None).to_dict("records")}}
-
-
-def strength_of(verdict: Verdict) -> Strength:
-    """How strong a claim a proof supports."""
-    return STRENGTHS[verdict.arithmetic] if verdict.status == "certified" else "sampled"
-
-
-def require_all_targets(task: Task, asked: CertifyOptions) -> None:
-    """Raise UserError where only a part of an answer is asked for."""
-    if asked.targets != "all":
-        raise UserError(
-            f"Digits are judged apart from EOS for ten-digit adders; of {task.name} every token is asked for."
-        )
-
-
-def status_of(proved: bool, wrong: WrongAnswer | None) -> Status:
-    """The status of a search that proved all, or did not, and found this ``wrong`` answer, or none."""
-    return "refuted" if wrong is not None else "certified" if proved else "undecided"
 
 
 def smallest_margins(

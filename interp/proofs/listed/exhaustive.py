@@ -30,17 +30,13 @@ from torch import Tensor
 
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance
-from interp.proofs.listed.domain_evidence import (
-    SmallDomainEvidence,
-    require_all_targets,
-    smallest_margins,
-    status_of,
-    stored_domain,
-)
+from interp.proofs.listed.domain_evidence import SmallDomainEvidence, smallest_margins, stored_domain
+from interp.proofs.verdict.identity import identify
 from interp.proofs.verdict.recheck import judged_again
+from interp.proofs.verdict.subject import require_all_targets, status_of
 from interp.proofs.verdict.time_limit import ENDED, watched
 from interp.proofs.verdict.verdict import CertifyOptions, Method, Verdict, about, is_count, is_number
-from interp.proofs.verdict.wrong_answers import WrongAnswer, identify, wrong_answer
+from interp.proofs.verdict.wrong_answers import WrongAnswer, wrong_answer
 from models import UserError
 from models.evaluation import BATCH_SIZE, Score, Tally, margins, most_likely, predict, rows_at_once, teacher_forcing
 from models.fast import logits_by_prefix, numbers_kept, shares_prefixes

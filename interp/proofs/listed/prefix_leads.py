@@ -6,14 +6,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.proofs.listed.prefix_forward import EnclosedForward
+from interp.proofs.listed.prefix_forward import PrefixForward
 from interp.proofs.listed.prefix_tree import Rows, Tree
-from interp.proofs.numbers import rounded_operations
+from interp.proofs.verdict.subject import not_float32
 from interp.proofs.verdict.time_limit import check_time
-from models import ArithmeticTransformer, UserError
-from models.transformer import HookedModel, model_name
+from models import ArithmeticTransformer
+from models.transformer import HookedModel
 
-ROUNDINGS = {"interval": rounded_operations.REAL, "float32": rounded_operations.FLOAT32}
 SPLIT = 16  # problems at a time when they are proved by cases
 
 Leads = Float[Tensor, "problem target"]
@@ -31,28 +30,7 @@ def why_not_model(model: HookedModel) -> str | None:
     return not_float32(model)
 
 
-def not_float32(model: ArithmeticTransformer) -> str | None:
-    """Why what a model computes is not float32 on the CPU, which bounds of rounding are about; None if it is."""
-    if model.config.dtype != "float32" or model.dtype != torch.float32 or model.device.type != "cpu":
-        return "models are proved in float32 on the CPU"
-    return None
-
-
-def require_provable(model: HookedModel, arithmetic: str, reason: str | None) -> None:
-    """Reject unknown arithmetics, and models that are not supported for a ``reason``."""
-    if arithmetic not in ROUNDINGS:
-        raise UserError(f"This is proved in 'interval' or 'float32' arithmetic, not {arithmetic!r}.")
-    if reason is not None:
-        raise UserError(f"{model_name(model)} cannot be judged: {reason}.")
-
-
-def require_logits(model: HookedModel, targets: Tensor) -> None:
-    """Raises UserError for right tokens that the model never predicts."""
-    if (largest := int(targets.max())) >= (n := model.config.n_logits):
-        raise UserError(f"The right tokens go up to {largest}, and {model_name(model)} predicts {n}, from 0 on.")
-
-
-def leads_of(forward: EnclosedForward, part: Rows) -> tuple[Leads, Leads]:
+def leads_of(forward: PrefixForward, part: Rows) -> tuple[Leads, Leads]:
     """Bounds of the right tokens' leads.
 
     Where queries attend to their best keys only, problems that are left open or have less than half of the usual bound
@@ -74,7 +52,7 @@ def leads_of(forward: EnclosedForward, part: Rows) -> tuple[Leads, Leads]:
     return low, high
 
 
-def bounds_of(forward: EnclosedForward, part: Rows, by_cases: bool = False) -> tuple[Leads, Leads]:
+def bounds_of(forward: PrefixForward, part: Rows, by_cases: bool = False) -> tuple[Leads, Leads]:
     """Bounds of the right tokens' leads, from one pass."""
     x, tree = forward.final(Tree.of(part, by_cases), part.queries)
     nodes = tree.nodes_at(part.queries)

@@ -31,24 +31,25 @@ import xarray as xr
 
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance
-from interp.proofs.listed.domain_evidence import (
+from interp.proofs.listed.domain_evidence import SmallDomainEvidence, smallest_margins, stored_domain
+from interp.proofs.listed.exhaustive import certify_exhaustively
+from interp.proofs.listed.prefix_forward import PrefixForward
+from interp.proofs.listed.prefix_leads import leads_of, why_not_model
+from interp.proofs.listed.prefix_tree import Rows
+from interp.proofs.numbers.rounded_operations import ROUNDINGS, Rounding
+from interp.proofs.verdict.identity import identify
+from interp.proofs.verdict.recheck import judged_again
+from interp.proofs.verdict.subject import (
     SLACK,
-    SmallDomainEvidence,
     require_all_targets,
-    smallest_margins,
+    require_logits,
+    require_provable,
     status_of,
-    stored_domain,
     strength_of,
 )
-from interp.proofs.listed.exhaustive import certify_exhaustively
-from interp.proofs.listed.prefix_forward import EnclosedForward
-from interp.proofs.listed.prefix_leads import ROUNDINGS, leads_of, require_logits, require_provable, why_not_model
-from interp.proofs.listed.prefix_tree import Rows
-from interp.proofs.numbers.rounded_operations import Rounding
-from interp.proofs.verdict.recheck import judged_again
 from interp.proofs.verdict.time_limit import ENDED, watched, why_ended
 from interp.proofs.verdict.verdict import IN_WORDS, ArithmeticName, CertifyOptions, Method, Verdict, about, is_count
-from interp.proofs.verdict.wrong_answers import WrongAnswer, identify, wrong_answer
+from interp.proofs.verdict.wrong_answers import WrongAnswer, wrong_answer
 from models import UserError
 from models.evaluation import margins
 from models.number_format import shown
@@ -200,7 +201,7 @@ class _Proof:
                 f"{task.name} has {self.prefixes:,} prefixes, and at most {LARGEST_TREE:,} are gone through."
             )
         self.weights = {name: value.detach().clone() for name, value in model.effective_weights().items()}
-        self.forward = EnclosedForward(model.config, self.weights, rounding)
+        self.forward = PrefixForward(model.config, self.weights, rounding)
         self.right = self.wrong = self.done = 0
         # Bounds of the right token's lead for each row and target, in the rows' order.
         shape = self.rows.targets.shape

@@ -15,39 +15,16 @@ at most t. :func:`choices` lists all sets that satisfy these conditions, which i
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from itertools import combinations, product
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Int
 from torch import Tensor
 
-from interp.proofs.numbers.enclosure import Enclosure
+from interp.proofs.numbers.enclosure import Chosen, Enclosure
 
 MOST_CASES = 64  # cases of one problem, over all layers and heads
 MOST_OPEN = 8  # keys that may or may not take part, at one query of one head
-
-
-@dataclass(frozen=True, eq=False)
-class Chosen:
-    """Which keys surely take part, and which surely do not. The others may."""
-
-    sure: Bool[Tensor, "*query key"]
-    out: Bool[Tensor, "*query key"]
-
-    @classmethod
-    def of(cls, scores: Enclosure, top_k: int | None) -> Chosen:
-        """Keys with at least ``top_k`` certainly larger scores are out, those with fewer possibly larger ones in."""
-        low, high, n = scores.low, scores.high, scores.mid.shape[-1]
-        out = torch.zeros_like(low, dtype=torch.bool)
-        if top_k is None or top_k >= n:
-            return cls(~out, out)
-        out = (low[..., None, :] > high[..., :, None]).sum(-1) >= top_k
-        return cls((high[..., None, :] >= low[..., :, None]).sum(-1) - 1 < top_k, out)  # - 1 for the key itself
-
-    @property
-    def open(self) -> Bool[Tensor, "*query key"]:
-        return ~(self.sure | self.out)
 
 
 def choices(low: list[float], high: list[float], chosen: Chosen, top_k: int) -> list[list[bool]]:

@@ -21,8 +21,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.proofs.listed.prefix_forward import EnclosedForward
 from interp.proofs.numbers.activation_functions import ACTIVATIONS, SMOOTH
+from interp.proofs.numbers.enclosed_forward import EnclosedForward
 from interp.proofs.numbers.enclosure import Enclosure
 from interp.proofs.numbers.rounding_errors import LARGEST, scale_roundings
 from models import TransformerConfig

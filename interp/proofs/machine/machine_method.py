@@ -23,18 +23,28 @@ from interp.core.results import Provenance
 from interp.proofs.attacks.search_method import first_wrong
 from interp.proofs.columns import column_method, per_operator
 from interp.proofs.listed import exhaustive
-from interp.proofs.listed.domain_evidence import SLACK, require_all_targets, status_of, strength_of
-from interp.proofs.listed.prefix_leads import ROUNDINGS, not_float32, require_logits, require_provable
 from interp.proofs.machine import window_contents
 from interp.proofs.machine.path_projection import query_paths
 from interp.proofs.machine.path_search import PathClass, PathSearch, classes_of, grouped, problems_of
 from interp.proofs.machine.post_attention import AfterAttention
-from interp.proofs.machine.query_reading import TokenReading
+from interp.proofs.machine.query_reading import query_reading
+from interp.proofs.numbers.rounded_operations import ROUNDINGS
+from interp.proofs.numbers.token_tables import TokenTables
 from interp.proofs.verdict.class_table import COUNTED, MEASURED, MachineEvidence, falls_short, finding, read
+from interp.proofs.verdict.identity import identify
 from interp.proofs.verdict.recheck import judged_again
+from interp.proofs.verdict.subject import (
+    SLACK,
+    not_float32,
+    require_all_targets,
+    require_logits,
+    require_provable,
+    status_of,
+    strength_of,
+)
 from interp.proofs.verdict.time_limit import ENDED, INTERRUPTED, TIME_UP, minutes_left, time_limit, why_ended
 from interp.proofs.verdict.verdict import ArithmeticName, CertifyOptions, Method, Verdict, about
-from interp.proofs.verdict.wrong_answers import WrongAnswer, identify, wrong_answer
+from interp.proofs.verdict.wrong_answers import WrongAnswer, wrong_answer
 from models import ArithmeticTransformer, UserError
 from models.importers import from_transformer_lens
 from models.tasks import Machine, MultiOperandAddition, Task, machine_of, machine_of_shorter
@@ -196,7 +206,7 @@ class _Proof:
         rounding = ROUNDINGS[arithmetic]
         example = task.encode(task.sample(1, torch.Generator().manual_seed(0)))
         bias = self.weights.get("blocks.0.attn.bias")
-        reading = TokenReading(
+        tables = TokenTables(
             model.config,
             self.weights,
             rounding,
@@ -208,9 +218,9 @@ class _Proof:
         for target, query in enumerate(task.query_positions):
             keys = window_contents.keys_in_sight(model, task, query) if _has_window(model) else None
             for paths in query_paths(machine, query, target, keys):
-                self.classes += classes_of(paths, reading.at(paths))
+                self.classes += classes_of(paths, query_reading(tables, paths))
         if _has_window(model):
-            self.search = window_contents.EachPath(reading, self.classes)
+            self.search = window_contents.EachPath(tables, self.classes)
         else:
             self.search = PathSearch(AfterAttention(model.config, self.weights, rounding), self.classes)
         self.refuted: WrongAnswer | None = None

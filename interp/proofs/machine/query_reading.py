@@ -7,7 +7,6 @@ numbers here, which are enclosed with every rounding (:mod:`interp.proofs.number
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,12 +14,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.proofs.listed.prefix_forward import EnclosedForward, turned
 from interp.proofs.machine.path_graph import QueryPaths, VisibleStep
 from interp.proofs.numbers.enclosure import Enclosure
-from interp.proofs.numbers.rounded_operations import Rounding
 from interp.proofs.numbers.rounding_errors import LARGEST, OWN
-from models import TransformerConfig
+from interp.proofs.numbers.token_tables import TokenTables
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,108 +76,53 @@ class QueryReading:
         return torch.einsum("...he,hed->...d", mixed_off, self.W_O.abs()) + self.after
 
 
-class TokenReading(EnclosedForward):
-    """Queries, keys and values of all letters of a task, for a model of one layer."""
-
-    def __init__(
-        self,
-        config: TransformerConfig,
-        weights: dict[str, Tensor],
-        rounding: Rounding,
-        letters: Sequence[tuple[int, int]],
-        ids: Int[Tensor, "pos level"],
-        bias: Float[Tensor, "head query key"] | None,
-    ):
-        """``letters`` are (position, token); ``ids`` the position ids of any problem; ``bias`` is added to scores."""
-        super().__init__(config, weights, rounding)
-        self.number = {letter: i for i, letter in enumerate(letters)}
-        self.position, tokens = torch.tensor(letters, dtype=torch.int64).unbind(1)
-        self.bias = bias
-        self.x = self.embedded(tokens, ids[self.position], self.position)
-        self.read = self._before(self.x, "blocks.0.ln1")
-        q, k, v = self._queries_keys_values("blocks.0.attn", self.read)
-        if config.use_qk_norm:
-            q, k = self._per_head(q, "q"), self._per_head(k, "k")
-        if config.positional_embedding_type == "rotary":
-            q, k = turned(self.rounding, config, (q, k), self.position)
-        self.q, self.k, self.v = (y.heads_first() for y in (q, k, v))
-
-    def _per_head(self, x: Enclosure, which: str) -> Enclosure:
-        """Queries or keys after the RMS norm of each head."""
-        cfg, gain = self.config, self.weights[f"blocks.0.attn.{which}_norm.w"]
-        return self.rounding.normed(x, gain, None, cfg.eps, cfg.norm_eps_outside, False).whole
-
-    def at(self, paths: QueryPaths) -> QueryReading:
-        """What the query of some paths reads."""
-        cfg, rounding = self.config, self.rounding
-        seen = [*paths.fixed]
-        for step in paths.steps:
-            seen += [(p, int(t)) for i, p in enumerate(step.positions) for t in sorted(set(step.tokens[:, i].tolist()))]
-        rows = torch.tensor([self.number[letter] for letter in seen])
-        own = self.number[paths.query, paths.token]
-        scores = self.scores_of_query(own, rows)
-        if cfg.attn_softmax == "softmax1":  # one more key, of score 0 and value 0
-            zero = torch.zeros_like(scores.mid[:, :1])
-            scores = Enclosure.apart(torch.cat((scores.mid, zero), 1), torch.cat((scores.rad, zero), 1))
-        below, wide = rounding.exponents(scores)
-        sink = torch.full((len(below),), -torch.inf, dtype=torch.float64)
-        if cfg.attn_softmax == "softmax1":
-            below, sink = below[:, :-1], below[:, -1]
-        shown = ~self._out_of_sight(own, rows)
-        below = below.masked_fill(~shown, -torch.inf)
-        v, rad = self.v.mid[:, rows], self.v.rad[:, rows]
-        n = paths.query + 2  # keys
-        # Weights w (1 + t), |t| <= eta, move a mean by at most eta / (1 - eta) of the mean of what lies around it.
-        eta = torch.expm1(wide[:, : len(rows)]) + OWN
-        eta = torch.where(eta.amax() < 0.5, eta / (1 - eta.amax()), torch.inf)
-        rad = rad + (rounding.growth(2 * n + 8) + OWN) * (v.abs() + rad)
-        low, high = v.amin(1), v.amax(1)
-        if cfg.attn_softmax == "softmax1":
-            low, high = low.clamp_max(0.0), high.clamp_min(0.0)
-            eta = torch.maximum(eta, torch.expm1(wide[:, -1:]) * 2.1 + OWN)
-        rad = rad * (1 + 4 * eta.amax())  # it is weighted by computed shares
-        off = eta.amax(1, keepdim=True) * (high - low) + rad.amax(1)  # [head, d_head]
-        # What underflows is no share of a weight: it may be any letter's value, with a tiny weight.
-        vanished = n * rounding.tiny * (2 + v.abs().amax(1) + rad.amax(1))
-        W_O = self.weights["blocks.0.attn.W_O"]
-        mixed, d = torch.maximum(high.abs(), low.abs()) + off + vanished, W_O.shape[1] * W_O.shape[0]
-        sizes = torch.einsum("he,hed->d", mixed, W_O.abs())
-        x, bias = self.x[torch.tensor([own])], self.weights.get("blocks.0.attn.b_O")
-        bias = torch.zeros_like(sizes) if bias is None else bias
-        base, added, added_off = x.mid[0] + bias, x.size[0], x.rad[0]
-        # A parallel MLP reads the query's own letter, and nothing that attention writes.
-        if cfg.parallel_attn_mlp and cfg.d_mlp:
-            out, _ = self.mlp("blocks.0", x)
-            base, added, added_off = base + out.mid[0], added + out.size[0], added_off + out.rad[0]
-        size = sizes + bias.abs() + added
-        after = (rounding.growth(d) + OWN) * sizes + (rounding.growth(3) + OWN) * size + added_off
-        after = after + (d + 3) * rounding.tiny + torch.einsum("he,hed->d", vanished, W_O.abs())
-        size = size + torch.einsum("he,hed->d", off, W_O.abs()) + after
-        sees = shown.any(1) | sink.isfinite()  # the softmax of no keys is NaN
-        after = torch.where((size < LARGEST) & sees.all(), after, torch.inf)
-        number = {letter: i for i, letter in enumerate(seen)}
-        return QueryReading(base, W_O, below, shown, v, number, size, sink, eta, rad, off, after)
-
-    def scores_of_query(self, own: int, rows: Int[Tensor, " letter"]) -> Enclosure:
-        """Scaled scores [head, letter] of the query's letter with all that it can see."""
-        q = self.q[:, [own]]
-        plain = self.config.attn_scores == "dot" and self.config.attn_softmax == "softmax" and self.bias is None
-        if plain:
-            return self.rounding.scores_of_one(q, self.k[:, rows], self.config.score_scale)
-        keys = self.rounding.keys(self.k).at(rows[None])
-        found = self.rounding.scores(q, keys, self.config.attn_scores)
-        found = self.rounding.scaled(found, self.config.score_scale)
-        found = Enclosure.apart(found.mid[:, 0], found.rad[:, 0])
-        if self.bias is None:
-            return found
-        added = self.bias[:, int(self.position[own]), self.position[rows]]
-        hidden = added == -torch.inf
-        found = self.rounding.add(found, Enclosure.exact(added.masked_fill(hidden, 0.0)))
-        least = found.mid.masked_fill(hidden, torch.inf).amin(1, keepdim=True)
-        return Enclosure.apart(torch.where(hidden, least, found.mid), found.rad.masked_fill(hidden, 0.0))
-
-    def _out_of_sight(self, own: int, rows: Int[Tensor, " letter"]) -> Tensor:
-        """[head, letter]: which letters a bias of -inf hides from the query."""
-        if self.bias is None:
-            return torch.zeros(len(self.q.mid), len(rows), dtype=torch.bool)
-        return self.bias[:, int(self.position[own]), self.position[rows]] == -torch.inf
+def query_reading(tables: TokenTables, paths: QueryPaths) -> QueryReading:
+    """What the query of some paths reads."""
+    cfg, rounding = tables.config, tables.rounding
+    seen = [*paths.fixed]
+    for step in paths.steps:
+        seen += [(p, int(t)) for i, p in enumerate(step.positions) for t in sorted(set(step.tokens[:, i].tolist()))]
+    rows = torch.tensor([tables.number[letter] for letter in seen])
+    own = tables.number[paths.query, paths.token]
+    scores = tables.scores_of_query(own, rows)
+    if cfg.attn_softmax == "softmax1":  # one more key, of score 0 and value 0
+        zero = torch.zeros_like(scores.mid[:, :1])
+        scores = Enclosure.apart(torch.cat((scores.mid, zero), 1), torch.cat((scores.rad, zero), 1))
+    below, wide = rounding.exponents(scores)
+    sink = torch.full((len(below),), -torch.inf, dtype=torch.float64)
+    if cfg.attn_softmax == "softmax1":
+        below, sink = below[:, :-1], below[:, -1]
+    shown = ~tables.out_of_sight(own, rows)
+    below = below.masked_fill(~shown, -torch.inf)
+    v, rad = tables.v.mid[:, rows], tables.v.rad[:, rows]
+    n = paths.query + 2  # keys
+    # Weights w (1 + t), |t| <= eta, move a mean by at most eta / (1 - eta) of the mean of what lies around it.
+    eta = torch.expm1(wide[:, : len(rows)]) + OWN
+    eta = torch.where(eta.amax() < 0.5, eta / (1 - eta.amax()), torch.inf)
+    rad = rad + (rounding.growth(2 * n + 8) + OWN) * (v.abs() + rad)
+    low, high = v.amin(1), v.amax(1)
+    if cfg.attn_softmax == "softmax1":
+        low, high = low.clamp_max(0.0), high.clamp_min(0.0)
+        eta = torch.maximum(eta, torch.expm1(wide[:, -1:]) * 2.1 + OWN)
+    rad = rad * (1 + 4 * eta.amax())  # it is weighted by computed shares
+    off = eta.amax(1, keepdim=True) * (high - low) + rad.amax(1)  # [head, d_head]
+    # What underflows is no share of a weight: it may be any letter's value, with a tiny weight.
+    vanished = n * rounding.tiny * (2 + v.abs().amax(1) + rad.amax(1))
+    W_O = tables.weights["blocks.0.attn.W_O"]
+    mixed, d = torch.maximum(high.abs(), low.abs()) + off + vanished, W_O.shape[1] * W_O.shape[0]
+    sizes = torch.einsum("he,hed->d", mixed, W_O.abs())
+    x, bias = tables.x[torch.tensor([own])], tables.weights.get("blocks.0.attn.b_O")
+    bias = torch.zeros_like(sizes) if bias is None else bias
+    base, added, added_off = x.mid[0] + bias, x.size[0], x.rad[0]
+    # A parallel MLP reads the query's own letter, and nothing that attention writes.
+    if cfg.parallel_attn_mlp and cfg.d_mlp:
+        out, _ = tables.mlp("blocks.0", x)
+        base, added, added_off = base + out.mid[0], added + out.size[0], added_off + out.rad[0]
+    size = sizes + bias.abs() + added
+    after = (rounding.growth(d) + OWN) * sizes + (rounding.growth(3) + OWN) * size + added_off
+    after = after + (d + 3) * rounding.tiny + torch.einsum("he,hed->d", vanished, W_O.abs())
+    size = size + torch.einsum("he,hed->d", off, W_O.abs()) + after
+    sees = shown.any(1) | sink.isfinite()  # the softmax of no keys is NaN
+    after = torch.where((size < LARGEST) & sees.all(), after, torch.inf)
+    number = {letter: i for i, letter in enumerate(seen)}
+    return QueryReading(base, W_O, below, shown, v, number, size, sink, eta, rad, off, after)

@@ -20,8 +20,8 @@ from torch import Tensor
 from interp.proofs.machine.gated_block import Bounds, GatedBlock, is_gated_block
 from interp.proofs.machine.path_graph import QueryPaths
 from interp.proofs.machine.path_search import PathClass, PathNode, grouped, masks_of
-from interp.proofs.machine.query_reading import TokenReading
 from interp.proofs.numbers.enclosure import Enclosure
+from interp.proofs.numbers.token_tables import TokenTables
 from interp.proofs.verdict.time_limit import check_time, watched
 from models import ArithmeticTransformer
 from models.families import TWO_BY_TWO
@@ -59,7 +59,7 @@ class EachPath:
     Cost: 0.05 ms for each content on one core, with an MLP of 3 x 128 x 512 weights.
     """
 
-    reading: TokenReading
+    reading: TokenTables
     classes: list[PathClass]
     weak: float = WEAK
 

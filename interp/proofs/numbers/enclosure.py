@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.proofs.numbers.rounding_errors import DOUBLE, LEAST, up
@@ -180,3 +180,25 @@ def stretch_of(values: Float[Tensor, "input output"]) -> float:
         off = (2 * length * off + off**2 + 4 * n * DOUBLE * length**2) / length**2 * (1 + 1e-9)
         power, bits, m = power @ power / length**2, 2 * (bits + math.log2(length)), 2 * m
     return 2 ** (found / 2) * (1 + 1e-9) if found < math.inf else math.inf
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """Which keys surely take part, and which surely do not. The others may."""
+
+    sure: Bool[Tensor, "*query key"]
+    out: Bool[Tensor, "*query key"]
+
+    @classmethod
+    def of(cls, scores: Enclosure, top_k: int | None) -> Chosen:
+        """Keys with at least ``top_k`` certainly larger scores are out, those with fewer possibly larger ones in."""
+        low, high, n = scores.low, scores.high, scores.mid.shape[-1]
+        out = torch.zeros_like(low, dtype=torch.bool)
+        if top_k is None or top_k >= n:
+            return cls(~out, out)
+        out = (low[..., None, :] > high[..., :, None]).sum(-1) >= top_k
+        return cls((high[..., None, :] >= low[..., :, None]).sum(-1) - 1 < top_k, out)  # - 1 for the key itself
+
+    @property
+    def open(self) -> Bool[Tensor, "*query key"]:
+        return ~(self.sure | self.out)

@@ -16,9 +16,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from interp.proofs.listed.top_key_choices import Chosen
 from interp.proofs.numbers.activation_functions import ACTIVATIONS
-from interp.proofs.numbers.enclosure import Attended, Enclosure, Normed, TrimmedMatrix
+from interp.proofs.numbers.enclosure import Attended, Chosen, Enclosure, Normed, TrimmedMatrix
 from interp.proofs.numbers.rounding_errors import (
     DOUBLE,
     EXP_ULPS,
@@ -376,3 +375,6 @@ def _negated(x: Enclosure) -> Enclosure:
 
 
 REAL, FLOAT32 = Rounding(0.0), Rounding(UNIT)
+
+
+ROUNDINGS = {"interval": REAL, "float32": FLOAT32}

@@ -12,8 +12,8 @@ import pandas as pd
 import torch
 
 from interp.core.views import Picture
-from interp.proofs.listed.domain_evidence import SLACK
-from interp.proofs.listed.prefix_leads import ROUNDINGS
+from interp.proofs.numbers.rounded_operations import ROUNDINGS
+from interp.proofs.verdict.subject import SLACK
 from interp.proofs.verdict.verdict import (
     IN_WORDS,
     ArithmeticName,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from interp.proofs.verdict.identity import identify
 from interp.proofs.verdict.verdict import Verdict, method_named
-from interp.proofs.verdict.wrong_answers import identify, wrong_answer
+from interp.proofs.verdict.wrong_answers import wrong_answer
 from models import UserError
 from models.tasks import ProblemSpace, Task
 from models.transformer import HookedModel, own_name

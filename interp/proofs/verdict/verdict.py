@@ -29,8 +29,8 @@ from interp.core.drawings import drawing
 from interp.core.loading import load
 from interp.core.results import Provenance, Result, Strength
 from interp.core.views import Grid, Picture
-from interp.proofs.columns.adder_weights import Targets
-from interp.proofs.verdict.wrong_answers import WrongAnswer, identify
+from interp.proofs.verdict.identity import identify
+from interp.proofs.verdict.wrong_answers import WrongAnswer
 from models import UserError
 from models.files import parse_json, write_bytes_atomic, write_json_atomic
 from models.tasks import ColumnRule, Task
@@ -40,6 +40,8 @@ FORMAT = 1
 #: What a proof can be about: margins in float64 (no proof), the real numbers, or the model as float32 runs it.
 ArithmeticName = Literal["float", "interval", "float32"]
 ARITHMETICS = get_args(ArithmeticName)
+#: What is asked of an answer: all of its tokens, or its digits without the EOS after them.
+Targets = Literal["all", "digits"]
 #: How strong a claim each arithmetic supports.
 STRENGTHS: dict[str, Strength] = {
     "float": "certified in floats",

@@ -9,12 +9,9 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from interp.proofs.columns.adder_weights import fingerprint, require_plain
-from models import ArithmeticTransformer, UserError
 from models.evaluation import predict
-from models.importers import from_transformer_lens
 from models.tasks import Task
-from models.transformer import HookedModel, model_name
+from models.transformer import HookedModel
 
 
 @dataclass(frozen=True)
@@ -54,13 +51,3 @@ def answer_text(task: Task, tokens: Int[Tensor, " target"]) -> str:
     if len(said) == len(tokens):
         return task.answer_text(tokens)
     return "".join(list(task.vocabulary)[token] for token in said.tolist()) or "no number"
-
-
-def identify(model: HookedModel, task: Task) -> str:
-    """The fingerprint of a model. Raises UserError if the model does not compute what its weights say."""
-    if not isinstance(model, ArithmeticTransformer):
-        return fingerprint(from_transformer_lens(model, task))
-    require_plain(model)
-    if model.task.name != task.name:
-        raise UserError(f"{model_name(model)} was built for {model.task.name}, and not for {task.name}.")
-    return fingerprint(model)

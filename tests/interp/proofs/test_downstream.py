@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from benchmarks.false_certificates import random_pairs
 from interp.proofs.columns.adder_weights import read_adder
 from interp.proofs.columns.lead_enclosure import Downstream, Regions
-from interp.proofs.machine.query_reading import TokenReading
 from interp.proofs.numbers import affine_forms
 from interp.proofs.numbers.activation_functions import ACTIVATIONS
 from interp.proofs.numbers.affine_forms import Forms
 from interp.proofs.numbers.rounded_operations import FLOAT32, REAL, Rounding
 from interp.proofs.numbers.rounding_errors import LARGEST_WEIGHT
+from interp.proofs.numbers.token_tables import TokenTables
 from models.errors import UserError
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.weight_maps.dense import DenseWeights
@@ -373,7 +373,7 @@ def test_the_normed_stream_is_that_of_the_model(name, arithmetic):
     found = (block.ln1(x, weights) if model.config.has_pre_norm else x).double().numpy()
     letters = list(enumerate(tokens[0].tolist()))
     ids = torch.zeros(len(letters), 0, dtype=torch.int64)
-    ball = TokenReading(model.config, adder.stored, arithmetic, letters, ids, None).read.whole
+    ball = TokenTables(model.config, adder.stored, arithmetic, letters, ids, None).read.whole
     off, slack = np.abs(ball.mid.numpy() - found), 1e-13 if arithmetic is REAL else 0
     assert (off <= ball.rad.numpy() + slack).all()
     assert (ball.rad.numpy() < (1e-12 if arithmetic is REAL else 1e-4) * (1 + np.abs(found))).all()

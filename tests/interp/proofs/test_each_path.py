@@ -12,17 +12,17 @@ import torch
 import interp
 import models
 from interp.proofs import check_certificate, load_certificate
-from interp.proofs.listed.prefix_forward import EnclosedForward
+from interp.proofs.listed.prefix_forward import PrefixForward
 from interp.proofs.machine import machine_method, window_contents
 from interp.proofs.machine.gated_block import GatedBlock, is_gated_block
 from interp.proofs.machine.machine_method import certify_by_machine, letters_of
 from interp.proofs.machine.path_graph import QueryPaths
 from interp.proofs.machine.path_projection import query_paths
-from interp.proofs.machine.query_reading import TokenReading
 from interp.proofs.machine.window_contents import EachPath, keys_in_sight
 from interp.proofs.numbers.activation_functions import ACTIVATIONS, SMOOTH
 from interp.proofs.numbers.enclosure import Enclosure
 from interp.proofs.numbers.rounded_operations import FLOAT32, REAL
+from interp.proofs.numbers.token_tables import TokenTables
 from interp.proofs.stored_verdicts import store, stored_certificate, stored_verdict
 from interp.proofs.verdict import time_limit
 from interp.proofs.verdict.verdict import Verdict
@@ -112,7 +112,7 @@ def test_leads_of_the_model_lie_within_their_bounds(rounding: Any):
     kept = {name: value.detach() for name, value in model.effective_weights().items()}
     weights = kept if rounding is FLOAT32 else {name: value.double() for name, value in kept.items()}
     ids = task.position_ids(task.encode(task.sample(1, torch.Generator())))[0]
-    reading = TokenReading(model.config, kept, rounding, letters_of(machine_of_shorter(task)), ids, None)
+    reading = TokenTables(model.config, kept, rounding, letters_of(machine_of_shorter(task)), ids, None)
     generator = torch.Generator().manual_seed(0)
     for target, query in enumerate(task.query_positions):
         _, every = seen_by(task, target)
@@ -146,7 +146,7 @@ def test_points_of_a_ball_have_leads_within_the_bounds_of_the_block(act: Any, ou
         for name, shape in shapes.items()
     }
     assert is_gated_block(config, weights)
-    forward = EnclosedForward(config, weights, REAL)
+    forward = PrefixForward(config, weights, REAL)
     x = torch.randn(30, 16, generator=generator, dtype=torch.float64)
     z = torch.randn(30, 16, generator=generator, dtype=torch.float64)
     tokens = torch.randint(14, (30,), generator=generator)

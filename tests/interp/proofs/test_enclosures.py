@@ -13,10 +13,9 @@ from flint import arb, ctx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interp.proofs.listed.top_key_choices import Chosen
 from interp.proofs.numbers.activation_functions import ACTIVATIONS as KINDS
 from interp.proofs.numbers.activation_functions import SMOOTH
-from interp.proofs.numbers.enclosure import Enclosure, TrimmedMatrix, stretch_of
+from interp.proofs.numbers.enclosure import Chosen, Enclosure, TrimmedMatrix, stretch_of
 from interp.proofs.numbers.rounded_operations import FLOAT32, REAL, Rounding
 from interp.proofs.numbers.rounding_errors import LIBRARY_ULPS, TINY, UNIT
 from models.transformer.config import TransformerConfig

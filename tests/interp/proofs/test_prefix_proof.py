@@ -17,7 +17,7 @@ from interp.cli import main
 from interp.proofs import check_certificate, load_certificate
 from interp.proofs.listed import prefix_method, prefix_tree, top_key_choices
 from interp.proofs.listed.exhaustive import certify_exhaustively
-from interp.proofs.listed.prefix_forward import EnclosedForward
+from interp.proofs.listed.prefix_forward import PrefixForward
 from interp.proofs.listed.prefix_leads import bounds_of
 from interp.proofs.listed.prefix_method import certify_prefixes, why_not
 from interp.proofs.listed.prefix_tree import Rows, Tree
@@ -73,7 +73,7 @@ def bounds(model: Any, task: Any, rounding: Rounding, rows_at_once: int = 40, by
     weights = model.effective_weights()
     low, high = [], []
     for part in rows.parts(rows_at_once):
-        found = bounds_of(EnclosedForward(model.config, weights, rounding), part, by_cases)
+        found = bounds_of(PrefixForward(model.config, weights, rounding), part, by_cases)
         low.append(found[0])
         high.append(found[1])
     problems = ProblemSpace.of(task).problems(rows.index)
@@ -124,7 +124,7 @@ def test_errors_through_the_last_mlp_hold_what_every_order_of_it_computes(name: 
     task = column_addition(3)
     model = drawn(replace(CONFIGS[name], act_fn="relu"), task)
     with torch.no_grad():
-        forward = EnclosedForward(model.config, model.effective_weights(), FLOAT32)
+        forward = PrefixForward(model.config, model.effective_weights(), FLOAT32)
         rows = Rows.of(task, ProblemSpace.of(task))
         stream, _ = forward.final(Tree.of(rows), rows.queries)
         assert stream.mlp is not None

@@ -314,7 +314,7 @@ def test_a_margin_that_the_model_does_not_have_is_rejected(checker):
 def test_weights_of_a_model_that_errs_are_rejected(checker):
     """The fingerprint is right, and the model is not."""
     model = models.load("microadder-75")
-    from interp.proofs.columns.adder_weights import fingerprint
+    from interp.proofs.verdict.identity import fingerprint
 
     weights = {name: value for name, value in model.effective_weights().items() if name in model.weight_shapes}
     file = read("microadder-57") | {

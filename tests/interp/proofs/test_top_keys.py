@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interp.proofs.listed import top_key_choices
-from interp.proofs.listed.top_key_choices import Chosen, cases, choices
-from interp.proofs.numbers.enclosure import Enclosure
+from interp.proofs.listed.top_key_choices import cases, choices
+from interp.proofs.numbers.enclosure import Chosen, Enclosure
 
 
 def around(low: list[list[list[int]]], high: list[list[list[int]]]) -> Enclosure:

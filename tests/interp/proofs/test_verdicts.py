@@ -211,7 +211,7 @@ def test_time_that_is_up_leaves_classes_open():
 def test_a_proof_is_tried_for_a_limited_time_in_which_every_stored_one_was_made():
     for each in (interp.certify, answers.certify):
         assert inspect.signature(each).parameters["minutes"].default == time_limit.MINUTES
-    files = list(Path(models.zoo.__file__).parent.glob(f"*/{stored_certificates.FILE}"))
+    files = list(Path(models.zoo.__file__).parent.glob(f"*/{stored_verdicts.FILE}"))
     taken = {path: json.loads(gzip.decompress(path.read_bytes()))["seconds"] for path in files}
     given = {
         path: models.zoo.read_entry(path.parent)["certificate"].get("minutes", time_limit.MINUTES) for path in files

@@ -1,0 +1,70 @@
+"""Queries, keys and values of every (position, token) in the first layer of a model, enclosed with every rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.proofs.numbers.enclosed_forward import EnclosedForward, turned
+from interp.proofs.numbers.enclosure import Enclosure
+from interp.proofs.numbers.rounded_operations import Rounding
+from models import TransformerConfig
+
+
+class TokenTables(EnclosedForward):
+    """Queries, keys and values of all letters of a task, for a model of one layer."""
+
+    def __init__(
+        self,
+        config: TransformerConfig,
+        weights: dict[str, Tensor],
+        rounding: Rounding,
+        letters: Sequence[tuple[int, int]],
+        ids: Int[Tensor, "pos level"],
+        bias: Float[Tensor, "head query key"] | None,
+    ):
+        """``letters`` are (position, token); ``ids`` the position ids of any problem; ``bias`` is added to scores."""
+        super().__init__(config, weights, rounding)
+        self.number = {letter: i for i, letter in enumerate(letters)}
+        self.position, tokens = torch.tensor(letters, dtype=torch.int64).unbind(1)
+        self.bias = bias
+        self.x = self.embedded(tokens, ids[self.position], self.position)
+        self.read = self._before(self.x, "blocks.0.ln1")
+        q, k, v = self._queries_keys_values("blocks.0.attn", self.read)
+        if config.use_qk_norm:
+            q, k = self._per_head(q, "q"), self._per_head(k, "k")
+        if config.positional_embedding_type == "rotary":
+            q, k = turned(self.rounding, config, (q, k), self.position)
+        self.q, self.k, self.v = (y.heads_first() for y in (q, k, v))
+
+    def _per_head(self, x: Enclosure, which: str) -> Enclosure:
+        """Queries or keys after the RMS norm of each head."""
+        cfg, gain = self.config, self.weights[f"blocks.0.attn.{which}_norm.w"]
+        return self.rounding.normed(x, gain, None, cfg.eps, cfg.norm_eps_outside, False).whole
+
+    def scores_of_query(self, own: int, rows: Int[Tensor, " letter"]) -> Enclosure:
+        """Scaled scores [head, letter] of the query's letter with all that it can see."""
+        q = self.q[:, [own]]
+        plain = self.config.attn_scores == "dot" and self.config.attn_softmax == "softmax" and self.bias is None
+        if plain:
+            return self.rounding.scores_of_one(q, self.k[:, rows], self.config.score_scale)
+        keys = self.rounding.keys(self.k).at(rows[None])
+        found = self.rounding.scores(q, keys, self.config.attn_scores)
+        found = self.rounding.scaled(found, self.config.score_scale)
+        found = Enclosure.apart(found.mid[:, 0], found.rad[:, 0])
+        if self.bias is None:
+            return found
+        added = self.bias[:, int(self.position[own]), self.position[rows]]
+        hidden = added == -torch.inf
+        found = self.rounding.add(found, Enclosure.exact(added.masked_fill(hidden, 0.0)))
+        least = found.mid.masked_fill(hidden, torch.inf).amin(1, keepdim=True)
+        return Enclosure.apart(torch.where(hidden, least, found.mid), found.rad.masked_fill(hidden, 0.0))
+
+    def out_of_sight(self, own: int, rows: Int[Tensor, " letter"]) -> Tensor:
+        """[head, letter]: which letters a bias of -inf hides from the query."""
+        if self.bias is None:
+            return torch.zeros(len(self.q.mid), len(rows), dtype=torch.bool)
+        return self.bias[:, int(self.position[own]), self.position[rows]] == -torch.inf
