@@ -57,7 +57,7 @@ def percent(share: Fraction, digits: int = 3, up: bool = False) -> str:
     return shown(share, digits, up) if abs(share) < Fraction(1, 100) else f"{shown(100 * share, digits, up)}%"
 
 
-def in_percent(share: float, digits: int = 1, counted: bool = False) -> str:
+def in_percent(share: float, digits: int = 1, *, counted: bool = False) -> str:
     """A share as it stands in a sentence: "99.5%". One between 0 and 1 that is not whole is never written as if it
     were: "over 99.9%", "under 0.1%". A measured share within ``ROUNDED`` of 0 or 1 is whole; a ``counted`` one only if
     nothing is missing."""
@@ -80,7 +80,7 @@ def distinct_percent(share: float, digits: int = 2) -> str:
     return f"{100 * share}%"
 
 
-def in_percent_with(share: float, low: float, high: float, counted: bool = False) -> str:
+def in_percent_with(share: float, low: float, high: float, *, counted: bool = False) -> str:
     """A share with its interval as both stand in a sentence: "99.5% [99.1%, 99.8%]"; without one that is not finite,
     and without one of no width, which a share of all problems has."""
     known = math.isfinite(low) and math.isfinite(high) and low < high
