@@ -16,6 +16,7 @@ from torch import Tensor
 
 from interp.proofs import column_adders, exhaustive, machine_proof, prefix_proof, stacked_proof
 from interp.proofs.machine_proof import _Proof as MachineProof
+from interp.proofs.path_search import PathNode
 from interp.proofs.prefix_leads import ROUNDINGS
 from interp.proofs.prefix_proof import _Proof as PrefixProof
 from interp.proofs.stacked_proof import ArrangementProof
@@ -41,7 +42,8 @@ class Leaf:
 def of_machine(
     model: ArithmeticTransformer, arithmetic: ArithmeticName, n: int, rng: np.random.Generator
 ) -> Iterator[Leaf]:
-    """Nodes of the search over a task's machine: the ones with the least bounds, and random ones."""
+    """Nodes of the search over a task's machine: the ones with the least bounds, and random ones. In place of a node
+    that was cut by what heads write, which not all paths of its masks belong to, its class."""
     task = model.task
     with torch.inference_mode(), time_limit(MINUTES):
         proof = MachineProof(model, task, machine_proof._machine_of(model, task), arithmetic)
@@ -53,14 +55,14 @@ def of_machine(
         *rng.choice(len(found), min(n // 2, len(found)), replace=False).tolist(),
     }:
         one, node = found[at]
+        node = PathNode(tuple(mask[one.label] for mask in one.paths.roots), bound=one.bound) if node.cuts else node
         count = float(one.paths.path_counts([mask[None] for mask in node.masks])[0].sum())
         if count <= FEW:
             paths = one.paths.all_paths(node.masks)
         else:
             drawn = torch.Generator().manual_seed(int(rng.integers(2**31)))
             paths = one.paths.sample([mask[None] for mask in node.masks], FEW, drawn)[0]
-        if not node.cuts:  # a cut also says what heads write, so that not all paths of the masks are its
-            yield Leaf(one.paths.problems(paths), one.paths.target, node.bound, "node")
+        yield Leaf(one.paths.problems(paths), one.paths.target, node.bound, "node")
 
 
 def of_arrangements(
