@@ -5,13 +5,14 @@ Intervals (95%) draw families with replacement, and subjects with replacement wi
 the subjects that both were run on: by the same interval of the difference, and by a p-value from all changes of sign of
 the families' mean differences, corrected for the comparisons of :data:`PLANNED` (Holm). All else is exploratory.
 
-What an interval says is one rule, :func:`side`, for claims and for the comparisons with a control: it lies above a line,
-or it excludes a relevant distance above it, or it leaves both open. Then the difference is told that would have been
-seen in 80% of such runs.
+What an interval says is one rule, :func:`side`, for claims and for comparisons with a control: it lies above a line, or
+it excludes a relevant distance above it, or it leaves both open. Then the difference is told that would have been seen
+in 80% of such runs.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
-from scipy.stats import norm, spearmanr
+from scipy.stats import ConstantInputWarning, norm, spearmanr
 
 from benchmarks.circuits.circuit_methods import CONTROL, METHODS
 from benchmarks.circuits.subjects import FAMILIES, PLANTED
@@ -30,8 +31,8 @@ from interp.core.significance import holm
 DRAWS, POOL, SEED = 4_000, 1_000, 0
 RANKED = 500  # draws of rank correlations
 BLIND, BOTH = "blind prior", "prior and weights"
-ABOVE, NOT_ABOVE, UNDECIDED = "above", "not above", "undecided"
-RELEVANT = 0.05  # in AUROC: one in twenty pairs of edges, one of the circuit and one outside, is put in order more often
+SIDES = ABOVE, NOT_ABOVE, UNDECIDED = "above", "not above", "undecided"
+RELEVANT = 0.05  # in AUROC: of twenty pairs of an edge inside and one outside, one more is in the right order
 POWER = 0.8
 FEW_OUTSIDE = 3  # with fewer edges outside, an AUROC says where one or two edges stand
 WORST = 2  # methods without which a rank correlation is told too
@@ -61,7 +62,7 @@ class Claim:
     relevant: float = RELEVANT
 
     def verdict(self, found: Mapping[str, float]) -> str:
-        """"stands", "refuted" or "undecided"."""
+        """ "stands", "refuted" or "undecided"."""
         where = side(found, self.line, self.relevant)
         if where == UNDECIDED:
             return UNDECIDED
@@ -208,23 +209,35 @@ def ranked(table: pd.DataFrame) -> list[str]:
 
 def rank_correlation(one: pd.DataFrame, other: pd.DataFrame) -> dict[str, Any]:
     """Spearman's correlation of the methods' means on two sets of subjects, with an interval that resamples both and
-    the methods; and ``without`` the :data:`WORST` of them, by the mean of both sets."""
+    the methods, and one of these ``methods`` alone, ``fixed``; and ``without`` the :data:`WORST` of them, by the mean
+    of both sets."""
     names = [name for name in ranked(one) if name in ranked(other)]
     first, second = (resampled_means(table[names], seed)[:RANKED] for table, seed in ((one, 1), (other, 2)))
-    methods = np.random.default_rng(SEED).integers(len(names), size=first.shape)
-    with np.errstate(invalid="ignore"):
-        drawn = np.array([spearmanr(a[m], b[m]).statistic for a, b, m in zip(first, second, methods, strict=True)])
-    low, high = np.nanquantile(drawn, (0.025, 0.975))  # a draw of one method alone has no ranks
+    chosen = np.random.default_rng(SEED).integers(len(names), size=first.shape)
+    low, high, se = _spread(np.take_along_axis(first, chosen, 1), np.take_along_axis(second, chosen, 1))
     worst = (family_mean(one[names]) + family_mean(other[names])).nsmallest(WORST).index.tolist()
     return {
         "value": _ranks(one, other, names),
-        "low": float(low),
-        "high": float(high),
-        "seen": seen_in_most(float(np.nanstd(drawn))),
+        "low": low,
+        "high": high,
+        "seen": seen_in_most(se),
+        "fixed": _spread(first, second)[:2],
         "methods": len(names),
         "worst": worst,
         "without": _ranks(one, other, [name for name in names if name not in worst]),
     }
+
+
+def _spread(
+    one: Float[np.ndarray, "draw method"], other: Float[np.ndarray, "draw method"]
+) -> tuple[float, float, float]:
+    """(ends of the 95% interval, standard error) of the rank correlation of each draw; one whose methods are all equal
+    has none, and is left out."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConstantInputWarning)
+        drawn = np.array([spearmanr(a, b).statistic for a, b in zip(one, other, strict=True)])
+    low, high = np.nanquantile(drawn, (0.025, 0.975))
+    return float(low), float(high), float(np.nanstd(drawn))
 
 
 def _ranks(one: pd.DataFrame, other: pd.DataFrame, names: list[str]) -> float:
