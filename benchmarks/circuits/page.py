@@ -72,15 +72,19 @@ def _found(rows: pd.DataFrame, truths: Mapping[str, Any], families: Sequence[str
     ]
 
 
-def verdicts(rows: pd.DataFrame, truths: Mapping[str, Any], families: Sequence[str] = NEW) -> list[str]:
-    """What came of the three claims in these families: the new ones, on which they are tested."""
+def verdicts(
+    rows: pd.DataFrame, truths: Mapping[str, Any], families: Sequence[str] = NEW, short: bool = False
+) -> list[str]:
+    """What came of the three claims in these families: the new ones, on which they are tested. If ``short``, without
+    the interval of these methods alone."""
     found = _found(rows, truths, families)
     eap, fixed, ranks = found
+    alone = "" if short else f" ({_ends(*ranks['fixed'])} of these methods alone)"
     numbers = [
         f"EAP minus the blind prior {difference(eap)}",
         f"atp-qk minus EAP {difference(fixed)}",
-        f"rank correlation {interval(pd.Series(ranks))} over {ranks['methods']} methods ({_ends(*ranks['fixed'])} of "
-        f"these methods alone), and {ranks['without']:.2f} without {' and '.join(ranks['worst'])}, which rank lowest",
+        f"rank correlation {interval(pd.Series(ranks))} over {ranks['methods']} methods{alone}, and "
+        f"{ranks['without']:.2f} without {' and '.join(ranks['worst'])}, which rank lowest",
     ]
     said = []
     for i, (claim, one, numbered) in enumerate(zip(CLAIMS, found, numbers, strict=True), 1):
@@ -323,7 +327,9 @@ def values() -> dict[str, Any]:
         "claims": "\n".join(f"{i}. {each.claim} It is refuted if {each.refuted}." for i, each in enumerate(CLAIMS, 1)),
         "asked": "\n".join(f"* {one} and {other}: {question}" for one, other, question in PLANNED),
         "new_judged": len(new), "new_subjects": sum(entry["family"] in NEW for entry in truths.values()),
-        "new_verdicts": "\n".join(verdicts(rows, truths)), "new_tests": tested(new), "new_decided": decided(new),
+        "new_verdicts": "\n".join(verdicts(rows, truths)),
+        "short_verdicts": "\n".join(verdicts(rows, truths, short=True)),
+        "new_tests": tested(new), "new_decided": decided(new),
         "new_families": new.index.unique("family").size, "new_count": len(NEW),
         "silent": ", ".join(family for family in NEW if family not in new.index.unique("family")),
         "new_stated": stated_verdicts(rows, truths), "all_stated": stated_verdicts(rows, truths, FAMILIES),

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from benchmarks.circuits import METHODS, SUBJECTS, Case, Subject, Truth, method, recipes, whole
 from benchmarks.circuits import truth as truth_module
 from benchmarks.circuits.bench_runs import (
+    RESULTS,
     make_truths,
     prior_of,
     read_rows,
@@ -334,6 +335,14 @@ def test_a_run_resumes_and_a_new_method_alone_is_run(tmp_path: Path, monkeypatch
     assert read_rows(tmp_path / "rows.json")[list(SCORES)].notna().any().any()
     with pytest.raises(UserError, match="'random'"):
         run_rows([subject], truths, ["randon"], **options)
+
+
+def test_of_a_subject_all_stored_methods_are_judged_by_the_same_kinds_of_truth():
+    """A truth that became known after a method had run is in its row too."""
+    rows = read_rows(RESULTS)
+    for score in ("auroc", "optimal", "certified", "planted"):
+        kinds = rows[score].notna().groupby([rows["subject"], rows["ablation"]]).nunique()
+        assert kinds[kinds > 1].index.tolist() == []
 
 
 def test_a_line_is_a_row_and_what_is_written_is_read_again(tmp_path: Path):
