@@ -123,7 +123,7 @@ def prior_and_weights(case: Case) -> Tensor:
     """What is known before any run: what is usual of an edge's role, and how well its two ends fit together."""
     found = torch.zeros(len(case.edges), dtype=torch.float64)
     for scores in (blind_prior(case), weights(case)):
-        found[case.live] += torch.from_numpy(rankdata(scores[case.live]))
+        found[case.live] += torch.from_numpy(rankdata(case.scored(scores)[case.live]))
     return found
 
 
