@@ -48,7 +48,8 @@ def of_machine(
     with torch.inference_mode(), time_limit(MINUTES):
         proof = MachineProof(model, task, machine_proof._machine_of(model, task), arithmetic)
         proof.run()
-    found = [(one, node) for one in proof.classes for node in one.done]
+    # Nodes that are proved are open again where a larger bound was looked for when the time was over.
+    found = [(one, node) for one in proof.classes for node in (*one.done, *one.open) if node.bound > 0]
     found.sort(key=lambda pair: pair[1].bound)
     for at in {
         *range(min(n // 2, len(found))),
