@@ -67,7 +67,8 @@ print(interp.all_circuits(adder, pairs, replacement="mean").sentence())
 # A method gives every edge a score, from pairs of its own. AUROC is the chance that an edge of every minimal circuit
 # has a larger score than an edge of none, among edges that can matter. `python -m benchmarks.circuits.whole` has
 # computed this on models of 21 families; intervals draw families, and then subjects. The dashed line is a rule that
-# never sees the model: it orders edges by how often their role is in the circuits of the *other* families.
+# never sees the model: it orders edges by how often their role is in the circuits of the *other* families. The line
+# with long dashes adds its ranks to those of a rule that sees only the weights; neither runs the model.
 
 # %%
 rows, truths = read_rows(RESULTS), stored_truths()
@@ -79,7 +80,8 @@ of_subjects(truths)
 # %% [markdown]
 # Three claims were stated before the run, each with the number that refutes it. A first run, of eight families, could
 # decide little. So thirteen families were added, by rules that were committed before a model of them was trained, and
-# the claims are tested on these alone:
+# the claims are tested on these alone. Where an interval holds both none and a relevant difference, the claim is
+# undecided, and the line says what could have been seen:
 
 # %%
 print("\n".join(verdicts(rows, truths)))

@@ -21,6 +21,7 @@ from zlib import crc32
 
 import torch
 from jaxtyping import Bool
+from scipy.stats import rankdata
 from torch import Tensor
 
 from benchmarks.circuits.cases import Case, role
@@ -115,6 +116,15 @@ def weights(case: Case) -> Tensor:
         one, other = writes[edge.sender], reads[edge.receiver]
         found.append(float((one @ other).norm() / (other.norm() * one.norm()).clamp_min(1e-12)))
     return torch.tensor(found, dtype=torch.float64)
+
+
+@method("prior and weights", "the ranks of both, added, among edges that can matter; no run", kind=CONTROL)
+def prior_and_weights(case: Case) -> Tensor:
+    """What is known before any run: what is usual of an edge's role, and how well its two ends fit together."""
+    found = torch.zeros(len(case.edges), dtype=torch.float64)
+    for scores in (blind_prior(case), weights(case)):
+        found[case.live] += torch.from_numpy(rankdata(case.scored(scores)[case.live]))
+    return found
 
 
 # ---- one edge at a time, exactly

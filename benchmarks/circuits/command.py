@@ -64,18 +64,18 @@ def bench(
 
 
 def table_of(rows: pd.DataFrame, truths: dict) -> pd.DataFrame:
-    """One row per method: AUROC with its interval, whether that beats the blind prior, other scores, and the cost."""
+    """One row per method: AUROC with its interval, whether that is above the controls, other scores, and the cost."""
     import pandas as pd
 
-    from benchmarks.circuits.statistics import BLIND, compared, family_mean, scored, wide
+    from benchmarks.circuits.statistics import BLIND, BOTH, compared, family_mean, scored, side, wide
 
     table = wide(rows, truths, "auroc")
     found = scored(table).rename(columns={"value": "auroc"})
-    if BLIND in table:
-        above = {name: compared(table, name, BLIND)["low"] > 0 for name in table if name != BLIND}
-        found["beats the blind prior"] = [
-            {True: "yes", False: "no", None: ""}[above.get(name)] for name in found["method"]
-        ]
+    for control in (BLIND, BOTH):
+        if control in table:
+            found[f"against {control}"] = [
+                "" if name == control else side(compared(table, name, control)) for name in found["method"]
+            ]
     more = {score: family_mean(wide(rows, truths, score)) for score in ("precision", "regret", "cmd", "cpr")}
     planted = wide(rows, truths, "planted", "")
     if len(planted):

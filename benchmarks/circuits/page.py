@@ -29,17 +29,27 @@ from benchmarks.circuits.result_tables import (
 )
 from benchmarks.circuits.statistics import (
     BLIND,
+    BOTH,
     CLAIMS,
     PLANNED,
+    POWER,
+    RELEVANT,
+    SIDES,
+    UNDECIDED,
+    Claim,
+    against,
     among,
     between_families,
     compared,
+    edges_outside,
     family_mean,
     halves,
     planned,
     rank_correlation,
     scored,
+    side,
     wide,
+    with_edges_outside,
 )
 from benchmarks.circuits.subjects import FAMILIES, N_METHOD, N_TRUTH, NEW, SEEN, TRUTH, stored_truths
 from benchmarks.circuits.truth import CORRUPTED, MEAN, THRESHOLD, ZERO
@@ -52,29 +62,77 @@ FRESH = TRUTH.with_name("fresh.json")
 TEMPLATE, README_TEMPLATE = (Path(__file__).with_name(f"{name}_template.md") for name in ("page", "readme"))
 
 
-def verdicts(rows: pd.DataFrame, truths: Mapping[str, Any], families: Sequence[str] = NEW) -> list[str]:
-    """What came of the three claims in these families: the new ones, on which they are tested."""
+def _found(rows: pd.DataFrame, truths: Mapping[str, Any], families: Sequence[str]) -> list[dict[str, Any]]:
+    """The numbers of the three claims in these families."""
     table = among(wide(rows, truths, "auroc"), families)
-    against, fixed = compared(table, "eap", BLIND), compared(table, "atp-qk", "eap")
-    ranks = rank_correlation(*halves(rows, truths, families))
-    held = [against["low"] <= 0, fixed["low"] > 0, ranks["value"] >= 0.5 and ranks["low"] > 0]
-    numbers = [
-        f"EAP minus the blind prior {difference(against)}",
-        f"atp-qk minus EAP {difference(fixed)}",
-        f"rank correlation {interval(pd.Series(ranks))} over {ranks['methods']} methods",
-    ]
     return [
-        f"{i}. {claim.claim} **{'Not refuted' if stands else 'Refuted'}**: {number}."
-        for i, (claim, stands, number) in enumerate(zip(CLAIMS, held, numbers, strict=True), 1)
+        compared(table, "eap", BLIND),
+        compared(table, "atp-qk", "eap"),
+        rank_correlation(*halves(rows, truths, families)),
     ]
+
+
+def verdicts(
+    rows: pd.DataFrame, truths: Mapping[str, Any], families: Sequence[str] = NEW, short: bool = False
+) -> list[str]:
+    """What came of the three claims in these families: the new ones, on which they are tested. If ``short``, without
+    the interval of these methods alone."""
+    found = _found(rows, truths, families)
+    eap, fixed, ranks = found
+    alone = "" if short else f" ({_ends(*ranks['fixed'])} of these methods alone)"
+    numbers = [
+        f"EAP minus the blind prior {difference(eap)}",
+        f"atp-qk minus EAP {difference(fixed)}",
+        f"rank correlation {interval(pd.Series(ranks))} over {ranks['methods']} methods{alone}, and "
+        f"{ranks['without']:.2f} without {' and '.join(ranks['worst'])}, which rank lowest",
+    ]
+    said = []
+    for i, (claim, one, numbered) in enumerate(zip(CLAIMS, found, numbers, strict=True), 1):
+        verdict = claim.verdict(one)
+        power = f"; {_power(claim, one)}" if verdict == UNDECIDED else ""
+        said.append(f"{i}. {claim.claim} **{verdict.capitalize()}**: {numbered}{power}.")
+    return said
+
+
+def _ends(low: float, high: float) -> str:
+    return f"[{low:.2f}, {high:.2f}]"
+
+
+def _power(claim: Claim, found: Mapping[str, float]) -> str:
+    """What the runs could have seen."""
+    least = claim.line + found["seen"]
+    if not claim.line:
+        return f"{least:+.2f} would have been seen in {POWER:.0%} of such runs"
+    if least > 1:
+        return f"no correlation, up to 1, would have been told from {claim.line} in {POWER:.0%} of such runs"
+    return f"{least:.2f} would have been told from {claim.line} in {POWER:.0%} of such runs"
+
+
+def stated_verdicts(rows: pd.DataFrame, truths: Mapping[str, Any], families: Sequence[str] = NEW) -> str:
+    """What the words that were stated in advance make of the three claims."""
+    eap, fixed, ranks = _found(rows, truths, families)
+    refuted = [eap["low"] > 0, fixed["low"] <= 0, ranks["value"] < 0.5 or ranks["fixed"][0] <= 0]
+    said = [f"claim {i} is {'refuted' if each else 'not refuted'}" for i, each in enumerate(refuted, 1)]
+    return ", ".join(said[:-1]) + f" and {said[-1]}"
 
 
 def tested(table: pd.DataFrame) -> str:
     """The stated comparisons."""
-    tests = planned(table)
-    shown = tests[["one", "other"]].assign(difference=[difference(row) for row in tests.to_dict("records")])
-    ps = {title: tests[name].map("{:.4f}".format) for title, name in (("p", "p"), ("p, corrected", "p_corrected"))}
-    return markdown(shown.assign(**ps, subjects=tests["subjects"], families=tests["families"]))
+    return _compared(planned(table))
+
+
+def _compared(tests: pd.DataFrame) -> str:
+    """Comparisons as a table; the method that all are compared with has no column."""
+    rows = tests.to_dict("records")
+    columns = ["one", "other"] if tests["other"].nunique() > 1 else ["one"]
+    shown = tests[columns].assign(difference=[difference(row) for row in rows])
+    ps = {title: tests[name].map(_p) for title, name in (("p", "p"), ("p, corrected", "p_corrected"))}
+    shown = shown.assign(**ps, subjects=tests["subjects"], families=tests["families"])
+    return markdown(shown.assign(**{"by its interval": [side(row) for row in rows]}))
+
+
+def _p(value: float) -> str:
+    return "< 0.0001" if value < 0.0001 else f"{value:.4f}"
 
 
 def decided(table: pd.DataFrame) -> str:
@@ -86,6 +144,54 @@ def decided(table: pd.DataFrame) -> str:
         f"Of the {len(tests)} stated comparisons {len(sure)} are decided (p < 0.05 over families, after correction)"
         f"{': ' * bool(names)}{', '.join(names)}."
     )
+
+
+def _controls(rows: pd.DataFrame, truths: Mapping[str, Any]) -> dict[str, Any]:
+    """Every method against the controls that run nothing."""
+    table = wide(rows, truths, "auroc")
+    new = among(table, NEW)
+    every, own = against(table, BOTH), against(new, BOTH)
+    best = every.set_index("one").loc[_best_estimate(table)]
+    best_new = own.set_index("one").loc[best.name]
+    groups = {
+        where: [row["one"] for row in against(table, BLIND).to_dict("records") if side(row) == where] for where in SIDES
+    }
+    return {
+        "both_tests": _compared(every), "both_new_tests": _compared(own), "both_count": len(every),
+        "both_sure": ", ".join(every["one"][(every["p_corrected"] < 0.05) & (every["difference"] > 0)]) or "none",
+        "both_gain": difference(best), "both_p": f"{best['p']:.3f}",
+        "both_new_gain": difference(best_new), "both_new_p": f"{best_new['p']:.2f}",
+        "both_seen": f"{best_new['seen']:+.2f}",
+        **{f"blind_{where.replace(' ', '_')}": ", ".join(names) or "none" for where, names in groups.items()},
+    }  # fmt: skip
+
+
+def _few_outside(rows: pd.DataFrame, truths: Mapping[str, Any]) -> dict[str, Any]:
+    """What is left without subjects of which one or two edges are outside."""
+    table = wide(rows, truths, "auroc")
+    counts = [edges_outside(truths[name]) for name in table.index.get_level_values("subject")]
+    pairs = [(one, other) for one, other, _ in PLANNED] + [(_best_estimate(table), BOTH), ("eap", BOTH)]
+    shown: dict[str, list[str]] = {"one": [one for one, _ in pairs], "other": [other for _, other in pairs]}
+    kept = with_edges_outside(table, truths)
+    for title, part in (
+        ("all families", table),
+        ("all, three or more outside", kept),
+        ("new families", among(table, NEW)),
+        ("new, three or more outside", among(kept, NEW)),
+    ):
+        sizes = f"{len(part)} subjects, {part.index.unique('family').size} families"
+        shown[f"{title} ({sizes})"] = [
+            f"{difference(found)}, p = {found['p']:.3f}" for found in (compared(part, *pair) for pair in pairs)
+        ]
+    return {
+        "one_outside": counts.count(1), "two_outside": counts.count(2), "few_outside": len(table) - len(kept),
+        "outside_table": markdown(pd.DataFrame(shown)),
+    }  # fmt: skip
+
+
+def _best_estimate(table: pd.DataFrame) -> str:
+    means = family_mean(table)
+    return str(means[[METHODS[name].kind == ESTIMATE for name in means.index]].idxmax())
 
 
 def _exploratory(rows: pd.DataFrame, truths: Mapping[str, Any]) -> dict[str, Any]:
@@ -192,7 +298,11 @@ def _predicts(rows: pd.DataFrame, truths: Mapping[str, Any]) -> dict[str, Any]:
     table = pd.DataFrame(both).sort_values("stored", ascending=False)
     between = between_families(one)
     low, middle, high = between.quantile([0, 0.5, 1])
-    said = [f"* {name}: {each['value']:.2f} [{each['low']:.2f}, {each['high']:.2f}]" for name, each in found.items()]
+    said = [
+        f"* {name}: {interval(pd.Series(each))} ({_ends(*each['fixed'])} of these methods alone), and "
+        f"{each['without']:.2f} without {' and '.join(each['worst'])}"
+        for name, each in found.items()
+    ]
     said.append(
         f"* between two families: {middle:.2f} in the median of {len(between)} pairs, from {low:.2f} to {high:.2f}"
     )
@@ -210,24 +320,22 @@ def values() -> dict[str, Any]:
     table = wide(rows, truths, "auroc")
     new, zero = among(table, NEW), wide(rows, truths, "auroc", ZERO)
     found = scored(table).set_index("method")
-    best = found[[METHODS[name].kind == ESTIMATE for name in found.index]].sort_values("value").iloc[-1]
-    above = {name: compared(table, name, BLIND)["low"] > 0 for name in found.index if name != BLIND}
+    best = found.loc[_best_estimate(table)]
     left = [f"{name} ({_left(each)})" for name, each in METHODS.items() if _left(each)]
-    would = [
-        line.replace("**Not refuted**", "Not refuted here").replace("**Refuted**", "Refuted here")
-        for line in verdicts(rows, truths, FAMILIES)
-    ]
     return {
         "n_method": N_METHOD, "n_truth": N_TRUTH, "threshold": THRESHOLD,
         "claims": "\n".join(f"{i}. {each.claim} It is refuted if {each.refuted}." for i, each in enumerate(CLAIMS, 1)),
         "asked": "\n".join(f"* {one} and {other}: {question}" for one, other, question in PLANNED),
         "new_judged": len(new), "new_subjects": sum(entry["family"] in NEW for entry in truths.values()),
-        "new_verdicts": "\n".join(verdicts(rows, truths)), "new_tests": tested(new), "new_decided": decided(new),
+        "new_verdicts": "\n".join(verdicts(rows, truths)),
+        "short_verdicts": "\n".join(verdicts(rows, truths, short=True)),
+        "new_tests": tested(new), "new_decided": decided(new),
         "new_families": new.index.unique("family").size, "new_count": len(NEW),
         "silent": ", ".join(family for family in NEW if family not in new.index.unique("family")),
-        "families": len(FAMILIES), "seen": len(SEEN), "all_verdicts": "\n".join(would), "all_tests": tested(table),
-        "beaten": ", ".join(name for name, is_above in above.items() if is_above) or "none",
-        "not_beaten": ", ".join(name for name, is_above in above.items() if not is_above) or "none",
+        "new_stated": stated_verdicts(rows, truths), "all_stated": stated_verdicts(rows, truths, FAMILIES),
+        "families": len(FAMILIES), "seen": len(SEEN), "all_tests": tested(table),
+        "all_verdicts": "\n".join(verdicts(rows, truths, FAMILIES)).replace("**", ""),
+        "relevant": RELEVANT, **_controls(rows, truths), **_few_outside(rows, truths),
         "zero_families": " and ".join(zero.index.unique("family")),
         **{kind: markdown(ranking(rows, truths, kind)) for kind in TITLES}, "restricted": "; ".join(left),
         **_exploratory(rows, truths), **_units_and_latents(truths), **_predicts(rows, truths),
@@ -235,7 +343,8 @@ def values() -> dict[str, Any]:
         "agreement": markdown(agreement_of_truths(truths)),
         "all_subjects": len(truths), "listed": sum(e["ablations"][CORRUPTED]["complete"] for e in truths.values()),
         "judged": int(found["subjects"].max()), "blind": interval(found.loc[BLIND]),
-        "weights": interval(found.loc["weights"]), "best": best.name, "best_value": interval(best),
+        "weights": interval(found.loc["weights"]), "both": interval(found.loc[BOTH]),
+        "best": best.name, "best_value": interval(best),
     }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 
 from benchmarks.circuits.bench_runs import RESULTS, read_rows
 from benchmarks.circuits.circuit_methods import CONTROL, ESTIMATE, METHODS, SEARCH
-from benchmarks.circuits.statistics import BLIND, family_mean, scored, wide
+from benchmarks.circuits.statistics import BLIND, BOTH, family_mean, scored, wide
 from benchmarks.circuits.subjects import FAMILIES, stored_truths
 from benchmarks.circuits.truth import ABLATIONS, CORRUPTED, MEAN, ZERO
 
@@ -122,7 +122,7 @@ def label_sides(costs: list[float], alone: str, turns: int) -> list[str]:
 
 
 def picture() -> go.Figure:
-    """AUROC against passes, with the blind prior as a line."""
+    """AUROC against passes, with the controls as lines."""
     rows, truths = read_rows(RESULTS), stored_truths()
     found = scored(wide(rows, truths, "auroc")).set_index("method")
     cost, figure = passes(rows), go.Figure()
@@ -135,16 +135,16 @@ def picture() -> go.Figure:
             x=cost[own.index], y=own["value"], error_y=errors, mode="markers+text", text=list(own.index),
             name=TITLES[kind], textposition=sides, marker={"color": colour, "size": 9},
         )  # fmt: skip
-    for name, dash in ((BLIND, "dash"), ("weights", "dot"), ("random", "dashdot")):
+    for name, dash in ((BOTH, "longdash"), (BLIND, "dash"), ("weights", "dot"), ("random", "dashdot")):
         figure.add_hline(
             found.loc[name, "value"],
             line={"dash": dash, "color": "grey", "width": 1.5},
             opacity=1,
             annotation_text=name,
-            annotation_position="bottom right" if name == "weights" else "bottom left",
+            annotation_position="bottom right" if name in (BOTH, "weights") else "bottom left",
         )
-    figure.update_xaxes(type="log", title="passes over the pairs, forward and backward", range=[0, 3.3])
+    figure.update_xaxes(type="log", title="passes over the pairs, forward and backward", range=[0, 3.7])
     figure.update_yaxes(title="AUROC of the circuit's edges, among edges that can matter", range=[0.3, 1.03])
     return figure.update_layout(
-        template="simple_white", width=900, height=520, legend={"x": 0.55, "y": 0.05}, margin={"t": 20, "r": 10}
+        template="simple_white", width=1000, height=520, legend={"x": 0.55, "y": 0.05}, margin={"t": 20, "r": 10}
     )

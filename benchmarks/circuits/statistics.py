@@ -4,10 +4,15 @@ A method's score is the mean over families of its mean over the family's subject
 Intervals (95%) draw families with replacement, and subjects with replacement within each. Two methods are compared on
 the subjects that both were run on: by the same interval of the difference, and by a p-value from all changes of sign of
 the families' mean differences, corrected for the comparisons of :data:`PLANNED` (Holm). All else is exploratory.
+
+What an interval says is one rule, :func:`side`, for claims and for comparisons with a control: it lies above a line, or
+it excludes a relevant distance above it, or it leaves both open. Then the difference is told that would have been seen
+in 80% of such runs.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -16,16 +21,21 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
-from scipy.stats import spearmanr
+from scipy.stats import ConstantInputWarning, norm, spearmanr
 
 from benchmarks.circuits.circuit_methods import CONTROL, METHODS
 from benchmarks.circuits.subjects import FAMILIES, PLANTED
-from benchmarks.circuits.truth import CORRUPTED
+from benchmarks.circuits.truth import CORRUPTED, sides_of
 from interp.core.significance import holm
 
 DRAWS, POOL, SEED = 4_000, 1_000, 0
 RANKED = 500  # draws of rank correlations
-BLIND = "blind prior"
+BLIND, BOTH = "blind prior", "prior and weights"
+SIDES = ABOVE, NOT_ABOVE, UNDECIDED = "above", "not above", "undecided"
+RELEVANT = 0.05  # in AUROC: of twenty pairs of an edge inside and one outside, one more is in the right order
+POWER = 0.8
+FEW_OUTSIDE = 3  # with fewer edges outside, an AUROC says where one or two edges stand
+WORST = 2  # methods without which a rank correlation is told too
 
 #: (one, other, what is asked) in AUROC of minimal circuits under corrupted ablation.
 PLANNED = (
@@ -39,26 +49,58 @@ PLANNED = (
 
 @dataclass(frozen=True)
 class Claim:
-    """What was claimed before the final run, and the number that refutes it."""
+    """What was claimed before the final run, and in which words it was said then what refutes it.
+
+    ``line`` and ``relevant`` are those of :func:`side`, and ``above`` is whether the claim says that its number lies
+    above the line.
+    """
 
     claim: str
     refuted: str
+    above: bool
+    line: float = 0.0
+    relevant: float = RELEVANT
+
+    def verdict(self, found: Mapping[str, float]) -> str:
+        """ "stands", "refuted" or "undecided"."""
+        where = side(found, self.line, self.relevant)
+        if where == UNDECIDED:
+            return UNDECIDED
+        return "stands" if (where == ABOVE) == self.above else "refuted"
 
 
 CLAIMS = (
     Claim(
         "EAP does not beat the blind prior on edges that can matter.",
         "the interval of AUROC(eap) - AUROC(blind prior) lies above zero",
+        above=False,
     ),
     Claim(
         "Taking queries and keys through the softmax exactly (atp-qk) finds more of the circuit than EAP.",
         "the interval of AUROC(atp-qk) - AUROC(eap) does not lie above zero",
+        above=True,
     ),
     Claim(
         "How methods rank on planted models predicts how they rank on trained ones.",
         "the rank correlation is below 0.5, or its interval holds zero",
+        above=True,
+        line=0.5,
+        relevant=0.0,
     ),
 )
+
+
+def side(found: Mapping[str, float], line: float = 0.0, relevant: float = RELEVANT) -> str:
+    """Where an interval lies: ``above`` the line; ``not above`` it, if it ends below ``line + relevant``; or neither,
+    ``undecided``."""
+    if found["low"] > line:
+        return ABOVE
+    return NOT_ABOVE if found["high"] < line + relevant else UNDECIDED
+
+
+def seen_in_most(se: float) -> float:
+    """The distance from a line that a two-sided 95% interval with this standard error excludes in 80% of runs."""
+    return float(se * (norm.ppf(0.975) + norm.ppf(POWER)))
 
 
 def wide(
@@ -74,6 +116,20 @@ def wide(
 def among(table: pd.DataFrame, families: Sequence[str]) -> pd.DataFrame:
     """The rows of these families."""
     return table[table.index.get_level_values("family").isin(families)]
+
+
+def with_edges_outside(
+    table: pd.DataFrame, truths: Mapping[str, Mapping[str, Any]], least: int = FEW_OUTSIDE
+) -> pd.DataFrame:
+    """The rows of subjects that have at least so many edges outside all minimal circuits under corrupted ablation."""
+    return table[[edges_outside(truths[name]) >= least for name in table.index.get_level_values("subject")]]
+
+
+def edges_outside(entry: Mapping[str, Any]) -> int:
+    """How many edges that can matter are in no minimal circuit; 0 where not all circuits are known."""
+    known = entry["ablations"][CORRUPTED]
+    sides = sides_of(known, known.get("live_edges", ()))
+    return 0 if sides is None else len(sides[1])
 
 
 def family_mean(table: pd.DataFrame) -> pd.Series:
@@ -108,9 +164,11 @@ def scored(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def compared(table: pd.DataFrame, one: str, other: str) -> dict[str, float]:
-    """The mean difference of two methods, with its interval and its p-value over families."""
+    """The mean difference of two methods, with its interval, its p-value over families, and the difference that would
+    have been ``seen`` in 80% of such runs."""
     change = (table[one] - table[other]).dropna().to_frame("change")
-    low, high = np.nanquantile(resampled_means(change)[:, 0], (0.025, 0.975))
+    drawn = resampled_means(change)[:, 0]
+    low, high = np.nanquantile(drawn, (0.025, 0.975))
     families = change.groupby(level="family")["change"].mean().to_numpy()
     sums = np.zeros(1)
     for family in families:  # all changes of sign
@@ -121,16 +179,27 @@ def compared(table: pd.DataFrame, one: str, other: str) -> dict[str, float]:
         "low": float(low),
         "high": float(high),
         "p": p,
+        "seen": seen_in_most(drawn.std()),
         "subjects": len(change),
         "families": len(families),
     }
 
 
+def all_compared(table: pd.DataFrame, comparisons: Sequence[tuple[str, str]]) -> pd.DataFrame:
+    """One row for each (one, other), with ``p_corrected`` for their number (Holm)."""
+    frame = pd.DataFrame([{"one": one, "other": other} | compared(table, one, other) for one, other in comparisons])
+    return frame.assign(p_corrected=holm(frame["p"].tolist()))
+
+
 def planned(table: pd.DataFrame) -> pd.DataFrame:
     """The comparisons stated in advance, corrected for their number."""
-    rows = [{"one": one, "other": other, "asked": asked} | compared(table, one, other) for one, other, asked in PLANNED]
-    frame = pd.DataFrame(rows)
-    return frame.assign(p_corrected=holm(frame["p"].tolist()))
+    return all_compared(table, [(one, other) for one, other, _ in PLANNED])
+
+
+def against(table: pd.DataFrame, control: str) -> pd.DataFrame:
+    """Every method that is no control compared with one that is, corrected for their number."""
+    names = [name for name in table if name in METHODS and METHODS[name].kind != CONTROL]
+    return all_compared(table, [(name, control) for name in names])
 
 
 def ranked(table: pd.DataFrame) -> list[str]:
@@ -139,12 +208,36 @@ def ranked(table: pd.DataFrame) -> list[str]:
 
 
 def rank_correlation(one: pd.DataFrame, other: pd.DataFrame) -> dict[str, Any]:
-    """Spearman's correlation of the methods' means on two sets of subjects, with an interval that resamples both."""
+    """Spearman's correlation of the methods' means on two sets of subjects, with an interval that resamples both and
+    the methods, and one of these ``methods`` alone, ``fixed``; and ``without`` the :data:`WORST` of them, by the mean
+    of both sets."""
     names = [name for name in ranked(one) if name in ranked(other)]
-    first, second = (resampled_means(table[names], seed) for table, seed in ((one, 1), (other, 2)))
-    drawn = [spearmanr(a, b).statistic for a, b in zip(first[:RANKED], second[:RANKED], strict=True)]
+    first, second = (resampled_means(table[names], seed)[:RANKED] for table, seed in ((one, 1), (other, 2)))
+    chosen = np.random.default_rng(SEED).integers(len(names), size=first.shape)
+    low, high, se = _spread(np.take_along_axis(first, chosen, 1), np.take_along_axis(second, chosen, 1))
+    worst = (family_mean(one[names]) + family_mean(other[names])).nsmallest(WORST).index.tolist()
+    return {
+        "value": _ranks(one, other, names),
+        "low": low,
+        "high": high,
+        "seen": seen_in_most(se),
+        "fixed": _spread(first, second)[:2],
+        "methods": len(names),
+        "worst": worst,
+        "without": _ranks(one, other, [name for name in names if name not in worst]),
+    }
+
+
+def _spread(
+    one: Float[np.ndarray, "draw method"], other: Float[np.ndarray, "draw method"]
+) -> tuple[float, float, float]:
+    """(ends of the 95% interval, standard error) of the rank correlation of each draw; one whose methods are all equal
+    has none, and is left out."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConstantInputWarning)
+        drawn = np.array([spearmanr(a, b).statistic for a, b in zip(one, other, strict=True)])
     low, high = np.nanquantile(drawn, (0.025, 0.975))
-    return {"value": _ranks(one, other, names), "low": float(low), "high": float(high), "methods": len(names)}
+    return float(low), float(high), float(np.nanstd(drawn))
 
 
 def _ranks(one: pd.DataFrame, other: pd.DataFrame, names: list[str]) -> float:

@@ -83,6 +83,8 @@ def held(model: ArithmeticTransformer, n: int = 24, seed: int = 0, arithmetic: A
         raise UserError(f"Nothing is claimed of single leaves by {method!r}.")
     weights = model.effective_weights()
     leaves = list(LEAVES[method](model, arithmetic, n, np.random.default_rng(seed)))
+    if not leaves:
+        raise UserError(f"Nothing was proved of {model_name(model)} in the time of a proof.")
     results = [_tried(BallForward(model.config, weights), weights, model, leaf) for leaf in leaves]
     return Held(
         model_name(model),

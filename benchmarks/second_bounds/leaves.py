@@ -21,6 +21,7 @@ from interp.proofs.listed import exhaustive, prefix_method
 from interp.proofs.listed.prefix_method import _Proof as PrefixProof
 from interp.proofs.machine import machine_method
 from interp.proofs.machine.machine_method import _Proof as MachineProof
+from interp.proofs.machine.path_search import PathNode
 from interp.proofs.numbers.rounded_operations import ROUNDINGS
 from interp.proofs.verdict.time_limit import time_limit
 from interp.proofs.verdict.verdict import ArithmeticName
@@ -44,26 +45,28 @@ class Leaf:
 def of_machine(
     model: ArithmeticTransformer, arithmetic: ArithmeticName, n: int, rng: np.random.Generator
 ) -> Iterator[Leaf]:
-    """Nodes of the search over a task's machine: the ones with the least bounds, and random ones."""
+    """Nodes of the search over a task's machine: the ones with the least bounds, and random ones. In place of a node
+    that was cut by what heads write, which not all paths of its masks belong to, its class."""
     task = model.task
     with torch.inference_mode(), time_limit(MINUTES):
         proof = MachineProof(model, task, machine_method._machine_of(model, task), arithmetic)
         proof.run()
-    found = [(one, node) for one in proof.classes for node in one.done]
+    # Nodes that are proved are open again where a larger bound was looked for when the time was over.
+    found = [(one, node) for one in proof.classes for node in (*one.done, *one.open) if node.bound > 0]
     found.sort(key=lambda pair: pair[1].bound)
     for at in {
         *range(min(n // 2, len(found))),
         *rng.choice(len(found), min(n // 2, len(found)), replace=False).tolist(),
     }:
         one, node = found[at]
+        node = PathNode(tuple(mask[one.label] for mask in one.paths.roots), bound=one.bound) if node.cuts else node
         count = float(one.paths.path_counts([mask[None] for mask in node.masks])[0].sum())
         if count <= FEW:
             paths = one.paths.all_paths(node.masks)
         else:
             drawn = torch.Generator().manual_seed(int(rng.integers(2**31)))
             paths = one.paths.sample([mask[None] for mask in node.masks], FEW, drawn)[0]
-        if not node.cuts:  # a cut also says what heads write, so that not all paths of the masks are its
-            yield Leaf(one.paths.problems(paths), one.paths.target, node.bound, "node")
+        yield Leaf(one.paths.problems(paths), one.paths.target, node.bound, "node")
 
 
 def of_arrangements(

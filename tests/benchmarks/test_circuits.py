@@ -13,14 +13,38 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.circuits import METHODS, SUBJECTS, Case, Subject, Truth, method, recipes
+from benchmarks.circuits import METHODS, SUBJECTS, Case, Subject, Truth, method, recipes, whole
 from benchmarks.circuits import truth as truth_module
-from benchmarks.circuits.bench_runs import make_truths, prior_of, read_rows, require_frozen, run_rows, write_lines
+from benchmarks.circuits.bench_runs import (
+    RESULTS,
+    make_truths,
+    prior_of,
+    read_rows,
+    require_frozen,
+    rows_of_list,
+    run_rows,
+    write_lines,
+)
 from benchmarks.circuits.cases import role
 from benchmarks.circuits.circuit_methods import CONTROL, Method
 from benchmarks.circuits.planted import KINDS, planted
 from benchmarks.circuits.scores import SCORES, SHARES, areas, auroc, head_accuracy, precision, score_ranking
-from benchmarks.circuits.statistics import compared, family_mean, rank_correlation, scored
+from benchmarks.circuits.statistics import (
+    ABOVE,
+    BOTH,
+    CLAIMS,
+    NOT_ABOVE,
+    RELEVANT,
+    UNDECIDED,
+    against,
+    compared,
+    family_mean,
+    rank_correlation,
+    scored,
+    seen_in_most,
+    side,
+    with_edges_outside,
+)
 from benchmarks.circuits.subjects import (
     FAMILIES,
     N_TRUTH,
@@ -313,6 +337,14 @@ def test_a_run_resumes_and_a_new_method_alone_is_run(tmp_path: Path, monkeypatch
         run_rows([subject], truths, ["randon"], **options)
 
 
+def test_of_a_subject_all_stored_methods_are_judged_by_the_same_kinds_of_truth():
+    """A truth that became known after a method had run is in its row too."""
+    rows = read_rows(RESULTS)
+    for score in ("auroc", "optimal", "certified", "planted"):
+        kinds = rows[score].notna().groupby([rows["subject"], rows["ablation"]]).nunique()
+        assert kinds[kinds > 1].index.tolist() == []
+
+
 def test_a_line_is_a_row_and_what_is_written_is_read_again(tmp_path: Path):
     value = {"seed": 1, "rows": [["a", None], ["b", 0.25]], "truths": {"x": {"y": [1, 2]}, "z": {}}}
     write_lines(tmp_path / "one.json", value, 2)
@@ -366,6 +398,114 @@ def test_methods_that_keep_their_order_are_correlated():
     table = pd.DataFrame(rows, index, ["eap", "gim", "atp-qk", "exact", "greedy"])
     assert rank_correlation(table, table)["low"] > 0.9
     assert rank_correlation(table, 1 - table)["high"] < -0.9
+
+
+def test_methods_whose_order_hangs_on_two_of_them_are_not_sure_to_be_correlated():
+    """Two bad methods beside seven whose order on the other subjects is their opposite: the correlation of these
+    methods is sure, that of methods like them is not, and without the two it is negative."""
+    index = pd.MultiIndex.from_product([[f"f{i}" for i in range(6)], range(5)], names=["family", "subject"])
+    names = ["restore", "atp-star", "eap", "clean-corrupted", "atp-qk", "gim", "eap-ig-5", "conductance", "exact"]
+    noise = np.random.default_rng(0).normal(0, 0.002, (2, 30, 9))
+    one = pd.DataFrame(np.array([0.3, 0.4, *np.linspace(0.8, 0.9, 7)]) + noise[0], index, names)
+    other = pd.DataFrame(np.array([0.3, 0.4, 0.84, 0.82, 0.8, 0.86, 0.9, 0.88, 0.81]) + noise[1], index, names)
+    found = rank_correlation(one, other)
+    assert set(found["worst"]) == {"restore", "atp-star"} and found["without"] < found["value"] - 0.2
+    assert found["fixed"][0] > 0.3 and found["low"] < found["fixed"][0] and found["high"] > found["fixed"][1]
+
+
+@given(st.floats(-1, 1), st.floats(0.001, 1), st.floats(-0.5, 0.5), st.floats(0, 0.2))
+def test_an_interval_that_holds_the_line_and_a_relevant_excess_is_undecided(
+    low: float, width: float, line: float, relevant: float
+):
+    where = side({"low": low, "high": low + width}, line, relevant)
+    holds_both = low <= line and low + width >= line + relevant
+    assert (where == UNDECIDED) == holds_both
+    assert (where == ABOVE) == (low > line)
+
+
+@pytest.mark.parametrize(
+    ("effect", "spread", "where"),
+    [(0.0, 0.005, NOT_ABOVE), (0.0, 0.15, UNDECIDED), (0.1, 0.02, ABOVE), (RELEVANT, 0.15, UNDECIDED)],
+)
+def test_a_control_as_good_as_a_method_is_told_from_one_that_is_worse_where_the_runs_can_tell(
+    effect: float, spread: float, where: str
+):
+    """The spread between families decides what can be seen: a method that is as good as the control, or better by a
+    relevant bit, is undecided where families spread by more."""
+    index = pd.MultiIndex.from_product([[f"f{i}" for i in range(9)], range(4)], names=["family", "subject"])
+    rng = np.random.default_rng(3)
+    own = rng.normal(0, spread, 9)
+    change = effect + (own - own.mean()).repeat(4) + rng.normal(0, spread / 10, 36)
+    table = pd.DataFrame({BOTH: 0.8, "eap": 0.8 + change, "blind prior": 0.7}, index)
+    found = against(table, BOTH)
+    assert found["one"].tolist() == ["eap"]  # no control is compared with another
+    row = found.iloc[0].to_dict()
+    assert side(row) == where and row["p_corrected"] == row["p"]
+    assert abs(row["difference"] - effect) < spread / 10
+
+
+def test_verdicts_are_one_rule_for_what_is_claimed_above_a_line_and_not_above_it():
+    more, none, open_ = {"low": 0.01, "high": 0.2}, {"low": -0.1, "high": 0.01}, {"low": -0.1, "high": 0.1}
+    blind, fixed, ranks = CLAIMS
+    assert [blind.verdict(each) for each in (more, none, open_)] == ["refuted", "stands", UNDECIDED]
+    assert [fixed.verdict(each) for each in (more, none, open_)] == ["stands", "refuted", UNDECIDED]
+    wide = [{"low": low, "high": high} for low, high in ((0.6, 0.9), (-0.2, 0.4), (0.4, 0.9))]
+    assert [ranks.verdict(each) for each in wide] == ["stands", "refuted", UNDECIDED]
+
+
+def test_the_difference_that_is_told_is_seen_in_four_of_five_runs():
+    rng = np.random.default_rng(0)
+    se = 0.04
+    estimates = seen_in_most(se) + rng.normal(0, se, 20_000)
+    assert (estimates - 1.96 * se > 0).mean() == pytest.approx(0.8, abs=0.01)
+    assert compared(_table(0.0), "gim", "eap")["seen"] == pytest.approx(seen_in_most(0.02 / 24**0.5), rel=0.3)
+
+
+def test_subjects_of_which_few_edges_are_outside_are_left_out():
+    def entry(outside: int) -> dict[str, Any]:
+        names = [f"e{i}" for i in range(2 + outside)]
+        known = {"complete": True, "n_minimal": 1, "live_edges": names} | in_all_and_some([names[:2]])
+        return {"ablations": {CORRUPTED: known}}
+
+    truths = {f"s{n}": entry(n) for n in range(6)} | {"open": {"ablations": {CORRUPTED: {"complete": False}}}}
+    index = pd.MultiIndex.from_tuples([("f", name) for name in truths], names=["family", "subject"])
+    table = pd.DataFrame({"eap": 0.5}, index)
+    assert with_edges_outside(table, truths, 3).index.get_level_values("subject").tolist() == ["s3", "s4", "s5"]
+
+
+def test_the_added_ranks_are_those_of_the_live_edges_and_need_no_run():
+    own = _subject("microadder-57")
+    case = Case(own, prior={"embed->head.v": (9.0, 10.0), "head->mlp": (1.0, 10.0)})
+    found, prior, weights = (case.scored(METHODS[name].function(case)) for name in (BOTH, "blind prior", "weights"))
+    live = case.live
+    below = [(part[live][:, None] > part[live]).sum(1) for part in (prior, weights)]
+    ties = [(part[live][:, None] == part[live]).sum(1) - 1 for part in (prior, weights)]
+    ranks = [1 + b + t.double() / 2 for b, t in zip(below, ties, strict=True)]
+    assert torch.equal(found[live], ranks[0] + ranks[1])
+    assert not found[~live].any() and case.passes == (0, 0)
+    unknown = Case(own)  # where nothing is known of roles, the order is that of the weights
+    assert torch.equal(unknown.scored(METHODS[BOTH].function(unknown))[live].argsort(), weights[live].argsort())
+
+
+def test_fresh_subjects_are_run_again_for_what_is_missing_of_them_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subject: Subject
+):
+    made: list[int] = []
+
+    def fresh_subjects(seed: int, *_: Any) -> list[Subject]:
+        made.append(seed)
+        return [subject]
+
+    monkeypatch.setattr(whole.page, "FRESH", tmp_path / "fresh.json")
+    monkeypatch.setattr(whole, "fresh_subjects", fresh_subjects)
+    ran: list[pd.DataFrame] = []
+    for names in (["random"], ["random", "weights"], ["random", "weights"]):
+        monkeypatch.setattr(whole, "METHODS", {name: METHODS[name] for name in names})
+        whole.run_fresh({}, lambda line: None)
+        ran.append(rows_of_list(json.loads((tmp_path / "fresh.json").read_text())["rows"]))
+    assert made == [whole.FRESH_SEED] * 2
+    assert [sorted(each["method"].unique()) for each in ran] == [["random"], *[["random", "weights"]] * 2]
+    assert ran[1][ran[1]["method"] == "random"].equals(ran[0])
 
 
 def test_a_release_has_weights_pairs_and_truth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, subject: Subject):

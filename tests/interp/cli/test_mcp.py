@@ -115,7 +115,7 @@ def test_a_format_is_guessed_and_what_is_guessed_is_what_the_other_tools_take(tm
     first = found["result"]["rows"][0]
     assert first["correct"] == first["n"] == found["provenance"]["n"]
     asked = {"model": str(tmp_path / "own.pt"), "task": first["task"]}
-    (row,) = reply("solve", problems=["3+4"], **asked)["result"]["rows"]
+    (row,) = reply("solve", problems=["3 4"], **asked)["result"]["rows"]
     assert row["right"] and row["answer"] == 7
     for wrong in ({"model": "microadder-57"}, {"model": str(tmp_path / "none.pt")}, {"model": "own.pt", "seconds": 0}):
         refusal("guess", **wrong)
