@@ -3,11 +3,11 @@
 interp.certify(model)                        a verdict, by the method that fits the model: see interp.proofs.certify
 accuracy_bounds(model)                       on what share of all pairs it is right, from below and from above
 check_certificate(certificate, model)        verifies a stored verdict, without searching
-interp.decompile(model)                      the program that an adder is, proved equal to it (proofs.decompile)
-decision_curves(model, 5, token=7).figure()  what an answer digit depends on, and which values of it occur
-interp.proofs.hand_built.addition_proof               the hand-built transformer, shape by shape
-interp.proofs.hand_built.multiplication_proof         hand-built multiplication, all sizes by one list of classes
-interp.proofs.hand_built.parity_proof              the hand-built parity model, all lengths by induction
+interp.decompile(model)                      the program that an adder is, proved equal to it
+
+Rooms, from the bottom up: ``numbers`` (intervals with every rounding), ``verdict`` (the record of a verdict), then one
+for each kind of proof (``columns``, ``machine``, ``attention_only``, ``listed``, ``hand_built``) and ``attacks``, which
+look for wrong answers; ``reading`` says what a certified adder does; ``certify`` chooses the method.
 """
 
 from interp.proofs.certify import certify, check_certificate, load_certificate
