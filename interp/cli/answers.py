@@ -197,6 +197,7 @@ def certify(
     json: Json = None,
     tolerance: float = 1e-6,
     digits_only: bool = False,
+    exact_share: bool = False,
     minutes: float | None = 15.0,
     check: Annotated[OptionalFile, Bare(STORED)] = None,
     card: bool = False,
@@ -215,6 +216,7 @@ def certify(
             the reals; and "float32" covers rounding.
         tolerance: How far apart the bounds on the share of wrong pairs may be, where the model is not certified.
         digits_only: For ten-digit adders: judge the eleven digits, as AdderBoard does, and not the EOS after them.
+        exact_share: Judge a model that gets a quarter of 64 random problems wrong as any other, for the share of all.
         minutes: How many minutes to try (None: as many as it takes); what is not proved by then stays undecided.
         check: Verify this certificate against the model instead of making one; alone, the one that is stored with the
             model.
@@ -233,7 +235,13 @@ def certify(
         found = proofs.check_certificate(_certificate(model, check), loaded, task)
     else:
         found = proofs.certify(
-            loaded, arithmetic=arithmetic, task=task, tolerance=tolerance, targets=targets, minutes=minutes
+            loaded,
+            arithmetic=arithmetic,
+            task=task,
+            tolerance=tolerance,
+            targets=targets,
+            minutes=minutes,
+            exact_share=exact_share,
         )
     print("holds: " * (check is not None) + found.sentence())
     write_reply(json, found)
