@@ -8,6 +8,7 @@ columns that say most, and small fields; ``rows`` and ``detail`` ask for more.
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from interp.cli import questions
 from interp.cli.options import shaped
+from interp.cli.outputs import warned
 from interp.cli.own_files import fields_of
 from interp.core.probe import registered
 from interp.core.replies import Reply, reply, reply_of
@@ -266,14 +268,19 @@ def _time() -> float:
 
 def _model(name: str, task: str, config: str) -> ArithmeticTransformer:
     changed = Path(name).stat().st_mtime_ns if is_path(name) and Path(name).exists() else 0
-    return _loaded(name, task, config, changed)
+    found, said = _loaded(name, task, config, changed)
+    for text in said:
+        warnings.warn(text, stacklevel=2)
+    return found
 
 
 @lru_cache(maxsize=8)
-def _loaded(name: str, task: str, config: str, changed: int) -> ArithmeticTransformer:
+def _loaded(name: str, task: str, config: str, changed: int) -> tuple[ArithmeticTransformer, list[str]]:
+    """A model, and the warnings of its loading, which every call that is about it repeats."""
     import models
 
-    return models.load(name, task=task or None, config=fields_of(config) if config else None)
+    with warned() as said:
+        return models.load(name, task=task or None, config=fields_of(config) if config else None), said
 
 
 def _asked(
