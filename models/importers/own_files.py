@@ -21,6 +21,7 @@ from models.importers.lens_states import is_lens_state, read_lens_state
 from models.importers.named_tensors import NamedTensors
 from models.importers.nearest_format import nearest
 from models.importers.readers import FOLDER, Asked, File, Format, Reader, register
+from models.number_format import counted
 from models.tasks.base import Task
 from models.transformer.config import TransformerConfig
 from models.transformer.parts.weights import Weights, is_bias, weight_shapes
@@ -57,8 +58,9 @@ def _loaded(file: File, asked: Asked, read: Read, kind: str) -> ArithmeticTransf
     name = path.name if file.kind == FOLDER else path.stem
     model = ArithmeticTransformer(DenseWeights.holding(cfg, weights), task, name=name)
     n, layers = sum(each.numel() for each in weights.values()), cfg.n_layers
-    recognised = f"{kind}, {layers} layer{'s' * (layers != 1)}, {n:,} numbers"
-    model.load_report = f"{path}: {'; '.join([recognised, *notes, 'the meaning of its tokens is the given task'])}."
+    recognised = f"{kind}, {counted(layers, 'layer')}, {counted(n, 'number')}"
+    said = [recognised, *notes, "the meaning of its tokens is the given task"]
+    model.load_report = f"{path.name}: {'; '.join(said)}."
     return told(model)
 
 

@@ -558,6 +558,36 @@ def test_no_component_is_named_that_changes_nothing_by_more_than_chance():
         assert ("the third" in title) == named
 
 
+@pytest.mark.parametrize(
+    ("lost", "by_chance", "named"),
+    [
+        ((30, 20, 0), (30, 0, 0), "b"),  # the largest effect is one that any change of its length has
+        ((30, 20, 0), (32, 19, 0), None),
+        ((30, 20, 0), (2, 20, 0), "a"),
+        ((30, 20, 0), None, "a"),
+        ((0, 0, 0), (20, 20, 20), None),
+    ],
+)
+def test_a_component_is_named_whose_effect_exceeds_its_own_control(lost, by_chance, named):
+    def after(counts):
+        kept = np.ones((3, 1, 40, 1), dtype=bool)
+        for i, count in enumerate(counts):
+            kept[i, 0, :count] = False
+        return kept
+
+    every = np.ones((40, 1), dtype=bool)
+    halves = {"all": every, "x": every & (np.arange(40) < 20)[:, None], "y": every & (np.arange(40) >= 20)[:, None]}
+    found = compute_component_ablation(
+        {"accuracy": after(lost)}, {"accuracy": every}, {"accuracy": halves}, ["a", "b", "c"], ["zero"],
+        np.ones((3, 1), dtype=bool), Provenance(40, 0, "problems"),
+        controls=None if by_chance is None else {"accuracy": after(by_chance)},
+    )  # fmt: skip
+    row = found.named()
+    assert (row if row is None else row.component.item()) == named and found.sentence()
+    assert (found.strata_hurt() is None) == (named is None)
+    assert found.worst().component.item() == "a"
+
+
 def test_a_model_without_mlp_has_no_neurons():
     model = dense(d_mlp=0)(0)
     assert neurons(model) == [] and [s.label for s in sublayers(model)] == ["L0.attn", "L1.attn"]
