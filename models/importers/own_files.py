@@ -129,9 +129,10 @@ def fitted_task(task: Task, cfg: TransformerConfig, source: Path | str) -> Task:
                 f"the model in {source} predicts {cfg.n_logits} tokens, from 0 on."
             )
     unused = cfg.n_ctx - task.input_length - 1  # a context mostly has room for the last answer's token as well
+    named = source.name if isinstance(source, Path) else source
     if unused > 0 and cfg.positional_embedding_type == "standard" and not task.shape:
         warnings.warn(
-            f"The task {task.name} leaves {unused} of the {cfg.n_ctx} positions of the model in {source} unused. If it "
+            f"The task {task.name} leaves {unused} of the {cfg.n_ctx} positions of the model in {named} unused. If it "
             "was trained on longer sequences, its format is another: models.tasks.guess proposes one from examples.",
             stacklevel=4,
         )

@@ -115,7 +115,8 @@ class ComponentAblation(Result):
                 + ("" if bool(row.control.isnull()) else f" (random change of that length: {say(row.control)})")
             )
         whole = self.table.sel(metric=metric, stratum=ALL)
-        found = [f"{_which(self.table.sizes['component'])} leaves {', '.join(leaves)}"] if leaves else []
+        controlled = not bool(whole.control.isnull().all())
+        found = [f"{_which(self.table.sizes['component'], controlled)} leaves {', '.join(leaves)}"] if leaves else []
         text = (
             f"{self.model}: {metric} {say(whole.clean)} over {_what(metric, int(whole.n))} of "
             f"{int(whole.problems):,} problems; {'; '.join([*found, *idle])}"
@@ -194,8 +195,8 @@ def _what(metric: str, n: int) -> str:
     return f"{n:,} answer tokens" if metric == ACCURACY else f"{n:,} values"
 
 
-def _which(components: int) -> str:
-    most = "with the largest effect beyond its control"
+def _which(components: int, controlled: bool) -> str:
+    most = "with the largest effect" + " beyond its control" * controlled
     return "the one component" if components == 1 else f"of {components} components, the one {most}"
 
 

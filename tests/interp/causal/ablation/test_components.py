@@ -34,7 +34,7 @@ from interp.core.problems import derangement
 from interp.core.results import Provenance
 from interp.core.stats import bootstrap_interval, clopper_pearson
 from models.errors import UserError
-from models.tasks import problem_pairs
+from models.tasks import function, problem_pairs
 from models.tasks.addition import TenDigitAddition
 from models.tasks.paired_problems import ProblemPairs
 from models.tasks.places import OWN, REST
@@ -332,6 +332,15 @@ def test_strata_are_the_schoolbook_algorithm_s_columns():
                 assert strata["sum 9, carry in"][row, k] == (x + y == 9 and carry == 1)
             carry = out
     assert not strata["carry out"][:, 10:].any() and not strata["carry in"][:, 11:].any()  # s10 and EOS
+
+
+def test_problems_of_one_chain_length_are_no_stratum_of_their_own():
+    """As those of a task without chains, or of sums that carry nothing."""
+    task = TenDigitAddition()
+    for problems in ([(10, 20), (30, 40)], [(1, 9), (2, 8)]):
+        assert not any(name.startswith("chain") for name in carry_strata(task, task.as_problems(problems)))
+    unsorted = function("01", 3, "sorted")
+    assert list(carry_strata(unsorted, unsorted.sample(8, torch.Generator().manual_seed(0)))) == ["all"]
 
 
 def test_intervals_over_one_entry_a_problem_are_the_shared_ones():
