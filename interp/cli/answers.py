@@ -96,8 +96,8 @@ def _list_probes(model: str, loaded: Any, task: Any, json: Path | None) -> None:
     indent, rows = " " * 23, probes(loaded, task)
     added = [_ADDED.get(registered()[name].subjects, rows.call[name]) for name in rows.index]
     rows = rows.assign(asked_here=[each in _ADDED.values() for each in added], added=added)
-    said = f"{counted(len(rows), 'probe')} {'applies' if len(rows) == 1 else 'apply'} to {model_name(loaded)}."
-    write_reply(json, reply("probes", said, rows.drop(columns="added").reset_index()))
+    sentence = f"{counted(len(rows), 'probe')} {'applies' if len(rows) == 1 else 'apply'} to {model_name(loaded)}."
+    write_reply(json, reply("probes", sentence, rows.drop(columns="added").reset_index()))
     for name, row in rows.sort_values("added", key=lambda each: each != "", kind="stable").iterrows():
         print(filled(f"{name:<22} {row.question}", after=indent) + (f"\n{indent}{row.added}" if row.added else ""))
     if len(alone := rows.index[rows.added == ""]):

@@ -84,10 +84,10 @@ class TranslatedLens(Result):
             f"the {LOGIT}, than the control{' and than ' * known}{most_common}, as far as these problems show"
         )
         if self.helps.any():
-            shares = {
-                str(lens): in_percent_with(*(float(self.table[f"overall{end}"].sel(lens=lens)[at]) for end in _ENDS))
-                for lens in self.table.lens.values
-            }
+            shares = {}
+            for lens in self.table.lens.values:
+                value, low, high = (float(self.table[f"overall{end}"].sel(lens=lens)[at]) for end in _ENDS)
+                shares[str(lens)] = in_percent_with(value, low, high)
             said = (
                 f"read by the {self.lens}, the right token leads in {shares[self.lens]} of the answers at {point}, "
                 f"where that helps most, by the {LOGIT} in {shares[LOGIT]}, and by the control ({control}) in "
