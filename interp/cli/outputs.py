@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from interp.cli.options import OUTPUT
-from models.errors import UserError
+from models.errors import Caution, UserError
 from models.files import ZOO, is_path, stored
 
 if TYPE_CHECKING:
@@ -93,13 +93,13 @@ def answering(command: Command, line: str, said: Sequence[str] = ()) -> Iterator
 
 @contextmanager
 def warned(show: Callable[[str], None] | None = None) -> Iterator[list[str]]:
-    """The texts of the warnings to users (:class:`UserWarning`) that are given in this context, each once, for the
+    """The texts of the warnings (:class:`models.errors.Caution`) that are given in this context, each once, for the
     replies to what is asked in it; all warnings go to ``show`` in place of the error stream."""
     said: list[str] = []
 
     def keep(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
         text = str(message)
-        if issubclass(category, UserWarning) and text not in said:
+        if issubclass(category, Caution) and text not in said:
             said.append(text)
         if show is not None:
             show(text)

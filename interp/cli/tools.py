@@ -22,7 +22,7 @@ from interp.core.probe import registered
 from interp.core.replies import Reply, reply, reply_of
 from interp.core.results import Result
 from models.calls import shown
-from models.errors import UserError
+from models.errors import Caution, UserError
 from models.files import is_left_out, is_path
 from models.number_format import counted
 from models.transformer import model_name
@@ -272,7 +272,7 @@ def _model(name: str, task: str, config: str) -> ArithmeticTransformer:
     changed = Path(name).stat().st_mtime_ns if is_path(name) and Path(name).exists() else 0
     found, said = _loaded(name, task, config, changed)
     for text in said:
-        warnings.warn(text, stacklevel=2)
+        warnings.warn(text, category=Caution, stacklevel=2)
     return found
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.functional import cross_entropy
 
-from models.errors import UserError
+from models.errors import Caution, UserError
 from models.files.stored_names import TENSOR_FILES
 from models.importers.gpt_checkpoints import is_gpt_checkpoint, read_gpt
 from models.importers.hugging_face import read_hugging_face
@@ -106,7 +106,7 @@ def told(model: ArithmeticTransformer) -> ArithmeticTransformer:
     model.registered = None
     with suppress(UserError):  # of a model that cannot answer, whoever asks it is told
         if said := doubt(model, model.task, predict):
-            warnings.warn(said, stacklevel=2)
+            warnings.warn(said, category=Caution, stacklevel=2)
     return model
 
 
@@ -134,6 +134,7 @@ def fitted_task(task: Task, cfg: TransformerConfig, source: Path | str) -> Task:
         warnings.warn(
             f"The task {task.name} leaves {unused} of the {cfg.n_ctx} positions of the model in {named} unused. If it "
             "was trained on longer sequences, its format is another: models.tasks.guess proposes one from examples.",
+            category=Caution,
             stacklevel=4,
         )
     if task.d_vocab == cfg.d_vocab:
