@@ -16,7 +16,7 @@ import models
 from benchmarks.circuits.bench_runs import RESULTS
 from benchmarks.circuits.page import PAGE, README_TEMPLATE, TEMPLATE, filled, values
 from interp.cli import main
-from interp.proofs.stored_certificates import stored_verdict
+from interp.proofs.stored_verdicts import stored_verdict
 from models.number_format import shown
 from tests.docs_blocks import blocks
 
