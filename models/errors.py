@@ -25,6 +25,11 @@ class UserError(ValueError):
         super().__init__(in_short(str(sentence), LONGEST_SENTENCE))
 
 
+class Caution(UserWarning):
+    """What a user should know about what they asked, such as that a task may not be a file's: a reply to a program
+    repeats it. Warnings of other packages are none."""
+
+
 class NotSaid(UserError):
     """What a file does not say: the ``field`` of a config, and its possible values."""
 

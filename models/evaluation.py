@@ -83,8 +83,13 @@ class Score(Rate):
     base_rate: float | None = None
 
     def to_dataframe(self) -> pd.DataFrame:
-        """One row per chain length and one for all: n, correct, accuracy, low, high (95% interval)."""
-        return _table("chain_length", {**self.by_chain_length, "all": self})
+        """One row per chain length (:attr:`lengths`) and one for all: n, correct, accuracy, low, high (95%)."""
+        return _table("chain_length", {**self.lengths, "all": self})
+
+    @property
+    def lengths(self) -> dict[int, Rate]:
+        """``by_chain_length``, empty where all problems have one length, as those of a task without chains."""
+        return self.by_chain_length if len(self.by_chain_length) > 1 else {}
 
     def to_dict(self) -> dict[str, Any]:
         """The score as JSON, without derived numbers except accuracy, interval and error bound."""

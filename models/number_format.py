@@ -42,6 +42,11 @@ def number(value: float | np.floating, digits: int = 4) -> str:
     return small(float(value), digits) if abs(value) < 1 else f"{value:,.0f}"
 
 
+def counted(n: int, what: str) -> str:
+    """A count in words: "1 pair", "2 pairs"."""
+    return f"{n:,} {what}{'s' * (n != 1)}"
+
+
 def p_value(p: float) -> str:
     """A p-value as it is quoted: "p = 0.031", or "p < 0.001"."""
     return f"p < {LEAST_P}" if p < LEAST_P else f"p = {p_cell(p)}"

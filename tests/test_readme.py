@@ -16,6 +16,8 @@ import models
 from benchmarks.circuits.bench_runs import RESULTS
 from benchmarks.circuits.page import PAGE, README_TEMPLATE, TEMPLATE, filled, values
 from interp.cli import main
+from interp.proofs.stored_verdicts import stored_verdict
+from models.number_format import shown
 from tests.docs_blocks import blocks
 
 ROOT = Path(__file__).parents[1]
@@ -60,8 +62,18 @@ def test_its_first_snippet_prints_what_stands_below_it():
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", snippet.text], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
-    said = re.sub(r" +\(\d+\.\d s\)", "", done.stdout)  # how long a proof took
-    assert said.split() == printed.text.split()
+    assert done.stdout.split() == printed.text.split()
+
+
+def test_a_bound_of_one_model_is_the_stored_proofs_or_said_to_be_another_proofs():
+    stored = stored_verdict("microadder-57")
+    assert stored is not None
+    bound = shown(float(stored.lower_bound))
+    (said,) = re.findall(r"every margin proved above ([\d.]+)", README)
+    of_files = " ".join((ROOT / "certificates/README.md").read_text().split())
+    (of_check,) = re.findall(r"`microadder-57.json` \| 57 \| more than ([\d.]+)", of_files)
+    assert said == bound and f"above {bound}." in of_files
+    assert stored.lower_bound < float(of_check) < stored.smallest_margin
 
 
 @pytest.mark.slow

@@ -59,7 +59,7 @@ def proved(verdict: Verdict) -> dict[str, Any]:
 
 def _without_path(name: str, said: str) -> str:
     """A sentence about a model without the folder that it lies in."""
-    return said.replace(f", run at {MODELS / name}", "")
+    return said.replace(f", run at {name}", "")
 
 
 def judged(name: str, minutes: float) -> dict[str, Any]:

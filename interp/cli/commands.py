@@ -13,13 +13,12 @@ import shlex
 import signal
 import sys
 import threading
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import version
 
-from interp.cli.outputs import answering, check_outputs, name_outputs
+from interp.cli.outputs import answering, check_outputs, name_outputs, warned
 from interp.cli.own_files import refuse_unused, taken_out
 from interp.cli.parsing import Command, Function, check_names, columns, filled, own_flags_text, parsed
 from models.calls import commanded
@@ -111,9 +110,8 @@ def main(arguments: list[str] | None = None, program: Program = INTERP) -> int:
     before = os.environ.get(PROGRESS)
     os.environ[PROGRESS] = "lines"
     try:
-        with warnings.catch_warnings(), _ended_as_at_ctrl_c():
-            warnings.showwarning = _show_warning
-            status = _run(arguments, program)
+        with warned(_show_warning) as said, _ended_as_at_ctrl_c():
+            status = _run(arguments, program, said)
         sys.stdout.flush()
         return status
     except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
@@ -174,7 +172,7 @@ def help_text(program: Program = INTERP) -> str:
     return "\n\n".join((usage, "\n".join(lines), filled(f"{STATUS}{OWN_STATUS if own else '.'}")))
 
 
-def _run(arguments: list[str], program: Program) -> int:
+def _run(arguments: list[str], program: Program, said: list[str]) -> int:
     if arguments in (["--version"], ["-V"]):
         print(f"carrylens {version('carrylens')}")
         return 0
@@ -187,7 +185,7 @@ def _run(arguments: list[str], program: Program) -> int:
         words = taken_out(arguments)
         command = parse(words, program=program)
         refuse_unused(command.function, program.words_of(words[0]))
-        with answering(command, f"{program.words} {shlex.join(arguments[bool(program.only) :])}".rstrip()):
+        with answering(command, f"{program.words} {shlex.join(arguments[bool(program.only) :])}".rstrip(), said):
             status = command.run() or 0
         name_outputs(command)
     return status
@@ -235,7 +233,7 @@ def _fail(message: object, status: int = 2, program: Program = INTERP) -> int:
     return status
 
 
-def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
+def _show_warning(message: str) -> None:
     with contextlib.suppress(OSError):
         print(f"interp: warning: {message}", file=sys.stderr)
 

@@ -35,8 +35,9 @@ def list_models(all: bool = False, markdown: bool = False, csv: bool = False, js
         rows = [row for row in rows if row["right (sampled)"] != NOT_TRAINED]
     if json is not None:
         from interp.core.replies import reply
+        from models.number_format import counted
 
-        write_reply(json, reply("models", f"{len(rows)} models.", rows))
+        write_reply(json, reply("models", f"{counted(len(rows), 'model')}.", rows))
     if csv:
         import pandas as pd
 

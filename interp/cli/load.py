@@ -19,10 +19,11 @@ def load(model: Model, seconds: float | None = None, json: Json = None) -> None:
     from interp.cli.questions import guessed
     from interp.core.replies import reply
     from models.importers import says_its_task
+    from models.transformer import model_name
 
     if given_task() is not None or says_its_task(model):
         loaded = load_model(model)
-        sentence = loaded.load_report or f"{model}: {loaded.task!r}."
+        sentence = loaded.load_report or f"{model_name(loaded)}: {loaded.task!r}."
         print(sentence, f"Next: interp score {shlex.quote(model)}{said()}", sep="\n")
         write_reply(json, reply("Loaded", sentence, (), {"task": loaded.task.name}))
         return

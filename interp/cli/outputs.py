@@ -11,14 +11,15 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from interp.cli.options import OUTPUT
-from models.errors import UserError
+from models.errors import Caution, UserError
 from models.files import ZOO, is_path, stored
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ _HEAD = 2**12  # bytes of a page in which the generator stands
 _LARGEST = 2**26  # bytes of a JSON file that may be ours
 STDOUT = Path("-")  # of --json
 
-_asked: dict[str, str] = {}  # the command's line
+_asked: dict[str, Any] = {}  # the command's line, and the warnings that it has given
 _streams: list[TextIO] = []  # the output that is kept for JSON alone
 
 
@@ -74,10 +75,11 @@ def name_outputs(command: Command) -> None:
 
 
 @contextmanager
-def answering(command: Command, line: str) -> Iterator[None]:
+def answering(command: Command, line: str, said: Sequence[str] = ()) -> Iterator[None]:
     """For the time of a command: with ``--json -``, its reply has the standard output for itself, and what the command
-    prints for people, which is in the reply, is dropped. Progress is on the error stream as always."""
-    _asked["line"] = line
+    prints for people, which is in the reply, is dropped. Progress is on the error stream as always. ``said`` are the
+    warnings that the command gives, and grows with them."""
+    _asked.update(line=line, warnings=said)
     if not _on_stdout(command):
         yield
         return
@@ -87,6 +89,24 @@ def answering(command: Command, line: str) -> Iterator[None]:
             yield
     finally:
         _streams.pop()
+
+
+@contextmanager
+def warned(show: Callable[[str], None] | None = None) -> Iterator[list[str]]:
+    """The texts of the warnings (:class:`models.errors.Caution`) that are given in this context, each once, for the
+    replies to what is asked in it; all warnings go to ``show`` in place of the error stream."""
+    said: list[str] = []
+
+    def keep(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
+        text = str(message)
+        if issubclass(category, Caution) and text not in said:
+            said.append(text)
+        if show is not None:
+            show(text)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = keep
+        yield said
 
 
 def command_line() -> str:
@@ -102,7 +122,8 @@ def write_reply(path: Path | None, found: Reply | Result) -> None:
     from models.files import write_bytes_atomic
 
     reply = found if isinstance(found, Reply) else reply_of(found)
-    value = replace(reply, command=command_line()).to_dict()
+    said = tuple(_asked.get("warnings", ()))
+    value = replace(reply, command=command_line(), warnings=said).to_dict()
     text = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     if path == STDOUT:
         _streams[-1].write(text)

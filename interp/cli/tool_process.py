@@ -14,6 +14,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from interp.cli.outputs import warned
 from models.errors import UserError, in_short
 
 LARGEST_REPLY = 4 << 20  # bytes
@@ -155,8 +156,11 @@ def answered(tool: Any, arguments: dict[str, Any]) -> bytes:
     """A tool's answer as JSON, or why there is none."""
     name = tool.__name__
     try:
-        found = tool(**arguments)
-        said = json.dumps(["found", found if isinstance(found, dict) else found.to_dict()], allow_nan=False).encode()
+        with warned() as warnings:
+            found = tool(**arguments)
+        value = found if isinstance(found, dict) else found.to_dict()
+        value.get("reply", value)["warnings"] = warnings  # a figure has its reply beside it
+        said = json.dumps(["found", value], allow_nan=False).encode()
     except UserError as error:
         return _refused(str(error))
     except Exception as error:  # the process lives on; somebody's options may break a probe in ways of their own

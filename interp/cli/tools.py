@@ -8,6 +8,7 @@ columns that say most, and small fields; ``rows`` and ``detail`` ask for more.
 from __future__ import annotations
 
 import json
+import warnings
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -15,13 +16,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from interp.cli import questions
 from interp.cli.options import shaped
+from interp.cli.outputs import warned
 from interp.cli.own_files import fields_of
 from interp.core.probe import registered
 from interp.core.replies import Reply, reply, reply_of
 from interp.core.results import Result
 from models.calls import shown
-from models.errors import UserError
+from models.errors import Caution, UserError
 from models.files import is_left_out, is_path
+from models.number_format import counted
+from models.transformer import model_name
 
 if TYPE_CHECKING:
     from models.transformer import ArithmeticTransformer
@@ -54,7 +58,7 @@ def list_models(paper: str = "", contains: str = "", rows: int = ROWS, detail: b
     if not found:
         raise UserError(f"No model of paper {shown(paper)} has {shown(contains)} in its name.")
     names = [row["model"] for row in found]
-    whole = _short(reply("models", f"{len(found)} models.", found, most=_rows(rows)), detail)
+    whole = _short(reply("models", f"{counted(len(found), 'model')}.", found, most=_rows(rows)), detail)
     return replace(whole, result=replace(whole.result, data=whole.result.data | {"models": names}))
 
 
@@ -82,11 +86,10 @@ def load(model: str, task: str = "", config: str = "") -> Reply:
         "parameters": parameters,
         "roles": [role.label for role in asked.roles],
     }
-    said = f"{model}: {parameters:,} parameters, {cfg.n_layers} layers, task {asked.name}"
-    return _short(
-        reply("model", f"{said}, {'an unknown number of' if size is None else f'{size:,}'} problems.", (), data),
-        detail=True,
-    )
+    problems = "an unknown number of problems" if size is None else counted(size, "problem")
+    layers = counted(cfg.n_layers, "layer")
+    said = f"{model_name(found)}: {counted(parameters, 'parameter')}, {layers}, task {asked.name}, {problems}."
+    return _short(reply("model", said, (), data), detail=True)
 
 
 def guess(model: str, config: str = "", seconds: float = 12.0, rows: int = ROWS) -> Reply:
@@ -120,7 +123,8 @@ def probes(model: str, task: str = "", config: str = "", contains: str = "", det
         for each in registered().values()
         if contains in each.name and not each.why_not(found, found.task)
     ]
-    return _short(reply("probes", f"{len(rows)} questions apply to {model}.", rows, most=len(rows)), detail=True)
+    said = f"{counted(len(rows), 'question')} {'applies' if len(rows) == 1 else 'apply'} to {model_name(found)}."
+    return _short(reply("probes", said, rows, most=len(rows)), detail=True)
 
 
 def ask(
@@ -266,14 +270,19 @@ def _time() -> float:
 
 def _model(name: str, task: str, config: str) -> ArithmeticTransformer:
     changed = Path(name).stat().st_mtime_ns if is_path(name) and Path(name).exists() else 0
-    return _loaded(name, task, config, changed)
+    found, said = _loaded(name, task, config, changed)
+    for text in said:
+        warnings.warn(text, category=Caution, stacklevel=2)
+    return found
 
 
 @lru_cache(maxsize=8)
-def _loaded(name: str, task: str, config: str, changed: int) -> ArithmeticTransformer:
+def _loaded(name: str, task: str, config: str, changed: int) -> tuple[ArithmeticTransformer, list[str]]:
+    """A model, and the warnings of its loading, which every call that is about it repeats."""
     import models
 
-    return models.load(name, task=task or None, config=fields_of(config) if config else None)
+    with warned() as said:
+        return models.load(name, task=task or None, config=fields_of(config) if config else None), said
 
 
 def _asked(

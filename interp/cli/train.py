@@ -25,6 +25,7 @@ from interp.cli.outputs import write_reply
 from interp.cli.own_files import registered_spec
 from models.errors import UserError
 from models.files import names_an_object
+from models.number_format import counted
 
 if TYPE_CHECKING:
     from interp.core.replies import Reply
@@ -138,8 +139,8 @@ def train(
                 model, folder, seeds, first_seed, recipe, device, compile, minutes=minutes,
                 data_parallel=data_parallel, judge=judge,
             )  # fmt: skip
-        said, lines = _told(result, judge is not None, folder)
-        print(*lines, said, sep="\n")
+        said, lines = _told(result, judge is not None)
+        print(*lines, said, f"{result.seconds:.0f} s, in {folder}", sep="\n")
         if json is not None:
             write_reply(json, _reply(result, said, folder, recipe))
         ended(result.complete)
@@ -158,9 +159,9 @@ def _reply(result: TrainResult, said: str, folder: Path, recipe: Recipe) -> Repl
     return reply("TrainResult", said, rows, data | {"seconds": result.seconds}, rests)
 
 
-def _told(result: TrainResult, judged: bool, out: Path) -> tuple[str, list[str]]:
+def _told(result: TrainResult, judged: bool) -> tuple[str, list[str]]:
     """What a run came to in one sentence, and a line for each of the first ten of its seeds, the best first."""
-    took = f"{result.steps_done:,} steps, {result.seconds:.0f} s, {out}"
+    took = counted(result.steps_done, "step")
     by_loss = [state for state in result.seeds if state.best_loss is not None]
     if by_loss:
         return took, [

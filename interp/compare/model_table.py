@@ -10,12 +10,12 @@ from typing import Any
 
 import pandas as pd
 
-from interp.causal.interchange.accuracy import counted
 from interp.core.drawings import drawing
 from interp.core.measured import DoesNotApply, Measured
 from interp.core.results import Provenance, Result
 from interp.core.views import Picture, Table
 from models.errors import UserError, known_name
+from models.number_format import counted
 
 
 @dataclass(frozen=True)

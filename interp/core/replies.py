@@ -3,7 +3,8 @@
     {"schema_version": 1, "made_by": "carrylens", "version": ..., "command": the line that asks for it again,
      "result": {"kind", "sentence", "rows", "rows_in_all", "data"},
      "provenance": {"n", "seed", "source"}, or null where nothing was measured,
-     "strength_of_evidence": "sampled", "exhaustive", "certified ...", or null with it}
+     "strength_of_evidence": "sampled", "exhaustive", "certified ...", or null with it,
+     "warnings": what was said to a user besides, such as that a task may not be the model's}
 
 ``rows`` are the first rows of the result's table, at most :data:`MOST_ROWS`; ``data`` is the whole result, which
 ``from_dict`` of the class named by ``kind`` reads. What is not finite is null among the rows, and "nan", "inf" or
@@ -49,12 +50,13 @@ class RestsOn:
 
 @dataclass(frozen=True)
 class Reply:
-    """A finding and what it rests on."""
+    """A finding, what it rests on, and the warnings that were given on the way to it."""
 
     result: Finding
     provenance: RestsOn | None = None
     strength_of_evidence: Strength | None = None
     command: str = ""
+    warnings: tuple[str, ...] = ()
     schema_version: int = SCHEMA
     made_by: str = PACKAGE
     version: str = field(default_factory=lambda: version(PACKAGE))

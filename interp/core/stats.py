@@ -341,9 +341,10 @@ def ratio_interval(
     cells may be compared. Where the denominator's own interval holds zero, the ends are NaN: the examples do not tell
     how much there is to share. Cost: one product [cell, n] by [n, resamples].
 
-    ``bounds`` of the ratio are known for shares and their differences. Without them, a cell whose ratio is the same in
-    every example gets bounds as well, so that its interval has a width: 0, 1 and the ratios of all cells, or for a mean
-    the least and the largest value in any cell.
+    ``bounds`` of the ratio are known for shares and their differences. Without them, a cell whose ratio c is the same
+    in every example has a bootstrap interval of no width. It gets ``c - p d`` to ``c + p d``, with p the probability of
+    a kind of example that the sample misses (:func:`unseen`), and d how far its ratio may be: as far as 0 or, of a
+    ratio, as far as 1 if that is farther. Nothing is said of a mean of 0, which has no scale.
 
     Raises:
         UserError: no example, no resample, or a denominator whose mean is zero.
@@ -367,8 +368,9 @@ def ratio_interval(
     if bounds is None and n > 1 and flat.size:
         largest = max(np.abs(flat).max(), np.abs(below).max())
         same = np.abs(flat - value[:, None] * below).max(-1) <= _ROUNDING * largest
-        limits = (flat.min(), flat.max()) if ones else (min(value.min(), 0.0), max(value.max(), 1.0))
-        ends[:, same] = _with_unseen(value[same], value[same], value[same], n, limits)
+        constant = value[same]
+        far = np.abs(constant) if ones else np.maximum(np.abs(constant), np.abs(1 - constant))
+        ends[:, same] = constant - unseen(n) * far, constant + unseen(n) * far
     if min((whole > 0).mean(), (whole < 0).mean()) > TAILS[0]:  # the denominator may be zero, and the ratio anything
         ends[:] = np.nan
     value, low, high = (x.reshape(above.shape[:-1]) for x in (value, *ends))

@@ -1,9 +1,10 @@
 """Carry strata: the subsets of problems and targets on which an ablation is judged.
 
-Whole problems are split by ``task.chain_length``: "chain 0", "chain 1", ... Single targets are split by their own
-column: "carry in" and "no carry in", "carry out" and "no carry out", and "sum 9, carry in" and "sum 9, no carry in"
-(columns that pass a carry on, and columns that would but get none). The carry in is known for every answer digit,
-including the last one, which is nothing but that carry; the others only for columns in which operands have digits.
+Whole problems are split by ``task.chain_length``: "chain 0", "chain 1", ..., unless all have one length, as those of a
+task without chains. Single targets are split by their own column: "carry in" and "no carry in", "carry out" and "no
+carry out", and "sum 9, carry in" and "sum 9, no carry in" (columns that pass a carry on, and columns that would but get
+none). The carry in is known for every answer digit, including the last one, which is nothing but that carry; the others
+only for columns in which operands have digits.
 """
 
 from __future__ import annotations
@@ -77,7 +78,8 @@ def carry_strata(task: Task, problems: Any, targets: list[int] | None = None) ->
     chain = task.chain_length(problems)
     everything = torch.ones(len(chain), len(chosen), dtype=torch.bool)
     masks: dict[str, Tensor] = {ALL: everything}
-    for length in chain.unique().tolist():
+    lengths = chain.unique().tolist()
+    for length in lengths if len(lengths) > 1 else ():
         masks[f"chain {length}"] = everything & (chain == length)[:, None]
     variables = {name: v for name, v in task.variables(problems).items() if v.ndim == 2}
 

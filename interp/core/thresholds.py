@@ -21,6 +21,9 @@ SIGNIFICANT = 0.05
 
 #: How far one number for several keys may be off for any of them: by a quarter, as a factor. Beyond that it misleads.
 ALIKE = 1.25
+#: Share of the variance of what attention writes from which a fit to it is said to be what is written: most of it.
+#: Below, the fit's weights are not given.
+EXPLAINS = 0.5
 #: A difference below 1/200 of an attention row is not mentioned. It is small next to the weights of 0.04 to 0.4 that
 #: addition in base 10 needs.
 FAINT = 0.005
@@ -38,6 +41,9 @@ RESTING = 0.9
 
 #: Distance from the circle, in radii, from which points are not called a circle.
 POOR = 0.05
+#: Root mean square deviation from even steps around a circle, as a share of a step, up to which points are called even:
+#: of normal deviations, 95% then lie nearer to their own place than to the next.
+EVEN = 0.25
 #: Difference of BIC that counts as strong evidence (Kass and Raftery 1995, J. Am. Stat. Assoc. 90, 773).
 STRONG = 6.0
 

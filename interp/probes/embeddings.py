@@ -12,7 +12,8 @@ of ``atan2(x_j, x_i)``.
 
 The fits use all rows of the table and nothing else, so there is no sampling error and no interval. The control
 relabels the rows at random: it gives the chance that an unordered table of the same points looks as ordered. Every p
-belongs to one statistic, and is named with it.
+belongs to one statistic, and is named with it. Of a model there is a second control, untrained copies: if its
+parameters are those of an arc, it has one before it is trained, with however small a p.
 
 A circle can be fitted to any bend. Points are said to lie on an arc only where the circle beats the best line and the
 best parabola by ``STRONG`` units of the Bayesian information criterion, ``n ln(S / n) + k ln n`` with S the sum of
@@ -22,6 +23,7 @@ squared distances and k = 2, 3, 4 numbers for line, circle and parabola.
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +33,7 @@ import torch
 import xarray as xr
 from jaxtyping import Float, Int
 
+from interp.core.controls import untrained_copy
 from interp.core.drawings import drawing
 from interp.core.measured import Measured
 from interp.core.probe import Scalar, digits, probe
@@ -38,7 +41,7 @@ from interp.core.problems import resolve_task
 from interp.core.replaced_embeddings import EmbeddingTest, embedding_test
 from interp.core.results import Provenance, Result
 from interp.core.significance import permutation_p
-from interp.core.thresholds import POOR, STRONG
+from interp.core.thresholds import EVEN, POOR, STRONG
 from interp.core.views import Picture, Points, Series
 from interp.probes.geometry import (
     FLAT,
@@ -52,13 +55,33 @@ from interp.probes.geometry import (
     wrap,
 )
 from models.calls import Resamples
+from models.errors import UserError
 from models.number_format import in_percent, p_value, small
 from models.tasks import Task
 from models.transformer import HookedModel
 
 Table = torch.Tensor | np.ndarray | list
 RESAMPLES = 2000
+TWINS, TWIN_RESAMPLES = 5, 199  # untrained copies, and the relabellings of each
 LOOKS = 2  # order and evenness are two tests of one question: each p is compared with 0.05 / 2
+
+
+@dataclass(frozen=True)
+class UntrainedCircles:
+    """Of ``n`` untrained copies of a model, how many have their digits on an arc, in order around it, and at even
+    distances, by the tests that the model itself is put to (with :data:`TWIN_RESAMPLES` relabellings each)."""
+
+    n: int
+    arc: int
+    ordered: int
+    even: int
+
+    def sentence(self) -> str:
+        """What a fresh model of the parametrisation has without training."""
+        return (
+            f"Of {self.n} untrained copies, {self.arc} have the digits on an arc, {self.ordered} in order around their "
+            f"circle and {self.even} at even distances."
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,8 +100,9 @@ class CircleFit(Result):
     permutation p-value of its size. ``evenness``: mean resultant length of the angles about the even spacing, 1 if the
     stride is uniform, with its p-value ``evenness_p``; ``stride_rms``: root mean square deviation from it, radians.
 
-    ``causal``: of a model's digits, the answers with each digit moved to its place on the circle, and with the places
-    shuffled.
+    ``untrained``: of a model, how many untrained copies have such a circle: a parametrisation may put digits on an arc,
+    which is then no finding. None for a table, and where nothing is drawn at random. ``causal``: of a model's digits,
+    the answers with each digit moved to its place on the circle, and with the places shuffled.
 
     ``points`` [label, axis] are coordinates in the plane and ``angle`` [label] their angles about the centre. ``basis``
     [2, D] and ``origin`` [D] place the plane: point = origin + basis.T @ coordinates.
@@ -105,6 +129,7 @@ class CircleFit(Result):
     origin: Float[np.ndarray, " D"]
     provenance: Provenance
     causal: EmbeddingTest | None = None
+    untrained: UntrainedCircles | None = None
 
     @property
     def advantage(self) -> dict[str, float]:
@@ -140,8 +165,14 @@ class CircleFit(Result):
         return self.order_p * LOOKS < 0.05
 
     @property
-    def even(self) -> bool:
+    def near_even(self) -> bool:
+        """Whether the distances are nearer to even ones than those of random labels, however far off."""
         return self.evenness_p * LOOKS < 0.05
+
+    @property
+    def even(self) -> bool:
+        """Whether they are also within a quarter of a step of even ones (root mean square)."""
+        return self.near_even and self.stride_rms <= EVEN * abs(self.stride)
 
     @property
     def order_text(self) -> str:
@@ -151,10 +182,11 @@ class CircleFit(Result):
         """The geometry, and for a model what its answers owe to it."""
         if self.causal is None:
             return self._geometry()
+        control = "There is no untrained control." if self.untrained is None else self.untrained.sentence()
         return (
-            f"{self._geometry()} The model answers {self.causal.clean} of {self.causal.clean.n:,} problems right; "
-            f"{self.causal.with_each()}. The circle is this one, with even steps and nothing else of the embeddings; "
-            "fourier_spectrum keeps whole frequencies."
+            f"{self._geometry()} {control} The model answers {self.causal.clean} of {self.causal.clean.n:,} problems "
+            f"right; {self.causal.with_each()}. The circle is this one, with even steps and nothing else of the "
+            "embeddings; fourier_spectrum keeps whole frequencies."
         )
 
     def _geometry(self) -> str:
@@ -162,14 +194,19 @@ class CircleFit(Result):
         if self.planarity < 0.999:
             text += f", in a plane that holds {in_percent(self.planarity)} of their variance"
         evenness = f"evenness {self.evenness:.2f}, {p_value(self.evenness_p)}"
-        if not self.ordered and not self.even:
+        if not self.ordered and not self.near_even:
             order = f"their order around it is no better than that of random labels ({self.order_text}; {evenness})"
             return f"{text}; {order}."
         order = "run" if self.ordered else "do not run"
         text += f"; the labels {order} around it in order ({self.order_text})"
-        if not self.even:
+        if not self.near_even:
             return f"{text}, at uneven distances ({evenness})."
         uneven, apart = math.degrees(self.stride_rms), abs(math.degrees(self.stride))
+        if not self.even:
+            return (
+                f"{text}, at uneven distances: from steps of {apart:.2f} degrees they are off by {small(uneven)} (root "
+                f"mean square), less than those of random labels ({evenness})."
+            )
         about = "" if uneven < 0.01 else f", up to {small(uneven)} degrees (root mean square)"
         return f"{text}, {apart:.2f} degrees apart and evenly{about} ({evenness})."
 
@@ -253,8 +290,9 @@ def circle_fit(
     shuffles = np.stack([np.arange(len(table)), *(rng.permutation(len(table)) for _ in range(resamples))])
     order, evenness = circular_rank_correlation(label, angle[shuffles]), _evenness(angle, label, shuffles)
     coords = {"label": label, "axis": ["x", "y"]}
-    causal = None
+    causal = untrained = None
     if hasattr(model, "run_with_hooks") and labels is None:
+        untrained = _of_untrained(model, task, seed)
         places = centre + radius * np.stack([f(start + stride * label) for f in (np.cos, np.sin)], 1)
         rows = torch.from_numpy(origin + places @ basis)
         shuffled = rows[rng.permutation(len(rows))]
@@ -284,7 +322,22 @@ def circle_fit(
         origin=origin,
         provenance=all_rows(len(table), resamples, seed),
         causal=causal,
+        untrained=untrained,
     )
+
+
+def _of_untrained(model: Any, task: Task | None, seed: int) -> UntrainedCircles | None:
+    """The circles of fresh copies, of which those whose digits have none are without; None where nothing is drawn."""
+    found, n = [], 0
+    for copied in (untrained_copy(model, 1_000 + seed + i) for i in range(TWINS)):
+        if copied is None:
+            return None
+        n += 1
+        with suppress(UserError):  # on a line, or all alike
+            found.append(
+                circle_fit(digit_table(copied, resolve_task(model, task)), resamples=TWIN_RESAMPLES, seed=seed)
+            )
+    return UntrainedCircles(n, *(sum(getattr(one, name) for one in found) for name in ("is_arc", "ordered", "even")))
 
 
 def all_rows(n: int, resamples: int, seed: int) -> Provenance:

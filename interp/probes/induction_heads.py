@@ -46,7 +46,7 @@ from interp.core.stats import mean_interval
 from interp.core.views import Picture, Points, Series
 from models.errors import UserError
 from models.importers import from_transformer_lens
-from models.number_format import in_percent, number
+from models.number_format import in_percent, in_percent_with, number
 from models.tasks import Task
 from models.transformer import HookedModel, head_name, in_block
 
@@ -111,7 +111,8 @@ class InductionHeads(Result):
                 said.append(f"{head} ({number(value)} on a scale from -1 to 1; {control})")
             else:
                 uniform = in_percent(row[f"{score}_uniform"])
-                said.append(f"{head} ({in_percent(value)}; uniform attention {uniform}, {control})")
+                share = in_percent_with(value, row[f"{score}_low"], row[f"{score}_high"])
+                said.append(f"{head} ({share}; uniform attention {uniform}, {control})")
         told = "; ".join(said)
         return told[:1].upper() + told[1:] + "."
 

@@ -177,6 +177,8 @@ class Scores(Result):
             alike = frame[frame[self.series] == frame[self.series].iloc[0]] if self.series in self.table.dims else frame
             return self._bounded(alike[np.asarray(evidence_of(alike)) == "sampled"])
         row = next(frame.loc[[frame.accuracy.idxmin()]].itertuples())
+        if len(frame) == 1:
+            return in_percent_with(row.accuracy, row.low, row.high)
         named = ", ".join(
             f"{axis.replace('_', ' ')} {frame.at[row.Index, axis]}" for axis in map(str, self.table.n.dims)
         )

@@ -18,8 +18,10 @@ bracket can separate carries only if attention writes what lies further below, t
 share of the variance of s that the fit explains, ``along`` the share of the variance of what attention writes that lies
 in that direction. The control is the same for an untrained copy.
 
-Where the data do not tell ``previous`` from 0, or the previous column moves s by less than
-:data:`~interp.core.thresholds.FAINT` of its standard deviation, there is no ratio: its numbers are NaN.
+Where the fit explains less than :data:`~interp.core.thresholds.EXPLAINS` of the variance of s, what is written is not
+one number. Where the data do not tell ``previous`` from 0, or the previous column moves s by less than
+:data:`~interp.core.thresholds.FAINT` of its standard deviation, the number has no such weight. There is no ratio then:
+its numbers are NaN.
 
 Limits. This fits one direction and one line: what attention writes in other directions, or not additively, is in
 1 - along and 1 - explained. Columns of one problem are not independent: the intervals resample problems. ``apart`` is
@@ -45,7 +47,7 @@ from interp.core.problems import N_PROBLEMS, Sample, draw, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.runs import passes
 from interp.core.stats import TAILS, percentile_interval
-from interp.core.thresholds import FAINT
+from interp.core.thresholds import EXPLAINS, FAINT
 from interp.core.views import Picture, Points, Series
 from models.errors import UserError
 from models.number_format import in_percent
@@ -58,10 +60,10 @@ _UNKNOWN = float("nan"), float("nan"), float("nan")
 
 @dataclass(frozen=True, eq=False)
 class WrittenNumber(Result):
-    """``ratio`` and ``written`` with their 95% intervals (``low``, ``high``; ``written_low``, ``written_high``),
-    NaN where the previous column has no weight; ``explained`` and ``along`` as in the module, and those of an
-    untrained copy in ``untrained`` (None where there is nothing to draw, NaN where the copy writes the same
-    everywhere).
+    """``ratio`` and ``written`` with their 95% intervals (``low``, ``high``; ``written_low``, ``written_high``), NaN
+    where there is no such number (``one_number``) or the previous column has no weight; ``explained`` and ``along`` as
+    in the module, and those of an untrained copy in ``untrained`` (None where there is nothing to draw, NaN where the
+    copy writes the same everywhere).
 
     ``points``: written, bracket and carry_in of up to 3,000 columns. ``apart``: the least distance, over written
     digits, between the brackets without and with a carry; negative where they overlap.
@@ -82,8 +84,15 @@ class WrittenNumber(Result):
     apart: float
     provenance: Provenance
 
+    @property
+    def one_number(self) -> bool:
+        """Whether the fit explains most of what is written along the main direction."""
+        return self.explained >= EXPLAINS
+
     def headline(self) -> str:
         """The finding in one short clause."""
+        if not self.one_number:
+            return f"What attention writes is not one number (explained {in_percent(self.explained)})"
         if np.isnan(self.ratio):
             return "The previous column's weight in what attention writes could not be told from 0"
         said = f"The own column counts {self.ratio:.2f} times the previous one (explained {in_percent(self.explained)})"
@@ -97,7 +106,9 @@ class WrittenNumber(Result):
             "Along the main direction of what attention writes, no weight of the previous column's digits could be told"
         )
         text += " from 0"
-        if not np.isnan(self.ratio):
+        if not self.one_number:
+            text = "What attention writes is not one number, with weights for the digits of two columns"
+        elif not np.isnan(self.ratio):
             text = (
                 f"In what attention writes, a digit of the own column counts {self.ratio:.2f} [{self.low:.2f}, "
                 f"{self.high:.2f}] times one of the previous column, and the digit written before {self.written:.2f} "
@@ -173,7 +184,7 @@ def written_number(
     blank = None if fresh is None else (float("nan"), float("nan"))
     if fresh is not None and (fit := _Fit.of(fresh, task, sample)) is not None:
         blank = fit.explained, fit.along
-    ratio, written = own.ratios(seed)
+    ratio, written = own.ratios(seed) if own.explained >= EXPLAINS else (_UNKNOWN, _UNKNOWN)
     return WrittenNumber(
         model=model_name(model),
         base=column_layout(task).base,

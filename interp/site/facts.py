@@ -60,5 +60,5 @@ def score_words(score: dict[str, Any]) -> str:
 
 
 def certificate_words(certificate: Verdict) -> str:
-    """What the certificate found, as a sentence without the seconds it took."""
+    """What the certificate found, as a sentence."""
     return certificate.finding()[:1].upper() + certificate.finding()[1:] + "."

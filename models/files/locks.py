@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
-from models.errors import UserError
+from models.errors import Caution, UserError
 
 _TRIES = 1_000  # to take a lock whose file or folder others remove meanwhile
 
@@ -82,6 +82,7 @@ def _flock(descriptor: int, path: Path) -> None:
     except OSError as error:
         warnings.warn(
             f"{path} could not be locked ({error.strerror}); see to it that no second process uses its folder.",
+            category=Caution,
             stacklevel=2,
         )
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn.functional import cross_entropy
 
-from models.errors import UserError
+from models.errors import Caution, UserError
 from models.files.stored_names import TENSOR_FILES
 from models.importers.gpt_checkpoints import is_gpt_checkpoint, read_gpt
 from models.importers.hugging_face import read_hugging_face
@@ -21,6 +21,7 @@ from models.importers.lens_states import is_lens_state, read_lens_state
 from models.importers.named_tensors import NamedTensors
 from models.importers.nearest_format import nearest
 from models.importers.readers import FOLDER, Asked, File, Format, Reader, register
+from models.number_format import counted
 from models.tasks.base import Task
 from models.transformer.config import TransformerConfig
 from models.transformer.parts.weights import Weights, is_bias, weight_shapes
@@ -57,8 +58,9 @@ def _loaded(file: File, asked: Asked, read: Read, kind: str) -> ArithmeticTransf
     name = path.name if file.kind == FOLDER else path.stem
     model = ArithmeticTransformer(DenseWeights.holding(cfg, weights), task, name=name)
     n, layers = sum(each.numel() for each in weights.values()), cfg.n_layers
-    recognised = f"{kind}, {layers} layer{'s' * (layers != 1)}, {n:,} numbers"
-    model.load_report = f"{path}: {'; '.join([recognised, *notes, 'the meaning of its tokens is the given task'])}."
+    recognised = f"{kind}, {counted(layers, 'layer')}, {counted(n, 'number')}"
+    said = [recognised, *notes, "the meaning of its tokens is the given task"]
+    model.load_report = f"{path.name}: {'; '.join(said)}."
     return told(model)
 
 
@@ -104,7 +106,7 @@ def told(model: ArithmeticTransformer) -> ArithmeticTransformer:
     model.registered = None
     with suppress(UserError):  # of a model that cannot answer, whoever asks it is told
         if said := doubt(model, model.task, predict):
-            warnings.warn(said, stacklevel=2)
+            warnings.warn(said, category=Caution, stacklevel=2)
     return model
 
 
@@ -127,10 +129,12 @@ def fitted_task(task: Task, cfg: TransformerConfig, source: Path | str) -> Task:
                 f"the model in {source} predicts {cfg.n_logits} tokens, from 0 on."
             )
     unused = cfg.n_ctx - task.input_length - 1  # a context mostly has room for the last answer's token as well
+    named = source.name if isinstance(source, Path) else source
     if unused > 0 and cfg.positional_embedding_type == "standard" and not task.shape:
         warnings.warn(
-            f"The task {task.name} leaves {unused} of the {cfg.n_ctx} positions of the model in {source} unused. If it "
+            f"The task {task.name} leaves {unused} of the {cfg.n_ctx} positions of the model in {named} unused. If it "
             "was trained on longer sequences, its format is another: models.tasks.guess proposes one from examples.",
+            category=Caution,
             stacklevel=4,
         )
     if task.d_vocab == cfg.d_vocab:

@@ -20,7 +20,7 @@ from transformer_lens.HookedRootModule import HookedRootModule
 
 from models.calls.argument_kinds import shown
 from models.calls.hook_state import turn_of
-from models.errors import UserError, unknown_name
+from models.errors import Caution, UserError, unknown_name
 from models.lens.lens_tokens import TokenMethods
 from models.lens.lens_weights import WeightMethods
 from models.lens.runtime_config import RuntimeConfig
@@ -156,7 +156,9 @@ class LensContract(TokenMethods, WeightMethods, HookedRootModule):
                 self._require_known(name)
             self._warn_of_silence(asked)
         elif callable(asked) and not any(map(asked, self.hook_dict)):
-            warnings.warn("The filter of names selects no hook point, so that nothing is kept.", stacklevel=3)
+            warnings.warn(
+                "The filter of names selects no hook point, so that nothing is kept.", category=Caution, stacklevel=3
+            )
         cache, *both = super().get_caching_hooks(names_filter, *args, **options)
         return cache, *([(name, hook) for name, hook in hooks if not self._switch_off(name)] for hooks in both)
 
@@ -189,7 +191,7 @@ class LensContract(TokenMethods, WeightMethods, HookedRootModule):
         silent = {flag: name for name in names if (flag := self._switch_off(name))}
         if silent:
             what = ", ".join(f"{name} (set_{flag})" for flag, name in silent.items())
-            warnings.warn(f"Hooks do not fire while their switches are off: {what}.", stacklevel=4)
+            warnings.warn(f"Hooks do not fire while their switches are off: {what}.", category=Caution, stacklevel=4)
 
     def set_use_attn_result(self, use_attn_result: bool) -> None:
         self.cfg.use_attn_result = use_attn_result

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from models.calls.argument_kinds import readable_problems, shown
-from models.errors import UserError
+from models.errors import Caution, UserError
 from models.tasks.base import Task, are_integers
 from models.tasks.sequences import SPECIAL
 from models.transformer.config import TransformerConfig
@@ -160,6 +160,7 @@ class TokenMethods:
             warnings.warn(
                 "The final norm has a gain or bias, which columns of W_U and attributions by them miss: take "
                 "model.fold_layer_norm() first.",
+                category=Caution,
                 stacklevel=2,
             )
         directions = self.W_U.T[tokens]

@@ -18,6 +18,7 @@ from torch import Tensor
 from models.calls.argument_kinds import Index, Problems, shown
 from models.calls.arguments import check_fields, typed
 from models.errors import UserError, known_name
+from models.number_format import counted
 from models.tasks.base import Task
 from models.tasks.check_task import require_sound
 from models.tasks.pair_constraint import PairConstraint, changed_variables, first_of_each, first_rows
@@ -197,7 +198,8 @@ def pairs(
         raise UserError("There is no pair: a side has no problems.")
     if what is None:
         said = [task.problem_text(task.numbers(side[:1])[0]) for side in sides]
-        what = f"{said[0]} and {said[1]}" + (f" (and {len(sides[0]) - 1:,} more)" if len(sides[0]) > 1 else "")
+        more = f", and {counted(len(sides[0]) - 1, 'pair')} more" if len(sides[0]) > 1 else ""
+        what = f"the problem ({said[0]} or {said[1]}{more})"
     found = ProblemPairs(task, sides[0], sides[1], 0, what)
     if same := int((found.clean == found.corrupted).flatten(1).all(1).sum()):
         raise UserError(f"{same:,} of {len(found):,} pairs are of two equal problems.")

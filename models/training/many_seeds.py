@@ -31,7 +31,7 @@ from typing import Any
 
 import torch
 
-from models.errors import UserError
+from models.errors import Caution, UserError
 from models.files import checkpoint as storage
 from models.registry import build
 from models.training.acceptance import AcceptanceTest
@@ -195,7 +195,7 @@ def _train_parts(
             i = left[job]
             unpack(news.files, parts[i].folder.path)
             for text in news.warnings:
-                warnings.warn(text, stacklevel=2)
+                warnings.warn(text, category=Caution, stacklevel=2)
             step = lasts[i] if news.complete else news.step
             bar.advance(step - at[i])  # goes backwards if a worker died
             at[i], states[i] = step, news.states

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from models.errors import Caution
 from models.training.native import kernel_name
 from models.training.run_folder import differences
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
@@ -49,6 +50,7 @@ def continued(before: list[dict[str, Any]], here: dict[str, Any], folder: Path) 
     warnings.warn(
         f"The run in {folder} goes on in other surroundings ({listed}): it will not end with the bits of a run that "
         "was not interrupted.",
+        category=Caution,
         stacklevel=5,
     )
     return [*before, here]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, runtime_checkable
 
 from models.calls.argument_kinds import HOOKED
@@ -37,10 +38,10 @@ def own_name(model: Any) -> str:
 
 
 def model_name(model: Any) -> str:
-    """The name by which a result calls the model: its own, and for a run where it is: "microadder-57, run
-    at runs/x"."""
+    """The name by which a result calls the model: its own, and for a run the name of its folder: "microadder-57, run at
+    x"."""
     run = getattr(model, "run", "")
-    return own_name(model) + (f", run at {run}" if run else "")
+    return own_name(model) + (f", run at {Path(run).resolve().name}" if run else "")
 
 
 # At run time the annotation is a kind of argument: a checked function asks for less than all of Hooked.

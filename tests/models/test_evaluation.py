@@ -196,6 +196,11 @@ def test_a_full_score_bounds_the_error_only_to_three_in_ten_thousand() -> None:
 # ---- the result
 
 
+def test_a_table_of_one_chain_length_has_the_row_for_all_alone(flawed: ColumnAdder) -> None:
+    result = models.score(flawed, [(1, 2), (3, 4)], task=TASK)
+    assert result.to_dataframe()["chain_length"].tolist() == ["all"] and list(result.by_chain_length) == [0]
+
+
 def test_the_table_has_a_row_a_chain_length_and_one_for_all(flawed: ColumnAdder, problems: Tensor) -> None:
     result = models.score(flawed, problems, task=TASK)
     table = result.to_dataframe()

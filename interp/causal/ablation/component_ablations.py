@@ -86,20 +86,37 @@ class ComponentAblation(Result):
         )
         return row.isel(component=int(np.abs(row["drop"].fillna(0).values).argmax()))
 
+    def named(self, metric: str | None = None, replacement: str | None = None) -> xr.Dataset | None:
+        """The row with the largest absolute drop of those that count and exceed their control
+        (:func:`exceeds_control`); None if there is none. Raises UserError as :meth:`worst`."""
+        worst = self.worst(metric, replacement)
+        rows = self.table.sel({axis: worst[axis].item() for axis in ("metric", "replacement", "stratum")})
+        each = [rows.isel(component=i) for i in range(rows.sizes["component"])]
+        beyond = [row for row in each if counts(row) and exceeds_control(row)]
+        return max(beyond, key=lambda row: abs(float(row["drop"])), default=None)
+
     def sentence(self) -> str:
         metric = self.choose("metric", None)
         leaves, idle, say = [], [], partial(value_text, metric)
         for replacement in self.table.replacement.values.tolist():
-            row = self.worst(metric, replacement)
-            if not counts(row):
-                idle.append(f"{in_words(replacement)}, {largest_change(row, metric, self.table.sizes['component'])}")
+            worst, row = self.worst(metric, replacement), self.named(metric, replacement)
+            if not counts(worst):
+                idle.append(f"{in_words(replacement)}, {largest_change(worst, metric, self.table.sizes['component'])}")
+                continue
+            if row is None:
+                idle.append(
+                    f"{in_words(replacement)}, no component has an effect that a random change of its length lacks: "
+                    f"{worst.component.item()}, with the largest, leaves {say(worst.value, worst.low, worst.high)}, "
+                    f"the random change {say(worst.control, worst.control_low, worst.control_high)}"
+                )
                 continue
             leaves.append(
                 f"{say(row.value, row.low, row.high)} with {row.component.item()} {in_words(replacement)}"
                 + ("" if bool(row.control.isnull()) else f" (random change of that length: {say(row.control)})")
             )
         whole = self.table.sel(metric=metric, stratum=ALL)
-        found = [f"{_which(self.table.sizes['component'])} leaves {', '.join(leaves)}"] if leaves else []
+        controlled = not bool(whole.control.isnull().all())
+        found = [f"{_which(self.table.sizes['component'], controlled)} leaves {', '.join(leaves)}"] if leaves else []
         text = (
             f"{self.model}: {metric} {say(whole.clean)} over {_what(metric, int(whole.n))} of "
             f"{int(whole.problems):,} problems; {'; '.join([*found, *idle])}"
@@ -108,15 +125,15 @@ class ComponentAblation(Result):
         return text + self._strata_text(metric) + self._unchanged_text() + f"{left_out}."
 
     def strata_hurt(self, metric: str | None = None) -> tuple[xr.Dataset, xr.Dataset] | None:
-        """The strata on which the first replacement's worst component hurts most and least; None if all are alike, or
-        no component counts.
+        """The strata on which the first replacement's named component hurts most and least; None if all are alike, or
+        no component is named.
 
         Raises:
             UserError: the metric was not measured.
         """
         metric = self.choose("metric", metric)
-        row = self.worst(metric)
-        if not counts(row):
+        row = self.named(metric)
+        if row is None:
             return None
         rows = self.table.sel(metric=metric, component=row.component.item(), replacement=row.replacement.item())
         rows = rows.isel(stratum=np.nonzero((rows.stratum != ALL).values & rows["drop"].notnull().values)[0])
@@ -150,6 +167,16 @@ def counts(row: xr.Dataset) -> bool:
     return bool(row.drop_low > 0) or bool(row.drop_high < 0)
 
 
+def exceeds_control(row: xr.Dataset) -> bool:
+    """Whether a component's value lies beyond that of a random change of the same length, on the side of its effect and
+    with both intervals apart; yes without a control."""
+    if bool(row.control.isnull()):
+        return True
+    if float(row["drop"]) > 0:
+        return bool(row.high < row.control_low)
+    return bool(row.low > row.control_high)
+
+
 def largest_change(row: xr.Dataset, metric: str, components: int) -> str:
     """What to say of the largest drop where it does not count. Smaller ones are not ruled out by its interval."""
     change = value_text(metric, row["drop"], row.drop_low, row.drop_high)
@@ -168,8 +195,9 @@ def _what(metric: str, n: int) -> str:
     return f"{n:,} answer tokens" if metric == ACCURACY else f"{n:,} values"
 
 
-def _which(components: int) -> str:
-    return "the one component" if components == 1 else f"of {components} components, the one with the largest effect"
+def _which(components: int, controlled: bool) -> str:
+    most = "with the largest effect" + " beyond its control" * controlled
+    return "the one component" if components == 1 else f"of {components} components, the one {most}"
 
 
 def compute_component_ablation(

@@ -141,7 +141,7 @@ class ParameterAblation(Result):
             )
         diverged = int((~np.isfinite(self.losses)).any(1).sum())
         text += f". {len(self.right):,} variants" + (f", {diverged:,} of which diverged" if diverged else "")
-        return text + ("." if np.isnan(self.seconds) else f" in {self.seconds:.1f} s.")
+        return text + "."
 
     def _same_text(self) -> str:
         """How many parameters already had their replacement's value, in words: these cannot cost anything."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,7 @@ from models.transformer import HookedModel, model_name
 #: The name of a metric, or a function that binds one to pairs.
 Metrics = str | Callable[[ProblemPairs], Metric]
 REPLACEMENTS_TRIED = ("corrupted", "mean", "zero")
+FEWEST_DIFFERENT = 19  # random circuits that a p is made of, which is then at least 1 / 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,8 +62,9 @@ class Circuit(Result):
     the parts full, circuit, complement, ablated and the stats value, low, high. The rest is under the search's
     ablation: ``drops`` [metric, edge, stat] without each edge; ``curve`` [metric, size, stat], the faithfulness of the
     best circuit of each size that the search saw; and, for the first metric, ``random``, the faithfulness of random
-    circuits of the circuit's size, and ``random_curve`` [size, stat], their mean and middle 95% by size. ``again`` is
-    what the same search finds on the held-out pairs; None without any, or where it refuses them.
+    circuits of the circuit's size, ``different``, that of each different one among them but the circuit itself, and
+    ``random_curve`` [size, stat], their mean and middle 95% by size. ``again`` is what the same search finds on the
+    held-out pairs; None without any, or where it refuses them.
     """
 
     model: str
@@ -83,6 +85,7 @@ class Circuit(Result):
     held_out: bool
     provenance: Provenance
     again: FoundCircuit | None = None
+    different: Float[np.ndarray, " circuit"] = field(default_factory=lambda: np.zeros(0))
 
     @property
     def stability(self) -> float:
@@ -108,9 +111,12 @@ class Circuit(Result):
 
     @property
     def random_p(self) -> float:
-        """Share of random circuits of this size (and the circuit itself) that are as close to F = 1 as the circuit."""
+        """Share of the different random circuits of this size (and the circuit itself) that are as close to F = 1 as
+        the circuit; NaN for fewer than 19, of which none can give p = 0.05."""
+        if len(self.different) < FEWEST_DIFFERENT:
+            return float("nan")
         of = float(self.faithfulness.sel(replacement=self.replacement, part="circuit", stat="value"))
-        return permutation_p(1 - abs(1 - of), 1 - np.abs(1 - self.random))
+        return permutation_p(1 - abs(1 - of), 1 - np.abs(1 - self.different))
 
     def _text(self, array: xr.DataArray, part: str, replacement: str | None = None) -> str:
         value, low, high = array.sel(replacement=replacement or self.replacement, part=part).values
@@ -147,9 +153,14 @@ class Circuit(Result):
             f"{self._text(self.exact_match, 'complement')} of the answers right. {len(self.needed)} of the "
             f"{self.found.size} {'is' if len(self.needed) == 1 else 'are'} needed (the interval of what is lost "
             f"without one lies above zero). {len(self.random):,} random circuits of this size recover "
-            f"{in_percent(float(np.mean(self.random)))} on average ({p_value(self.random_p)}). {claim}."
+            f"{in_percent(float(np.mean(self.random)))} on average ({self._chance()}). {claim}."
             f"{self._how_stable()}"
         )
+
+    def _chance(self) -> str:
+        """How many random circuits there really are, and the p that they give."""
+        others = f"{len(self.different):,} of them differ from each other and from this one"
+        return f"{others}: {'too few for a p' if np.isnan(self.random_p) else p_value(self.random_p)}"
 
     def _how_stable(self) -> str:
         if self.again is None:
@@ -252,8 +263,8 @@ def smallest_circuit(
     }
     faithfulness, exact_match = judge_parts(judges, space, found, seed)
     drops, curve = judge_edges(judges[replacement], names, space, found, seed)
-    random, random_curve = judge_chance(
-        judges[replacement], space, found.size, curve["size"].values.tolist(), n_random, seed
+    random, different, random_curve = judge_chance(
+        judges[replacement], space, found, curve["size"].values.tolist(), n_random, seed
     )
     again = None
     if held_out:
@@ -263,6 +274,7 @@ def smallest_circuit(
     strength = "exhaustive" if getattr(pairs, "exhaustive", False) and not held_out else "sampled"
     return Circuit(
         again=again,
+        different=different,
         model=model_name(model),
         what=pairs.what,
         metrics=tuple(names),

@@ -62,6 +62,12 @@ RESAMPLES = 100
 MEANING = (
     "A circuit carries what differs between two problems; certified_circuits lists those that answer every problem."
 )
+#: Where draws of a kind come out so, in words: its name, and how many of how many.
+_DRAWN = {
+    "the other half of the pairs": "on {0}",
+    "resampled pairs": "in {1} resamples",
+    "other thresholds": "at {1} {0}",
+}
 _MOST_EXCHANGED, _MOST_NAMED, _GREEDY_BY_ONE = 6, 3, 64
 
 
@@ -174,7 +180,7 @@ class AllCircuits(Result):
             shared[False] = "share parts that cannot all be exchanged without a change of"
             words = shared[self.same_function] + (" answers" if self.same_function is not None else "")
             said += f". Two of them overlap by {in_percent(self.overlap)} (Jaccard), and they {words}"
-        return f"{said}. {how_stable(self.stability)} {MEANING}"
+        return f"{said}. {how_stable(self.stability, self.by)} {MEANING}"
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row per faithful circuit: its size, whether it is minimal, both faithfulnesses, and its edges."""
@@ -188,15 +194,35 @@ class AllCircuits(Result):
         return table.reset_index(drop=True).assign(n=self.provenance.n)
 
 
-def how_stable(stability: pd.DataFrame) -> str:
-    """The rows of a table of stability as a sentence."""
-    parts = []
-    for over, rows in stability.groupby("over", sort=False):
-        same, overlap = int(rows["same"].sum()), rows["jaccard"].mean()
-        count = f"in {same} of {len(rows)}" if len(rows) > 1 else "there too" if same else "not there"
-        less = np.isfinite(overlap) and overlap < 1
-        parts.append(f"{over} {count}" + (f" (overlap {overlap:.2f})" if less else ""))
-    return f"The same minimal circuits come out on other draws: {', '.join(parts)}."
+def outcomes(stability: pd.DataFrame) -> pd.DataFrame:
+    """What other draws came to, one row per kind (``over``): how many there are (``n``), how many have the ``same``
+    minimal circuits, ``other`` ones or ``none`` that is faithful; of those with others, the sizes of the smallest
+    (``least``, ``most``) and its mean overlap (``jaccard``), NaN without any."""
+    rows = []
+    for over, draws in stability.groupby("over", sort=False):
+        none = ~draws["same"] & (draws["minimal"] == 0)
+        other = draws[~draws["same"] & ~none]
+        sizes = pd.to_numeric(other["size"])
+        counts = {"n": len(draws), "same": int(draws["same"].sum()), "other": len(other), "none": int(none.sum())}
+        rows.append(
+            {"over": over, **counts, "least": sizes.min(), "most": sizes.max(), "jaccard": other.jaccard.mean()}
+        )
+    return pd.DataFrame(rows)
+
+
+def how_stable(stability: pd.DataFrame, unit: str = "edge") -> str:
+    """The rows of a table of stability as sentences: which draws have the same circuits, which others, which none."""
+    said: dict[str, list[str]] = {"same": [], "other": [], "none": []}
+    for row in outcomes(stability).itertuples():
+        for kind, parts in said.items():
+            if not (count := getattr(row, kind)):
+                continue
+            where = _DRAWN[row.over].format(row.over, f"{count:,} of {row.n:,}" if row.n > 1 else "")
+            sizes = f"{row.least:.0f}" if row.least == row.most else f"{row.least:.0f} to {row.most:.0f}"
+            smallest = f" (the smallest has {sizes} {unit}{'s' * (sizes != '1')}, overlap {row.jaccard:.2f})"
+            parts.append(" ".join(where.split()) + smallest * (kind == "other"))
+    begins = {"same": "The same minimal circuits come out", "other": "Others come out", "none": "None is faithful"}
+    return " ".join(f"{begins[kind]} {', '.join(parts)}." for kind, parts in said.items() if parts)
 
 
 def minimal_rows(sets: Bool[np.ndarray, "circuit unit"], faithful: Bool[np.ndarray, " circuit"]) -> list[int]:

@@ -128,19 +128,22 @@ def judge_edges(
 
 
 def judge_chance(
-    judge: EdgeExperiment, space: CircuitSpace, size: int, sizes: Sequence[int], n: int, seed: int
-) -> tuple[Float[np.ndarray, " draw"], xr.DataArray]:
-    """Faithfulness in the first metric of ``n`` random circuits of ``size``, and of some of each of ``sizes``."""
+    judge: EdgeExperiment, space: CircuitSpace, found: FoundCircuit, sizes: Sequence[int], n: int, seed: int
+) -> tuple[Float[np.ndarray, " draw"], Float[np.ndarray, " circuit"], xr.DataArray]:
+    """Faithfulness in the first metric of ``n`` random circuits of the found one's size, of each different one among
+    them that is not the found one, and of some of each of ``sizes``."""
     generator = torch.Generator().manual_seed(seed)
     counts = [n] + [_RANDOM_A_SIZE] * len(sizes)
-    drawn = [random_circuits(space, k, count, generator) for k, count in zip((size, *sizes), counts, strict=True)]
+    drawn = [random_circuits(space, k, count, generator) for k, count in zip((found.size, *sizes), counts, strict=True)]
     different, which = torch.unique(torch.cat(drawn), dim=0, return_inverse=True)
     ends = torch.stack((space.everything(), torch.zeros(len(space), dtype=torch.bool)))
     values = judge(torch.cat((ends, different)) | ~space.everything())[0]
     by_chance = compute_faithfulness(values[2:], values[0], values[1], seed)[0][which.numpy()]
     random, *others = np.split(by_chance, np.cumsum(counts)[:-1])
     rows = [[draws.mean(), *np.quantile(draws, (0.025, 0.975))] for draws in others]
-    return random, _labelled(np.array(rows), size=list(sizes))
+    _, first = np.unique(which[:n].numpy(), return_index=True)
+    apart = (drawn[0][first] != found.mask).any(1).numpy()
+    return random, random[first[apart]], _labelled(np.array(rows), size=list(sizes))
 
 
 def _stats(ends: tuple[np.ndarray, ...]) -> Float[np.ndarray, "*variant stat"]:

@@ -62,18 +62,13 @@ from interp.core.results import Provenance, Result
 from interp.core.stats import Proportion, proportion
 from interp.core.views import ENDS, Points, Series
 from models.errors import UserError, known_name
-from models.number_format import in_percent
+from models.number_format import counted, in_percent
 from models.tasks import Algorithm, Task, TaskVariables, causal_model
 from models.transformer import HookedModel, model_name
 
 HYPOTHESIS = "hypothesis"
 WHOLE = "the whole site"  # a hypothesis that names no subspace takes this
 CONTROLS = ("random labels", "untrained model", "random subspace")
-
-
-def counted(n: int, what: str) -> str:
-    """A count in words: "1 pair", "2 pairs"."""
-    return f"{n:,} {what}{'s' * (n != 1)}"
 
 
 @dataclass(frozen=True, eq=False)

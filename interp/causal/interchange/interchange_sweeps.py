@@ -16,7 +16,6 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from interp.causal.interchange.accuracy import counted
 from interp.causal.interchange.pairs import draw_pairs
 from interp.core import runs
 from interp.core.drawings import drawing
@@ -31,7 +30,7 @@ from interp.core.stats import LEVEL, clopper_pearson, proportion
 from interp.core.views import Grid, Picture
 from models.calls import Count, Index
 from models.errors import UserError
-from models.number_format import in_percent_with
+from models.number_format import counted, in_percent_with
 from models.tasks import Algorithm, Task, TaskVariables, causal_model, column_layout
 from models.transformer import HookedModel, in_block, model_name
 

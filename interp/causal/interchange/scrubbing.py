@@ -32,7 +32,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from interp.causal.interchange.accuracy import counted
 from interp.causal.interchange.pairs import distinct_problems
 from interp.core import runs
 from interp.core.bootstrap_draws import resampled_sums
@@ -47,7 +46,7 @@ from interp.core.stats import percentile_interval
 from interp.core.views import ENDS, Curves, Line, Picture, Series
 from models.calls import Count
 from models.errors import UserError
-from models.number_format import in_percent, in_percent_with
+from models.number_format import counted, in_percent, in_percent_with
 from models.tasks import DELIMITERS, OWN, PREVIOUS, REST, Algorithm, ColumnLayout, Task, TaskVariables, causal_model
 from models.transformer import HookedModel, in_block, model_name
 

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 import torch
 import xarray as xr
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.core.drawings import drawing
@@ -30,7 +30,7 @@ from interp.core.views import Picture, Points, Series
 from interp.probes.lens.logits_by_layer import Translators, lens_table, measured, read_out
 from interp.probes.lens.reading import stream_points
 from models.errors import UserError
-from models.number_format import in_percent, in_percent_with, p_value
+from models.number_format import counted, in_percent, in_percent_with, p_value
 from models.tasks import Task
 from models.transformer import HookedModel, model_name
 
@@ -50,6 +50,10 @@ class TranslatedLens(Result):
     ``against``; ``value`` with ``low``, ``high`` over problems, and ``p``, of the exact test of in how many problems it
     is larger and in how many smaller, corrected by Holm for the number of points. ``translators`` are the maps that
     were found: "matrix" [point, in, out] and "bias" [point, out].
+
+    ``base_rate`` is the share of right tokens, on the problems that are read, of always saying what is most common on
+    those that the maps were found on, target by target. ``helps`` [point] is where the lens gives more right tokens
+    than the other two (corrected p below 0.05) and, with all of its interval, than that.
     """
 
     name: str
@@ -58,29 +62,37 @@ class TranslatedLens(Result):
     translators: xr.Dataset
     found_on: int
     provenance: Provenance
+    base_rate: float = float("nan")
 
     @property
     def lens(self) -> str:
         return str(self.table.lens.values[0])
 
+    @property
+    def helps(self) -> Bool[np.ndarray, " point"]:
+        more = (self.gain.value.values > 0) & (self.gain.p.values < 1 - LEVEL)
+        return more & ~(self.table["overall_low"].sel(lens=self.lens).values <= self.base_rate)
+
     def sentence(self) -> str:
         control = str(self.table.lens.values[1])
-        at = int(np.argmax(self.gain.value.values))
+        at = int(np.argmax(np.where(self.helps, self.gain.value.values, -np.inf)))
         point = str(self.gain.point.values[at])
-        gains = float(self.gain.value[at]) > 0 and float(self.gain.p[at]) < 1 - LEVEL
+        known = not np.isnan(self.base_rate)  # not of results that earlier versions stored
+        most_common = f"always saying the most common one, right in {in_percent(self.base_rate)}" if known else ""
         said = (
-            f"on none of {len(self.gain.point)} streams does the {self.lens} give more right tokens than the {LOGIT} "
-            "and the control, as far as these problems show"
+            f"on none of {counted(len(self.gain.point), 'stream')} does the {self.lens} give more right tokens than "
+            f"the {LOGIT}, than the control{' and than ' * known}{most_common}, as far as these problems show"
         )
-        if gains:
-            shares = {
-                str(lens): in_percent_with(*(float(self.table[f"overall{end}"].sel(lens=lens)[at]) for end in _ENDS))
-                for lens in self.table.lens.values
-            }
+        if self.helps.any():
+            shares = {}
+            for lens in self.table.lens.values:
+                value, low, high = (float(self.table[f"overall{end}"].sel(lens=lens)[at]) for end in _ENDS)
+                shares[str(lens)] = in_percent_with(value, low, high)
             said = (
                 f"read by the {self.lens}, the right token leads in {shares[self.lens]} of the answers at {point}, "
                 f"where that helps most, by the {LOGIT} in {shares[LOGIT]}, and by the control ({control}) in "
-                f"{shares[control]} ({p_value(float(self.gain.p[at]))}, corrected for {len(self.gain.point)} streams)"
+                f"{shares[control]} ({p_value(float(self.gain.p[at]))}, corrected for "
+                f"{counted(len(self.gain.point), 'stream')}{'; ' * known}{most_common})"
             )
         end = in_percent(float(self.table.overall[0, -1]))
         return (
@@ -121,7 +133,9 @@ def translated(
     points, queries = stream_points(model), list(task.query_positions)
     own, other = find(sample.tokens[found_on], points, queries)
     lenses = {lens: own, control: other, LOGIT: None}
-    right = task.targets(sample.problems)[read_on].cpu().numpy()
+    targets = task.targets(sample.problems).cpu()
+    right = targets[read_on].numpy()
+    base_rate = float((targets[found_on].mode(0).values == targets[read_on]).double().mean())
     read = list(read_out(model, sample.tokens[read_on], points, queries, lenses))
     labels, names = target_labels(task), list(points)
     measures = {each: measured((chunk[each] for chunk in read), right, names, labels) for each in lenses}
@@ -150,6 +164,7 @@ def translated(
         xr.Dataset(maps, {"point": names}),
         len(found_on),
         replace(sample.provenance, n=len(read_on), source=f"{sample.provenance.source}, half of them read"),
+        base_rate,
     )
 
 

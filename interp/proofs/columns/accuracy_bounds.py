@@ -125,10 +125,6 @@ class AccuracyBounds(Result):
         return f"wrong on between {percent(low, digits)} and {percent(high, digits, up=True)} of all pairs"
 
     def sentence(self) -> str:
-        return f"{self.finding()}   ({self.seconds:.1f} s)"
-
-    def finding(self) -> str:
-        """The sentence, without the time that the proof took."""
         asked = "" if self.reached else f"; the width of {self.requested:g} asked for was not reached"
         worst, counts = max(self.targets.items(), key=lambda item: item[1].wrong[0] + item[1].open[0])
         wrongs = counts.wrong[0] + counts.open[0]
@@ -383,4 +379,4 @@ def bounds_view(result: AccuracyBounds) -> Picture:
             series += [replace(of, **ends) if name == "between" else of] if len(rows) else []
         y = "" if views else "share of pairs answered wrongly"
         views.append(Points(x, y, title, series, "log"))
-    return Picture(views, title=result.finding(), shared="y")
+    return Picture(views, title=result.sentence(), shared="y")

@@ -79,10 +79,10 @@ class ExhaustiveEvidence(SmallDomainEvidence):
     open: int
 
     def to_dataframe(self) -> pd.DataFrame:
-        """Exact counts: one row for all problems, one per target, and one per carry-chain length."""
+        """Exact counts: one row for all problems, one per target, and one per chain length of several."""
         rows: list[dict[str, Any]] = [{"by": "all", "group": "", "rate": self.score}]
         rows += [{"by": "target", "group": key, "rate": rate} for key, rate in self.score.per_target.items()]
-        chain = self.score.by_chain_length.items()
+        chain = self.score.lengths.items()
         rows += [{"by": "chain length", "group": str(key), "rate": rate} for key, rate in chain]
         table = pd.DataFrame([{"by": row["by"], "group": row["group"]} for row in rows])
         for name in ("n", "correct", "accuracy"):

@@ -41,7 +41,7 @@ from interp.proofs.columns.ratio_attention import FAR, NO_SPREAD, RatioAttention
 from interp.proofs.numbers.rounded_operations import FLOAT32, REAL
 from interp.proofs.verdict.verdict import IN_WORDS, ArithmeticName, over_all_pairs
 from models.errors import UserError
-from models.number_format import shown
+from models.number_format import counted, shown
 from models.tasks import SUMS, ColumnRule, Task
 from models.transformer import HookedModel
 
@@ -149,7 +149,7 @@ class Decompiled(Result):
             share = math.floor(100 * max(row.own_low, row.before_low))
             column = "own column" if row.own_low >= row.before_low else "column before"
             heads.append(f"head {row.head:.0f} " + (f"at least {share}% the {column}" if share else "without a bound"))
-        return f"Attention has {len(reads)} heads: {', '.join(heads)}."
+        return f"Attention has {counted(len(reads), 'head')}: {', '.join(heads)}."
 
     def to_dataframe(self) -> pd.DataFrame:
         return self.levels

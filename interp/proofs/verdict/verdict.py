@@ -129,11 +129,11 @@ class Verdict(Result):
         return method_named(self.method).provenance(self)
 
     def finding(self) -> str:
-        """The sentence, without the time that it took."""
+        """The sentence, without the doubt."""
         return method_named(self.method).finding(self)
 
     def sentence(self) -> str:
-        return " ".join(filter(None, (self.doubt, f"{self.finding()}   ({self.seconds:.1f} s)")))
+        return " ".join(filter(None, (self.doubt, self.finding())))
 
     def to_dataframe(self) -> pd.DataFrame:
         """What was judged, piece by piece: classes, parts of a proof, or targets and right tokens."""

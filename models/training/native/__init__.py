@@ -24,7 +24,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from models.errors import UserError
+from models.errors import Caution, UserError
 from models.files.checkpoint import sha256, write_bytes_atomic
 
 FOLDER = Path(__file__).parent
@@ -133,7 +133,9 @@ def _loaded_once(name: str, data: bytes) -> ctypes.CDLL | None:
             path.write_bytes(data)
             return ctypes.CDLL(str(path))
     except OSError as error:
-        warnings.warn(f"{name} could not be loaded ({error}); torch computes in its place.", stacklevel=3)
+        warnings.warn(
+            f"{name} could not be loaded ({error}); torch computes in its place.", category=Caution, stacklevel=3
+        )
         return None
 
 
@@ -162,6 +164,7 @@ def _compiled(compiler: str, source: str, flags: tuple[str, ...]) -> bytes | Non
         warnings.warn(
             f"{compiler} could not compile {source} ({status}); torch computes in its place, slower and with other "
             "last bits.",
+            category=Caution,
             stacklevel=3,
         )
     return data or None

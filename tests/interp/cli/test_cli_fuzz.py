@@ -113,7 +113,7 @@ def test_what_the_system_refuses_is_one_sentence(monkeypatch, capsys):
     import interp.cli.commands as cli
 
     def fails(error: BaseException):
-        def run(arguments: list[str], program: object) -> int:
+        def run(arguments: list[str], program: object, said: list[str]) -> int:
             raise error
 
         return run
@@ -131,7 +131,7 @@ def test_a_warning_is_one_line_without_source(monkeypatch, capsys):
 
     import interp.cli.commands as cli
 
-    def run(arguments: list[str], program: object) -> int:
+    def run(arguments: list[str], program: object, said: list[str]) -> int:
         warnings.warn("mind this", stacklevel=1)
         return 0
 

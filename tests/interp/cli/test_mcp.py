@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -398,3 +399,43 @@ def test_a_call_cannot_take_more_memory_than_is_allowed(tmp_path: Path):
     assert heard["isError"] and "memory" in heard["content"][0]["text"]
     served.process.stdin.close()
     assert gone(served.process.pid)
+
+
+def test_one_of_a_kind_is_counted_in_the_singular():
+    said = [reply("list_models", contains="microadder-57-by-hand")]
+    said += [reply("probes", model="microadder-57", contains="circle_fit"), reply("load", model="microadder-57")]
+    for each in said:
+        words = each["result"]["sentence"].split()
+        assert not any(one == "1" and other.strip(".,;").endswith("s") for one, other in pairwise(words)), words
+    assert said[0]["result"]["rows_in_all"] == said[1]["result"]["rows_in_all"] == 1
+
+
+@pytest.fixture
+def reversed_task(tmp_path: Path) -> dict[str, str]:
+    """A file, and a task for it whose sum has its digits the wrong way round."""
+    import models
+
+    model = models.load("toygpt-learned-pre")
+    path = tmp_path / "own.pt"
+    torch.save({"state_dict": dict(model.all_weights()), "config": model.config.to_dict()}, path)
+    return {"model": str(path), "task": "{a:2}{b:2}{s:3}; a + b"}
+
+
+def test_what_is_said_against_a_files_task_is_in_every_reply_about_it(reversed_task: dict[str, str], capsys):
+    """Also where the model is kept from an earlier call, in every tool and in the JSON of a command."""
+    told = [reply("load", **reversed_task), reply("probes", **reversed_task)]
+    told += [reply("solve", problems=["1 1"], **reversed_task), reply("load", **reversed_task)]
+    told += [reply("ask", probe="attention_by_role", n=16, **reversed_task)]
+    (figure,) = called(("figure", {"probe": "attention_by_role", "n": 16, **reversed_task}))
+    told.append(json.loads(figure.content[1].text))
+    capsys.readouterr()
+    path, task = reversed_task["model"], reversed_task["task"]
+    for line in (["load", path], ["ask", path, "attention_by_role", "--problems", "16"], ["solve", path, "1 1"]):
+        assert main([*line, "--task", task, "--json", "-"]) == 0
+        told.append(json.loads(capsys.readouterr().out))
+    folder = str(Path(path).parent)
+    assert not any(folder in each["result"]["sentence"] + each["warnings"][0] for each in told)
+    assert {len(each["warnings"]) for each in told} == {1} and len({each["warnings"][0] for each in told}) == 1
+    assert reply("load", model="toygpt-learned-pre")["warnings"] == []
+    assert main(["load", "toygpt-learned-pre", "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["warnings"] == []

@@ -21,7 +21,7 @@ from models.transformer.config import TransformerConfig
 from models.weight_maps.dense import DenseWeights
 from models.zoo import load
 
-KEYS = {"schema_version", "made_by", "version", "command", "result", "provenance", "strength_of_evidence"}
+KEYS = {"schema_version", "made_by", "version", "command", "warnings", "result", "provenance", "strength_of_evidence"}
 TRAINED = ("--steps", "4", "--batch-size", "16", "--eval-every", "2", "--validation-size", "16", "--device", "cpu")
 #: A line of every command with ``--json``, its exit status, and the strength of its evidence.
 LINES = [

@@ -272,14 +272,26 @@ def test_one_example_has_no_interval_and_many_are_left_as_they_were():
     assert widened(1.0, 0.9, 1.2, 4096) == pytest.approx((0.9, 1.2), abs=2e-4)
 
 
-def test_a_constant_among_other_values_has_no_point_for_an_interval_and_nothing_is_an_error():
-    """As an example that ten do not show may be anything that was seen elsewhere."""
-    values = np.stack((np.full(10, 7.0), np.linspace(0, 9, 10)))
-    low, high = bootstrap_interval(values, seed=0)
-    missed = 1 - 0.025**0.1
-    assert (low[0], high[0]) == pytest.approx((7 - 7 * missed, 7 + 2 * missed))
-    _, low, high = stats.ratio_interval(values, 2 * values[1], seed=0)
-    assert (low[1], high[1]) == pytest.approx((0.5 - 0.5 * missed, 0.5 + 0.5 * missed))
+@given(
+    st.floats(-50, 50).filter(lambda c: c not in (-1, 0, 1) and abs(c) > 1e-3),
+    st.floats(-1e3, 1e3),
+    st.integers(2, 60),
+)
+def test_a_constants_interval_has_two_equal_sides_and_hangs_on_no_other_cell(c: float, other: float, n: int):
+    """As examples that n do not show may have none of it, or of a ratio all of it."""
+    rest = other + np.linspace(0, 9, n)
+    missed, below = 1 - 0.025 ** (1 / n), np.linspace(1, 2, n)
+    for above, divisor, far in (
+        (np.full(n, c), np.ones(n), abs(c)),
+        (c * below, below, max(abs(c), abs(1 - c))),
+    ):
+        half = missed * far
+        for cells in (above[None], np.stack((above, rest))):
+            value, low, high = (each[0] for each in stats.ratio_interval(cells, divisor, seed=0, resamples=20))
+            assert (value, low, high) == pytest.approx((c, c - half, c + half))
+
+
+def test_no_example_is_an_error():
     with pytest.raises(UserError, match="needs examples"):
         bootstrap_interval(np.empty((2, 0)), seed=0)
 

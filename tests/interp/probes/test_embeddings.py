@@ -114,6 +114,28 @@ def test_the_published_57_arc_is_the_one_of_the_paper(published_57):
     assert math.degrees(fit.arc) == pytest.approx(69.32, abs=5e-3)
 
 
+def test_an_arc_that_is_drawn_has_untrained_twins_and_one_that_is_learned_has_none():
+    drawn = interp.circle_fit(models.load("microadder-57"), resamples=200)
+    assert drawn.is_arc and drawn.even and drawn.untrained is not None
+    assert drawn.untrained.arc == drawn.untrained.ordered == drawn.untrained.even == drawn.untrained.n
+    free = interp.circle_fit(models.load("toygpt-learned-pre"), resamples=200)
+    assert free.untrained is not None and free.untrained.arc == 0 and free.untrained.even < free.untrained.n
+    assert interp.circle_fit(models.load("microadder-57").W_E).untrained is None  # a table
+
+
+@given(st.floats(0.3, 0.7), st.integers(0, 10_000), st.floats(0.0, 3.0))
+def test_steps_that_miss_even_ones_by_more_than_a_quarter_are_not_even(stride: float, seed: int, off: float):
+    """However small the p."""
+    noise = np.random.default_rng(seed).normal(size=13)
+    angle = stride * np.arange(13) + off * stride * noise / np.sqrt((noise**2).mean())
+    fit = interp.circle_fit(np.stack((np.cos(angle), np.sin(angle)), 1), resamples=199)
+    assert fit.even == (fit.near_even and fit.stride_rms <= abs(fit.stride) / 4) and fit.sentence()
+    if off < 0.2:
+        assert fit.even
+    if fit.even:
+        assert fit.near_even and off < 2.5
+
+
 def test_labels_name_the_rows_in_any_order():
     rows = [5, 0, 8, 3, 9, 1, 6, 2, 7, 4]
     table = circular_arc(torch.tensor(3.0), torch.tensor(0.2), torch.tensor(0.3), 10)[rows]

@@ -15,6 +15,7 @@ from transformer_lens.head_detector import (
 import interp
 import models
 from interp.probes.induction_heads import attention_scores, copying_scores, matched_keys
+from models.number_format import in_percent_with
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +96,15 @@ def test_few_problems_have_wide_intervals_and_none_is_refused(trained, n: int):
     assert best["matching_low"] <= best["matching"] <= best["matching_high"] and best["matching_low"] < 0.9
     with pytest.raises(models.UserError):
         interp.induction_heads(trained, n=1)
+
+
+@pytest.mark.parametrize("n", [4, 64])
+def test_a_sentence_has_the_interval_that_decides_it(trained, n: int):
+    found = interp.induction_heads(trained, n=n)
+    for score in ("previous", "matching"):
+        row = found.best(score)
+        ends = in_percent_with(*(row[f"{score}{end}"] for end in ("", "_low", "_high")))
+        assert "[" in ends and ends in found.sentence()
 
 
 def test_weights_that_are_not_finite_are_refused(trained):

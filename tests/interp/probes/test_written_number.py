@@ -75,6 +75,21 @@ def test_noise_in_place_of_attention_is_not_explained() -> None:
     assert found.explained < 0.1 and np.isnan(found.ratio) and not found.apart > 0
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_sum_that_explains_less_than_half_has_no_ratio(seed: int) -> None:
+    """The weights are still told from 0: what is refused is to call them those of one number."""
+    model, generator = looks(10.0), torch.Generator().manual_seed(seed)
+
+    def noisy(value: torch.Tensor, hook: Any) -> torch.Tensor:
+        noise = torch.randn(value.shape, generator=generator) * value.std(0) * torch.tensor([[2.0]])
+        return value + noise.to(value)
+
+    model.add_perma_hook("blocks.0.hook_attn_out", noisy)
+    found = interp.written_number(model, n=512)
+    assert 0.05 < found.explained < 0.5 and not found.one_number
+    assert np.isnan([found.ratio, found.low, found.high, found.written, found.apart]).all() and found.figure().data
+
+
 def test_adders_of_other_formats_are_asked_the_same_and_hand_set_ones_have_no_untrained_copy() -> None:
     other = interp.written_number(models.load("adder-456"), n=128)
     assert other.base == 10 and other.explained < 0.9

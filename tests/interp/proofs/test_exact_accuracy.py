@@ -123,6 +123,7 @@ def test_sampled_accuracy_lies_within_the_bounds(name):
 
 def test_parts_add_up_and_no_pair_is_lost(few):
     table = few.to_dataframe()
+    assert replace(few, seconds=few.seconds + 1e3).sentence() == few.sentence()
     assert few.chains.total == PAIRS and all(c.total == PAIRS for c in few.targets.values())
     chains = table[table.part == "carry chain"]
     for name in ("pairs", "right", "open", "wrong"):

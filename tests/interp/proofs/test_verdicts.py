@@ -85,6 +85,12 @@ def test_no_number_is_written_beyond_its_bound(value, digits):
     assert low <= Fraction(value) <= high and high - low <= Fraction(value) * Fraction(10) ** (1 - digits)
 
 
+@pytest.mark.parametrize("seconds", [0.0, 12.34, 9e9])
+def test_a_sentence_does_not_depend_on_the_clock(seconds: float):
+    one = certified()
+    assert one.replace(seconds=seconds).sentence() == one.sentence()
+
+
 def test_proved_bounds_are_rounded_down_wherever_they_are_printed():
     one = certified().replace(classes=certified().classes.copy(deep=True))
     one.classes.proved.values[:] = 0.0059897

@@ -498,7 +498,7 @@ def test_as_many_as_there_are_can_be_had_and_not_one_more():
 
 
 def test_pairs_of_bits_are_named_as_they_are_written():
-    assert pairs(Parity(4), ["0101"], ["0100"]).what == "0101 and 0100"
+    assert pairs(Parity(4), ["0101"], ["0100"]).what == "the problem (0101 or 0100)"
 
 
 @pytest.mark.parametrize("task", ["add", None, 3])

@@ -34,7 +34,7 @@ from interp.core.problems import derangement
 from interp.core.results import Provenance
 from interp.core.stats import bootstrap_interval, clopper_pearson
 from models.errors import UserError
-from models.tasks import problem_pairs
+from models.tasks import function, problem_pairs
 from models.tasks.addition import TenDigitAddition
 from models.tasks.paired_problems import ProblemPairs
 from models.tasks.places import OWN, REST
@@ -334,6 +334,15 @@ def test_strata_are_the_schoolbook_algorithm_s_columns():
     assert not strata["carry out"][:, 10:].any() and not strata["carry in"][:, 11:].any()  # s10 and EOS
 
 
+def test_problems_of_one_chain_length_are_no_stratum_of_their_own():
+    """As those of a task without chains, or of sums that carry nothing."""
+    task = TenDigitAddition()
+    for problems in ([(10, 20), (30, 40)], [(1, 9), (2, 8)]):
+        assert not any(name.startswith("chain") for name in carry_strata(task, task.as_problems(problems)))
+    unsorted = function("01", 3, "sorted")
+    assert list(carry_strata(unsorted, unsorted.sample(8, torch.Generator().manual_seed(0)))) == ["all"]
+
+
 def test_intervals_over_one_entry_a_problem_are_the_shared_ones():
     rng = np.random.default_rng(0)
     values, mask = rng.normal(size=(3, 50)), np.ones((50, 1), dtype=bool)
@@ -556,6 +565,36 @@ def test_no_component_is_named_that_changes_nothing_by_more_than_chance():
         assert counts(result.worst()) == named and ("the third" in result.sentence()) == named
         title = result.figure().layout.title.text.replace("<br>", " ")
         assert ("the third" in title) == named
+
+
+@pytest.mark.parametrize(
+    ("lost", "by_chance", "named"),
+    [
+        ((30, 20, 0), (30, 0, 0), "b"),  # the largest effect is one that any change of its length has
+        ((30, 20, 0), (32, 19, 0), None),
+        ((30, 20, 0), (2, 20, 0), "a"),
+        ((30, 20, 0), None, "a"),
+        ((0, 0, 0), (20, 20, 20), None),
+    ],
+)
+def test_a_component_is_named_whose_effect_exceeds_its_own_control(lost, by_chance, named):
+    def after(counts):
+        kept = np.ones((3, 1, 40, 1), dtype=bool)
+        for i, count in enumerate(counts):
+            kept[i, 0, :count] = False
+        return kept
+
+    every = np.ones((40, 1), dtype=bool)
+    halves = {"all": every, "x": every & (np.arange(40) < 20)[:, None], "y": every & (np.arange(40) >= 20)[:, None]}
+    found = compute_component_ablation(
+        {"accuracy": after(lost)}, {"accuracy": every}, {"accuracy": halves}, ["a", "b", "c"], ["zero"],
+        np.ones((3, 1), dtype=bool), Provenance(40, 0, "problems"),
+        controls=None if by_chance is None else {"accuracy": after(by_chance)},
+    )  # fmt: skip
+    row = found.named()
+    assert (row if row is None else row.component.item()) == named and found.sentence()
+    assert (found.strata_hurt() is None) == (named is None)
+    assert found.worst().component.item() == "a"
 
 
 def test_a_model_without_mlp_has_no_neurons():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -107,6 +108,7 @@ def test_drops_and_interactions_are_their_definitions(seed):
     result = compute_parameter_ablation(
         right, losses, list("abcd"), np.ones(p), np.zeros(p), np.stack((i, j)), 2, Provenance(30, 0, "made-up problems")
     )
+    assert replace(result, seconds=12.3).sentence() == result.sentence()
     accuracy = right.mean((1, 2))
     drop = accuracy[0] - accuracy
     assert result.single["drop"].values == pytest.approx(drop[1:5])

@@ -12,6 +12,7 @@ from torch import Tensor
 
 import models
 from interp.causal.circuits import Circuit, Criterion, search, smallest_circuit, space_of
+from interp.causal.circuits.faithfulness import random_circuits
 from interp.causal.edges import EdgeExperiment
 from interp.causal.edges.graph import part_and_input
 from interp.core.metrics import Metric, logit_diff
@@ -230,6 +231,24 @@ def test_what_a_circuit_says_is_in_its_table_and_pictures(carry: Circuit) -> Non
     np.testing.assert_allclose(
         drawn["greedy search, exact match"].y, carry.curve.sel(metric="exact_match", stat="value")
     )
+
+
+@pytest.mark.parametrize("n_random", [5, 40])
+def test_a_p_rests_on_random_circuits_that_differ(carry: Circuit, n_random: int) -> None:
+    """However often each was drawn, and not on the circuit itself."""
+    model = models.load("microadder-57")
+    pairs = problem_pairs(model.task, "made carry", column=3, n=32)
+    for groups in (None, "roles"):
+        found = smallest_circuit(model, pairs, groups=groups, method="greedy", n_random=n_random)
+        drawn = random_circuits(found.space, found.found.size, n_random, torch.Generator().manual_seed(0))
+        apart = {tuple(row) for row in drawn.tolist()} - {tuple(found.found.mask.tolist())}
+        assert len(found.random) == n_random and len(found.different) == len(apart)
+        assert np.isin(found.different, found.random).all()
+        if len(apart) < 19:
+            assert np.isnan(found.random_p)
+        else:
+            assert 1 / (1 + len(apart)) <= found.random_p <= 1
+    assert np.isnan(carry.random_p)  # of ten draws
 
 
 @pytest.mark.slow

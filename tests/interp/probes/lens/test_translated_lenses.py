@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -121,6 +122,18 @@ def test_what_no_affine_map_can_read_is_not_said_to_be_read():
         assert found.table.identical(again.table)
         assert (found.gain.p > 0.05).all()  # of all streams together
         assert float(found.table.overall.sel(point="L0 mid", lens=found.lens)) < 0.3
+
+
+def test_a_lens_that_says_less_than_the_most_common_token_does_not_help():
+    """What helps is above the other two lenses, and above saying one token always, wherever that lies."""
+    found = interp.tuned_lens(TOY, n=600, steps=25, resamples=50)
+    own = found.table.overall_low.sel(lens=found.lens)
+    gains = (found.gain.value > 0) & (found.gain.p < 0.05)
+    assert 0.1 < found.base_rate < 0.4 and found.helps[found.table.point.values.tolist().index("L1 post")]
+    for base in (0.0, *own.values.tolist(), 1.0):
+        other = replace(found, base_rate=base)
+        assert np.array_equal(other.helps, (gains & (own > base)).values) and other.sentence()
+    assert not replace(found, base_rate=1.0).helps.any()
 
 
 @pytest.mark.slow
