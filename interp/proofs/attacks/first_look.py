@@ -17,9 +17,9 @@ import torch
 from interp.core.results import Provenance
 from interp.core.stats import clopper_pearson
 from interp.proofs.verdict.identity import identify
-from interp.proofs.verdict.recheck import require_model
+from interp.proofs.verdict.recheck import require_counterexample, require_model
 from interp.proofs.verdict.verdict import CertifyOptions, Evidence, Method, Verdict, about, is_count, stored_shape
-from interp.proofs.verdict.wrong_answers import WrongAnswer, wrong_answer
+from interp.proofs.verdict.wrong_answers import wrong_answer
 from models import UserError
 from models.evaluation import predict
 from models.number_format import in_percent_with
@@ -128,13 +128,11 @@ def _finding(verdict: Verdict) -> str:
 def _check(verdict: Verdict, model: HookedModel, task: Task) -> Verdict:
     """Draw the same problems again."""
     task = require_model(verdict, model, task)
-    one: WrongAnswer = verdict.counterexample
-    if wrong_answer(model, task, task.as_problems([one.problem])) != one:
-        raise UserError("This certificate does not hold: the model answers its counterexample otherwise.")
+    require_counterexample(verdict, model, task)
     found = looked(model, task)
     if found is None or (found.wrong, found.n) != (verdict.wrong, verdict.n):
         raise UserError("This certificate does not hold: another number of random problems is wrong.")
-    return found.replace(counterexample=one)
+    return found.replace(counterexample=verdict.counterexample)
 
 
 def _judge(model: HookedModel, task: Task, asked: CertifyOptions) -> Verdict:

@@ -22,7 +22,7 @@ from interp.proofs.attacks.gradient_attack import RUNS, SEARCHES, Attack, attack
 from interp.proofs.attacks.problem_digits import digit_space
 from interp.proofs.listed import exhaustive
 from interp.proofs.verdict.identity import identify
-from interp.proofs.verdict.recheck import require_model
+from interp.proofs.verdict.recheck import require_counterexample, require_model
 from interp.proofs.verdict.subject import require_all_targets
 from interp.proofs.verdict.time_limit import minutes_left
 from interp.proofs.verdict.verdict import (
@@ -179,9 +179,7 @@ def _read(value: dict[str, Any]) -> SearchEvidence:
 def _check(verdict: Verdict, model: HookedModel, task: Task) -> Verdict:
     """Ask the model again for the wrong answer, and search again as long."""
     task = require_model(verdict, model, task)
-    one: WrongAnswer = verdict.counterexample
-    if wrong_answer(model, task, task.as_problems([one.problem])) != one:
-        raise UserError("This certificate does not hold: the model answers its counterexample otherwise.")
+    require_counterexample(verdict, model, task)
     found = searched(model, task, verdict.reason, SECONDS, max(1, min(verdict.runs, RUNS)))
     return verdict.replace(evidence=found.evidence)
 

@@ -40,6 +40,13 @@ def require_model(verdict: Verdict, model: HookedModel, task: Task) -> Task:
     return task
 
 
+def require_counterexample(verdict: Verdict, model: HookedModel, task: Task) -> None:
+    """Raises UserError unless the model answers the counterexample as the verdict says."""
+    one = verdict.counterexample
+    if wrong_answer(model, task, task.as_problems([one.problem])) != one:
+        raise UserError("This certificate does not hold: the model answers its counterexample otherwise.")
+
+
 def judged_again(
     again: Callable[[Verdict, HookedModel, Task], Verdict],
     falls_short: Callable[[Verdict, Verdict], str | None],
