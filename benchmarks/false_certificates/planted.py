@@ -62,7 +62,7 @@ ASKED: Mapping[str, Callable[[ArithmeticTransformer], Verdict]] = {
     "two layers of attention": certify_arrangements,
 }
 TOTAL = sum(NUMBERS.values())
-MINUTES = 0.5  # for each; what is undecided then counts as such
+MINUTES = 1.0  # of this process's own time for each; what is undecided then counts as such
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class PlantTrial:
     ``method`` is the one that was to be fooled, ``judged_by`` the one that judged. Leads are the right token's least
     one on the planted problem: in this benchmark's float64 and float32, and the model's own; NaN where a logit is none.
     ``wrong`` is "as it runs", "over the reals" or both, and empty where the plant did not take. ``checked`` says
-    whether ``check_certificate`` accepted the certificate, if there is one.
+    whether ``check_certificate`` accepted the certificate, if there is one; ``seconds`` are the processor's.
     """
 
     index: int
@@ -113,7 +113,7 @@ def plant_trial(index: int, minutes: float | None = MINUTES) -> PlantTrial:
     draft = plant(bases[(number + number // len(plants)) % len(bases)].draft(rng))
     model = draft.model()
     problem, found = taken(draft, model)
-    start = time.perf_counter()
+    start = time.process_time()
     verdict, status, sentence = judged(model, minutes, method if method in ASKED else None)
     checked = False
     if verdict is not None and verdict.status == "certified":
@@ -136,7 +136,7 @@ def plant_trial(index: int, minutes: float | None = MINUTES) -> PlantTrial:
         "" if verdict is None else str(getattr(verdict.evidence, "arithmetic", "")),
         sentence,
         checked,
-        round(time.perf_counter() - start, 2),
+        round(time.process_time() - start, 2),
     )
 
 
@@ -144,14 +144,17 @@ def judged(
     model: ArithmeticTransformer, minutes: float | None, method: str | None = None
 ) -> tuple[Verdict | None, str, str]:
     """(The verdict, its status, its sentence); "refused" with the reason where there is none, and "raised" with an
-    error that is not meant for users. ``method`` is the one that is asked, whichever would be chosen."""
+    error that is not meant for users. ``method`` is the one that is asked, whichever would be chosen. Minutes are the
+    processor's, so that no verdict hangs on what else the machine does."""
     try:
-        if method is None:
-            verdict = certify(model, tolerance=None, minutes=minutes)
-        else:
-            with time_limit(minutes):
+        with time_limit(minutes, time.process_time):
+            if method is None:  # which proves, also where many random problems are wrong
+                verdict = certify(model, tolerance=None, minutes=None, exact_share=True)
+            else:
                 verdict = ASKED[method](model)
-    except (UserError, TimeUp) as error:
+    except TimeUp:
+        return None, "undecided", "the time was not enough"
+    except UserError as error:
         return None, "refused", str(error)
     except Exception as error:
         return None, "raised", f"{type(error).__name__}: {error}"
@@ -201,7 +204,8 @@ def summary(trials: Sequence[PlantTrial]) -> str:
     ]
     lines += [f"plant {t.index} ({t.plant}) raised {t.sentence}" for t in trials if t.status == "raised"]
     lines.append(
-        f"{len(wrong)} of {len(trials)} planted wrong models were certified; {len(trials) - took} plants did not take"
+        f"{len(wrong)} of {len(trials)} planted wrong models were certified; {len(trials) - took} plants did not take; "
+        f"judging them took {sum(t.seconds for t in trials) / 3600:.2f} hours of a processor"
     )
     return "\n".join(lines)
 
@@ -215,7 +219,7 @@ class Plants:
     out: Path = Path("plants.jsonl")
     """Where finished plants are kept."""
     minutes: float = MINUTES
-    """How long each may be judged."""
+    """How long each may be judged, in this process's own time."""
 
     def run(self) -> int:
         """Run what is left; 1 if a wrong model was certified, else 0."""
