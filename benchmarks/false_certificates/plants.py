@@ -19,7 +19,6 @@ from benchmarks.false_certificates.bases import (
     BUILT,
     DRAWN,
     SMALL,
-    TRAINED,
     Base,
     construction,
     drawn,

@@ -156,8 +156,8 @@ class TokenReading(EnclosedForward):
         after = (rounding.growth(d) + OWN) * sizes + (rounding.growth(3) + OWN) * size + added_off
         after = after + (d + 3) * rounding.tiny + torch.einsum("he,hed->d", vanished, W_O.abs())
         size = size + torch.einsum("he,hed->d", off, W_O.abs()) + after
-        sees = shown.any(1) | sink.isfinite()  # the softmax of no keys is NaN
-        after = torch.where((size < LARGEST) & sees.all(), after, torch.inf)
+        sees = (shown.any(1) | sink.isfinite()).all()  # the softmax of no keys is NaN
+        after = torch.where((size < LARGEST) & sees & self._within(own), after, torch.inf)
         number = {letter: i for i, letter in enumerate(seen)}
         return QueryReading(base, W_O, below, shown, v, number, size, sink, eta, rad, off, after)
 
@@ -178,6 +178,12 @@ class TokenReading(EnclosedForward):
         found = self.rounding.add(found, Enclosure.exact(added.masked_fill(hidden, 0.0)))
         least = found.mid.masked_fill(hidden, torch.inf).amin(1, keepdim=True)
         return Enclosure.apart(torch.where(hidden, least, found.mid), found.rad.masked_fill(hidden, 0.0))
+
+    def _within(self, own: int) -> bool:
+        """Whether no score or value of any letter overflows for this query, hidden ones included: infinity is NaN also
+        with a weight of 0, and with a bias of -inf."""
+        scores = (1 + self.q.length[:, own]) * (1 + self.k.length.amax(1))
+        return bool((scores < LARGEST).all() and (self.v.length < LARGEST).all())
 
     def _out_of_sight(self, own: int, rows: Int[Tensor, " letter"]) -> Tensor:
         """[head, letter]: which letters a bias of -inf hides from the query."""
