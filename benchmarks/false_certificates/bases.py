@@ -107,10 +107,9 @@ def constant(rng: np.random.Generator, layers: tuple[int, ...] = (1, 1, 2)) -> A
     return ArithmeticTransformer(weights, task, "constant").eval()
 
 
-def induction(rng: np.random.Generator) -> ArithmeticTransformer:
-    """Induction of six places and seven tokens, built with some noise: a head that looks at the place before, and one
-    that looks for what follows the present token. A proof of two layers is over in seconds."""
-    places, tokens = 6, 7
+def induction(rng: np.random.Generator, places: int = 6, tokens: int = 7) -> ArithmeticTransformer:
+    """Short induction, built with some noise: a head that looks at the place before, and one that looks for what
+    follows the present token. A proof of two layers is over in seconds."""
     task = models.tasks.induction(places, tokens)
     token, place, before, answer = (slice(start, start + tokens) for start in range(0, 4 * tokens, tokens))
     config = TransformerConfig(
