@@ -118,8 +118,7 @@ def plant_trial(index: int, minutes: float | None = MINUTES) -> PlantTrial:
     problem, found = taken(draft, model)
     start = time.process_time()
     verdict, status, sentence = judged(model, minutes, method if method in ASKED else None)
-    looked_at = verdict is not None and verdict.method == TWO_LAYERS and status != "certified"
-    if looked_at and draft.problem is not None:
+    if verdict is not None and status != "certified" and verdict.method == TWO_LAYERS and draft.problem is not None:
         string = draft.task.encode(draft.problem)[0].tolist()
         status = PARTLY if is_proved(verdict, draft.task, string) else status
     checked = False

@@ -310,8 +310,8 @@ def vanishing_stream(draft: Draft) -> Draft:
 
 def waking_together(draft: Draft) -> Draft:
     """In the first or second of two layers, a head that looks at what is not one of the problem's tokens. Scores are
-    three times ``score`` apart, so that the others' weights have few digits in float64, or none."""
-    score = draft.choose("score", (60.0, 200.0, 235.0, 250.0, 270.0, 300.0, 330.0, 1e4))
+    so far apart that the others' weights have few digits in float64, or none."""
+    score = draft.choose("score", (60.0, 600.0, 700.0, 740.0, 800.0, 900.0, 1000.0, 1e4))
     seen = watched(draft, score, layer=draft.choose("layer", (0, 1)), together=True)
     return _harm(seen.draft, seen.out)
 
@@ -319,7 +319,7 @@ def waking_together(draft: Draft) -> Draft:
 def rescaled_together(draft: Draft) -> Draft:
     """The same, with tiny or large values."""
     layer, values = draft.choose("layer", (0, 1)), draft.power_of_ten("values", -30, 17)
-    seen = watched(draft, draft.choose("score", (200.0, 300.0)), values=values, layer=layer, together=True)
+    seen = watched(draft, draft.choose("score", (600.0, 900.0)), values=values, layer=layer, together=True)
     return _harm(seen.draft, seen.out)
 
 

@@ -115,8 +115,8 @@ def test_trials_go_on_after_those_in_the_file_and_fail_by_a_certified_one(
 
 def test_a_wrong_string_is_in_no_set_that_two_layers_prove():
     """A search refutes such a model at once, so that its sets are looked at."""
-    draft = Base(lambda rng: induction(rng, places=4, tokens=4), drawn).draft(np.random.default_rng(0))
-    seen = watched(draft, 300.0, layer=0, together=True)
+    draft = Base(lambda rng: induction(rng, places=4, tokens=5), drawn).draft(np.random.default_rng(0))
+    seen = watched(draft, 900.0, layer=0, together=True)
     model = harmed(seen.draft, seen.out, 3.0).model()
     verdict, wrong = certify_arrangements(model), set()
     every = model.task.domain.every()
