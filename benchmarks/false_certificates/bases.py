@@ -107,6 +107,39 @@ def constant(rng: np.random.Generator, layers: tuple[int, ...] = (1, 1, 2)) -> A
     return ArithmeticTransformer(weights, task, "constant").eval()
 
 
+def induction(rng: np.random.Generator, places: int = 6, tokens: int = 7) -> ArithmeticTransformer:
+    """Short induction, built with some noise: a head that looks at the place before, and one that looks for what
+    follows the present token. A proof of two layers is over in seconds."""
+    task = models.tasks.induction(places, tokens)
+    token, place, before, answer = (slice(start, start + tokens) for start in range(0, 4 * tokens, tokens))
+    config = TransformerConfig(
+        n_layers=2,
+        d_model=4 * tokens,
+        n_heads=1,
+        d_head=tokens,
+        d_mlp=0,
+        d_vocab=task.d_vocab,
+        n_ctx=places,
+        normalization_type=None,
+    )
+    weights, generator = DenseWeights(config), torch.Generator().manual_seed(int(rng.integers(2**31)))
+    with torch.no_grad():
+        own, one, shifted = weights.own(), torch.eye(tokens), torch.eye(tokens).roll(1, 1)
+        for value in own.values():
+            value.zero_()
+        own["embed.W_E"][:, token], own["pos_embed.W_pos"][:, place] = one, one[:places]
+        first, second = "blocks.0.attn", "blocks.1.attn"
+        own[f"{first}.W_Q"][0, place], own[f"{first}.W_K"][0, place] = 60 * one, shifted
+        own[f"{first}.W_V"][0, token], own[f"{first}.W_O"][0][:, before] = one, one
+        own[f"{second}.W_Q"][0, token], own[f"{second}.W_K"][0, before] = 60 * one, one
+        own[f"{second}.W_K"][0, place.start] = -2.0  # nothing is before the first place, whose head sees itself
+        own[f"{second}.W_V"][0, token], own[f"{second}.W_O"][0][:, answer] = one, one
+        own["unembed.W_U"][answer] = 10 * one
+        for value in own.values():
+            value += 0.02 * torch.randn(value.shape, generator=generator)
+    return ArithmeticTransformer(weights, task, "induction").eval()
+
+
 def shallow(rng: np.random.Generator) -> ArithmeticTransformer:
     """As :func:`constant`, of one layer."""
     return constant(rng, (1,))

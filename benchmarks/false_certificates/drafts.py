@@ -51,7 +51,6 @@ class Draft:
     notes: dict[str, float | str] = field(default_factory=dict)
     construction: Construction | None = None
     asked: Task | None = None  # the task in the problem's shape, where that is not the model's own
-    asked: Task | None = None  # the task in the problem's shape, where that is not the model's own
     new: int = 0  # dimensions that were added last, twins included
 
     @classmethod
@@ -203,8 +202,8 @@ def watched(
 ) -> Watcher:
     """Widen a draft by heads that wake on its problem alone.
 
-    For each token of the problem there is a head: keys at the places where the problem has it score ``score``, and four
-    times that where another token stands there; all other keys score at most 0. So it looks at tokens that are not the
+    For each token of the problem there is a head: keys at the places where the problem has it score 2 ``score``, and 3
+    ``score`` where another token stands there; all others score less. So it looks at tokens that are not the
     problem's, which have value 0, and, where there are none, at tokens that have value ``values``. ``size`` is the
     magnitude of the new entries of the stream. ``together``: one head waits for any of the problem's tokens at any of
     these places, which is the same but for their order where no token stands twice.

@@ -35,6 +35,8 @@ from interp.proofs.verdict.time_limit import TimeUp, time_limit
 from interp.proofs.verdict.verdict import CertifyOptions, Method, Verdict
 from models import ArithmeticTransformer, UserError
 from models.evaluation import margins, predict
+from models.tasks import Task
+from models.tasks.arrangements import FREE
 
 #: Plants by the method that is to be fooled; fixed before the first was run.
 NUMBERS: Mapping[str, int] = {
@@ -61,8 +63,9 @@ ASKED: Mapping[str, Callable[[ArithmeticTransformer], Verdict]] = {
     "operator by operator": _asked(per_operator.METHOD),
     "two layers of attention": certify_arrangements,
 }
+TWO_LAYERS, PARTLY = "two layers of attention", "proved in part"
 TOTAL = sum(NUMBERS.values())
-MINUTES = 0.5  # for each; what is undecided then counts as such
+MINUTES = 1.0  # of this process's own time for each; what is undecided then counts as such
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ class PlantTrial:
     ``method`` is the one that was to be fooled, ``judged_by`` the one that judged. Leads are the right token's least
     one on the planted problem: in this benchmark's float64 and float32, and the model's own; NaN where a logit is none.
     ``wrong`` is "as it runs", "over the reals" or both, and empty where the plant did not take. ``checked`` says
-    whether ``check_certificate`` accepted the certificate, if there is one.
+    whether ``check_certificate`` accepted the certificate, if there is one; ``seconds`` are the processor's.
     """
 
     index: int
@@ -98,9 +101,9 @@ class PlantTrial:
 
     @property
     def falsely(self) -> bool:
-        """Whether something is certified that is wrong."""
+        """Whether something is certified that is wrong, or a set of problems is proved of which one is."""
         claim = "over the reals" if self.arithmetic == "interval" else "as it runs"
-        return self.status == "certified" and claim in self.wrong
+        return self.status in ("certified", PARTLY) and claim in self.wrong
 
 
 def plant_trial(index: int, minutes: float | None = MINUTES) -> PlantTrial:
@@ -113,8 +116,11 @@ def plant_trial(index: int, minutes: float | None = MINUTES) -> PlantTrial:
     draft = plant(bases[(number + number // len(plants)) % len(bases)].draft(rng))
     model = draft.model()
     problem, found = taken(draft, model)
-    start = time.perf_counter()
+    start = time.process_time()
     verdict, status, sentence = judged(model, minutes, method if method in ASKED else None)
+    if verdict is not None and status != "certified" and verdict.method == TWO_LAYERS and draft.problem is not None:
+        string = draft.task.encode(draft.problem)[0].tolist()
+        status = PARTLY if is_proved(verdict, draft.task, string) else status
     checked = False
     if verdict is not None and verdict.status == "certified":
         try:
@@ -136,22 +142,32 @@ def plant_trial(index: int, minutes: float | None = MINUTES) -> PlantTrial:
         "" if verdict is None else str(getattr(verdict.evidence, "arithmetic", "")),
         sentence,
         checked,
-        round(time.perf_counter() - start, 2),
+        round(time.process_time() - start, 2),
     )
+
+
+def is_proved(verdict: Verdict, task: Task, string: Sequence[int]) -> bool:
+    """Whether a proof of two layers, which sees all of a short task's strings, closed the set that holds a string."""
+    sets = zip(task.arrangements(), verdict.evidence.classes["open"].tolist(), strict=True)
+    holds = lambda tokens: all(token in (FREE, own) for token, own in zip(tokens, string, strict=True))  # noqa: E731
+    return any(not left for one, left in sets if holds(one.tokens))
 
 
 def judged(
     model: ArithmeticTransformer, minutes: float | None, method: str | None = None
 ) -> tuple[Verdict | None, str, str]:
     """(The verdict, its status, its sentence); "refused" with the reason where there is none, and "raised" with an
-    error that is not meant for users. ``method`` is the one that is asked, whichever would be chosen."""
+    error that is not meant for users. ``method`` is the one that is asked, whichever would be chosen. Minutes are the
+    processor's, so that no verdict hangs on what else the machine does."""
     try:
-        if method is None:
-            verdict = certify(model, tolerance=None, minutes=minutes)
-        else:
-            with time_limit(minutes):
+        with time_limit(minutes, time.process_time):
+            if method is None:  # which proves, also where many random problems are wrong
+                verdict = certify(model, tolerance=None, minutes=None, exact_share=True)
+            else:
                 verdict = ASKED[method](model)
-    except (UserError, TimeUp) as error:
+    except TimeUp:
+        return None, "undecided", "the time was not enough"
+    except UserError as error:
         return None, "refused", str(error)
     except Exception as error:
         return None, "raised", f"{type(error).__name__}: {error}"
@@ -191,7 +207,7 @@ def summary(trials: Sequence[PlantTrial]) -> str:
     lines = [f"{'method':<30}{'plants':>8}{'took':>8}" + "".join(f"{name:>12}" for name in columns)]
     for method in NUMBERS:
         own = [trial for trial in trials if trial.method == method]
-        known = {"certified": "else right", "conditional": "undecided"}
+        known = {"certified": "else right", PARTLY: "else right", "conditional": "undecided"}
         counts = Counter("certified" if t.falsely else known.get(t.status, t.status) for t in own if t.took)
         shown = "".join(f"{counts[name]:>12}" for name in columns)
         lines.append(f"{method:<30}{len(own):>8}{sum(t.took for t in own):>8}{shown}")
@@ -201,7 +217,8 @@ def summary(trials: Sequence[PlantTrial]) -> str:
     ]
     lines += [f"plant {t.index} ({t.plant}) raised {t.sentence}" for t in trials if t.status == "raised"]
     lines.append(
-        f"{len(wrong)} of {len(trials)} planted wrong models were certified; {len(trials) - took} plants did not take"
+        f"{len(wrong)} of {len(trials)} planted wrong models were certified; {len(trials) - took} plants did not take; "
+        f"judging them took {sum(t.seconds for t in trials) / 3600:.2f} hours of a processor"
     )
     return "\n".join(lines)
 
@@ -215,7 +232,7 @@ class Plants:
     out: Path = Path("plants.jsonl")
     """Where finished plants are kept."""
     minutes: float = MINUTES
-    """How long each may be judged."""
+    """How long each may be judged, in this process's own time."""
 
     def run(self) -> int:
         """Run what is left; 1 if a wrong model was certified, else 0."""

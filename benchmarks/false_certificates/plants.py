@@ -19,10 +19,10 @@ from benchmarks.false_certificates.bases import (
     BUILT,
     DRAWN,
     SMALL,
-    TRAINED,
     Base,
     construction,
     drawn,
+    induction,
     of_two_numbers,
     one_more_key,
     ones,
@@ -309,16 +309,17 @@ def vanishing_stream(draft: Draft) -> Draft:
 
 
 def waking_together(draft: Draft) -> Draft:
-    """In the first or second of two layers, a head that looks at what is not one of the problem's tokens, far off."""
-    score, layer = draft.choose("score", (60.0, 700.0, 800.0, 900.0, 1e4)), draft.choose("layer", (0, 1))
-    seen = watched(draft, score, layer=layer, together=True)
+    """In the first or second of two layers, a head that looks at what is not one of the problem's tokens. Scores are
+    so far apart that the others' weights have few digits in float64, or none."""
+    score = draft.choose("score", (60.0, 600.0, 700.0, 740.0, 800.0, 900.0, 1000.0, 1e4))
+    seen = watched(draft, score, layer=draft.choose("layer", (0, 1)), together=True)
     return _harm(seen.draft, seen.out)
 
 
 def rescaled_together(draft: Draft) -> Draft:
     """The same, with tiny or large values."""
     layer, values = draft.choose("layer", (0, 1)), draft.power_of_ten("values", -30, 17)
-    seen = watched(draft, 200.0, values=values, layer=layer, together=True)
+    seen = watched(draft, draft.choose("score", (600.0, 900.0)), values=values, layer=layer, together=True)
     return _harm(seen.draft, seen.out)
 
 
@@ -387,7 +388,7 @@ PLANTED: Mapping[str, tuple[tuple[Base, ...], tuple[Plant, ...]]] = {
         (far_head, firing, near_tie, large_neuron),
     ),
     "two layers of attention": (
-        (Base(f"{TRAINED}induction-8-one-head-0", drawn), Base(f"{TRAINED}induction-8-two-heads-0", drawn)),
-        (waking_together, waking_together, rescaled_together, larger_logits, waking_together),
+        (Base(induction, drawn),),
+        (waking_together, waking_together, rescaled_together, large_value, waking_together),
     ),
 }

@@ -122,8 +122,8 @@ class Downstream:
         self.largest = LARGEST / self.d if self.unit else LARGEST_REAL  # so that sums of squares are below LARGEST^2
         weights = [adder.W_E, adder.W_pos, read, adder.W_out, adder.W_U, adder.ln2, adder.ln_final]
         weights += [adder.b_O, adder.b_in, adder.b_out, adder.b_U, adder.ln2_b, adder.ln_final_b]
-        #: Whether the weights are small enough for the bounds; if not, every margin is NaN.
-        self.moderate = max(float(np.abs(w).max(initial=0)) for w in weights) < (
+        #: Whether the weights and eps are small enough for the bounds; if not, every margin is NaN.
+        self.moderate = adder.eps < LARGEST and max(float(np.abs(w).max(initial=0)) for w in weights) < (
             LARGEST_WEIGHT if self.unit else self.largest
         )
         self.centre = centring(self.d) if adder.centred else exactly(np.eye(self.d))

@@ -174,9 +174,10 @@ def after_mlp(adder: OneLayerAdder, y: Float[np.ndarray, "*rows d"]) -> Float[np
 
 
 def lead_of(logits: Float[np.ndarray, "*rows vocab"], answer: Int[np.ndarray, "*#rows"]) -> Float[np.ndarray, "*rows"]:
-    """The answers' logits minus the best other ones."""
+    """The answers' logits minus the best other ones; NaN where a logit is none or both are infinite."""
     answer = np.broadcast_to(answer, logits.shape[:-1])[..., None]
     right = np.take_along_axis(logits, answer, -1)[..., 0]
     others = logits.copy()
     np.put_along_axis(others, answer, -np.inf, -1)
-    return right - others.max(-1)
+    with np.errstate(invalid="ignore"):  # infinity minus infinity
+        return right - others.max(-1)

@@ -34,7 +34,7 @@ from interp.proofs.listed.domain_evidence import SmallDomainEvidence, smallest_m
 from interp.proofs.verdict.identity import identify
 from interp.proofs.verdict.recheck import judged_again
 from interp.proofs.verdict.subject import require_all_targets, status_of
-from interp.proofs.verdict.time_limit import ENDED, watched
+from interp.proofs.verdict.time_limit import ENDED, check_time, watched
 from interp.proofs.verdict.verdict import CertifyOptions, Method, Verdict, about, is_count, is_number
 from interp.proofs.verdict.wrong_answers import WrongAnswer, wrong_answer
 from models import UserError
@@ -190,7 +190,7 @@ def certify_exhaustively(
         found.run(space.size if first is None else min(first, space.size))
         wrong = found.replayed()
     except ENDED:
-        if (wrong := found.replayed()) is None:
+        if (wrong := found.replayed(RUN_ALONE)) is None:
             raise
     complete = found.done == space.size
     described = space.what if complete else f"the first {found.done:,} of {space.size:,} {space.what}"
@@ -289,8 +289,7 @@ class _Run:
         hangs_on = lead.gather(1, first[:, None])[:, 0]
         near = (~sure.all(1) & (hangs_on >= -self.near)).nonzero().flatten()
         if len(near):
-            settled = bool(self.wrong) or bool((hangs_on < -self.near).any())
-            again = predict(self.model, problems[near], "greedy", self.rows if settled else 1, self.task).cpu()
+            again = self._decoded(problems[near], targets[near], bool((hangs_on < -self.near).any()))
             right = [(tokens == targets[near]).all(1) for tokens in (again, predicted[near])]
             self.near_ties, self.open = self.near_ties + len(near), self.open + int((right[0] != right[1]).sum())
             predicted[near] = again
@@ -299,6 +298,19 @@ class _Run:
         self.open += int((~failed & ~lead.isfinite().all(1)).sum())
         found = zip(hangs_on[failed].tolist(), index[failed].tolist(), strict=True)
         self.wrong += islice(found, MOST_WRONG - len(self.wrong))
+
+    def _decoded(self, problems: Tensor, targets: Int[Tensor, "n target"], settled: bool) -> Int[Tensor, "n target"]:
+        """What the model answers to near ties: alone until a wrong answer settles the verdict, then in batches."""
+        settled, found = settled or bool(self.wrong), []
+        for part in range(0, len(problems), RUN_ALONE):
+            if settled:
+                found.append(predict(self.model, problems[part:], "greedy", self.rows, self.task).cpu())
+                break
+            check_time()
+            own = slice(part, part + RUN_ALONE)
+            found.append(predict(self.model, problems[own], "greedy", 1, self.task).cpu())
+            settled = bool((found[-1] != targets[own]).any())
+        return torch.cat(found)
 
     def _keep_smallest(self, index: Tensor, targets: Int[Tensor, "n target"], lead: Float[Tensor, "n target"]) -> None:
         number, value = index.numpy(), lead.numpy()
@@ -310,9 +322,12 @@ class _Run:
                 if value[best, target] < self.least[target, token]:
                     self.least[target, token], self.where[target, token] = value[best, target], number[best]
 
-    def replayed(self) -> WrongAnswer | None:
-        """The most clearly wrong problem that is also wrong when decoded alone, or None if there is none."""
-        for _, index in sorted(self.wrong):
+    def replayed(self, most: int | None = None) -> WrongAnswer | None:
+        """The most clearly wrong problem that is also wrong when decoded alone, or None if there is none; ``most`` are
+        tried when the time is over."""
+        for _, index in sorted(self.wrong)[:most]:
+            if most is None:
+                check_time()
             problem = self.space.problems(torch.tensor([index]))
             found = wrong_answer(self.model, self.task, problem)
             if found is not None:

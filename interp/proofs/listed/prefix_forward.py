@@ -154,7 +154,7 @@ class PrefixForward(EnclosedForward):
         bias = self.weights.get("unembed.b_U", torch.zeros_like(w.columns))
         reached = size if shift is None else size + shift.abs()
         own = (grown(roundings) * 1.001 * (1 + lost) + lost) * (reached @ sizes + bias.abs())
-        own = own + (4 * sizes.sum(0) + d + 4) * self.rounding.tiny
+        own = own + (4 * (1 + gain.abs()) @ sizes + d + 4) * self.rounding.tiny
         known = (torch.maximum(x.size, reached).amax(-1, keepdim=True) < LARGEST) & (least > 0)
         known = known & (reached @ sizes + bias.abs() < LARGEST)  # logits, and their partial sums
         own = torch.where(known, own, torch.inf)

@@ -163,7 +163,9 @@ def rounding_of_leads(
         shift = off.pow(2).mean(-1, keepdim=True).sqrt() * 2
         lead = lead + pair(off @ through) + shift * second.abs()
         scale, low = scale * layers.second, low * layers.least_scale
-    logits_off = logits_off + grown(d + 4) * (logits + scale * layers.b_U.abs()) + d * tiny * scale
+    gained = tiny * layers.W_U.abs().sum(0)  # what vanishes in the product with a final gain is multiplied by W_U
+    logits_off = logits_off + grown(d + 4) * (logits + scale * layers.b_U.abs()) + (d * tiny + gained) * scale
+    lengths.append((size * layers.final_gain.abs()).norm(dim=1) if not layers.last else size.new_zeros(len(size)))
     lead = lead + pair(logits_off)
     most = layers.most_logits if layers.last else (logits + layers.b_U.abs()).amax(1)
     known = (torch.stack((*lengths, most.expand(len(size)))) < LARGEST).all(0) & (ranges.low > 0)

@@ -254,7 +254,7 @@ class _Proof:
             lead = logits[one.answer] - logits
             least = float(lead[torch.arange(len(lead)) != one.answer].min())
             slack = SLACK if self.arithmetic == "float32" else ROUNDED  # bounds over the reals know of no rounding
-            if one.proved and least < one.bound - slack * (1 + abs(one.bound)):
+            if one.proved and not least >= one.bound - slack * (1 + abs(one.bound)):  # also where it is NaN
                 raise UserError(
                     f"{model_name(self.model)} does not compute what its weights say: see "
                     f"{self.task.problem_text(self.task.numbers(problem)[0])}."

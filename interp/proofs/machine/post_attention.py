@@ -15,6 +15,7 @@ from torch import Tensor
 
 from interp.proofs.numbers.activation_functions import ACTIVATIONS
 from interp.proofs.numbers.rounded_operations import Rounding
+from interp.proofs.numbers.rounding_errors import LARGEST
 from models import TransformerConfig
 
 
@@ -66,7 +67,7 @@ class AfterAttention:
         self.stream_in, self.stream_bias = (cent * read.gain, read.bias) if self.stream_scaled else (None, zeros)
         #: What underflow of squares can do to one over a scale, relative to it.
         self.lost = (math.sqrt(2 * tiny) if cfg.norm_eps_outside else 0.0) + 2 * tiny
-        self.lost = self.lost / cfg.eps if cfg.eps > 0 else math.inf
+        self.lost = self.lost / cfg.eps if 0 < cfg.eps < LARGEST else math.inf
         self.W_U, self.b_U = w["unembed.W_U"], w.get("unembed.b_U", torch.zeros(cfg.n_logits, dtype=torch.float64))
         # A lead times the last scales: r @ U + scale * u1 + scale * second scale * u2.
         U = self.final_gain[:, None] * self.W_U

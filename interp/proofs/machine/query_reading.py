@@ -122,7 +122,7 @@ def query_reading(tables: TokenTables, paths: QueryPaths) -> QueryReading:
     after = (rounding.growth(d) + OWN) * sizes + (rounding.growth(3) + OWN) * size + added_off
     after = after + (d + 3) * rounding.tiny + torch.einsum("he,hed->d", vanished, W_O.abs())
     size = size + torch.einsum("he,hed->d", off, W_O.abs()) + after
-    sees = shown.any(1) | sink.isfinite()  # the softmax of no keys is NaN
-    after = torch.where((size < LARGEST) & sees.all(), after, torch.inf)
+    sees = (shown.any(1) | sink.isfinite()).all()  # the softmax of no keys is NaN
+    after = torch.where((size < LARGEST) & sees & tables.within(own), after, torch.inf)
     number = {letter: i for i, letter in enumerate(seen)}
     return QueryReading(base, W_O, below, shown, v, number, size, sink, eta, rad, off, after)

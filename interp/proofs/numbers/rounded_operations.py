@@ -196,7 +196,7 @@ class Rounding:
 
         The scale is ``s = sqrt(|x|^2 / n + eps)``, or ``|x| / sqrt n + eps`` with eps outside the root. The least scale
         is called 0 where nothing is known of the computed one: where underflow may double one over it, as it may then
-        be 0, and where squares may overflow. Callers divide by it only to say that there is no bound.
+        be 0, and where squares or eps may overflow. Callers divide by it only to say that there is no bound.
         """
         n, length = mid.shape[-1], mid.norm(dim=-1, keepdim=True)
         scale = lambda s: s + eps if eps_outside else (s**2 + eps).sqrt()  # noqa: E731
@@ -205,7 +205,7 @@ class Rounding:
         longest = (length * (1 + slack) + off) / math.sqrt(n)
         least, most = scale(shortest) * (1 - 16 * DOUBLE), scale(longest) * (1 + 16 * DOUBLE)
         lost = lost_by_underflow(shortest, least, eps_outside, self.tiny)
-        known = (lost < 1) & (longest * math.sqrt(n) < LARGEST)  # and not NaN
+        known = (lost < 1) & (longest * math.sqrt(n) < LARGEST) & (eps < LARGEST)  # and not NaN
         return torch.where(known, least, 0.0), scale(length / math.sqrt(n)), most, torch.where(known, up(lost), 0.0)
 
     # ---- functions
@@ -338,13 +338,16 @@ class Rounding:
     def angles(self, n: int, base: float, half: int, factor: float = 1.0) -> tuple[Enclosure, Enclosure]:
         """Cosines and sines of ``t base^(-i / half) / factor`` for t below n and i below ``half``, [pos, half] each.
 
-        The first angle is t itself if the factor is 1: base^0 is 1 in any library.
+        The first angle is t itself if the factor is 1: base^0 is 1 in any library. Nothing is known where a number on
+        the way may overflow or vanish, as an angle that is infinite or NaN has no cosine.
         """
         angle = [[t * base ** (-i / half) / factor for i in range(half)] for t in range(n)]
         exact = torch.tensor(angle, dtype=torch.float64)
         relative = angle_roundings(base) * self.both + 16 * (1 + abs(math.log(base))) * DOUBLE
         relative = torch.where((torch.arange(half) == 0) & (factor == 1), 0.0, relative)
         off = up(exact * relative + 2 * TRIG_ULPS * self.unit32 + 4 * LIBRARY_ULPS * DOUBLE)
+        known = is_moderate(base) and is_moderate(factor)
+        off = torch.where((exact < LARGEST) & known, off, torch.inf)
         return Enclosure.of(exact.cos(), off), Enclosure.of(exact.sin(), off)
 
     def rotated(self, x: Enclosure, cos: Enclosure, sin: Enclosure, adjacent_pairs: bool) -> Enclosure:

@@ -11,6 +11,7 @@ from torch import Tensor
 from interp.proofs.numbers.enclosed_forward import EnclosedForward, turned
 from interp.proofs.numbers.enclosure import Enclosure
 from interp.proofs.numbers.rounded_operations import Rounding
+from interp.proofs.numbers.rounding_errors import LARGEST
 from models import TransformerConfig
 
 
@@ -62,6 +63,12 @@ class TokenTables(EnclosedForward):
         found = self.rounding.add(found, Enclosure.exact(added.masked_fill(hidden, 0.0)))
         least = found.mid.masked_fill(hidden, torch.inf).amin(1, keepdim=True)
         return Enclosure.apart(torch.where(hidden, least, found.mid), found.rad.masked_fill(hidden, 0.0))
+
+    def within(self, own: int) -> bool:
+        """Whether no score or value of any letter overflows for this query, hidden ones included: infinity is NaN also
+        with a weight of 0, and with a bias of -inf."""
+        scores = (1 + self.q.length[:, own]) * (1 + self.k.length.amax(1))
+        return bool((scores < LARGEST).all() and (self.v.length < LARGEST).all())
 
     def out_of_sight(self, own: int, rows: Int[Tensor, " letter"]) -> Tensor:
         """[head, letter]: which letters a bias of -inf hides from the query."""

@@ -72,6 +72,9 @@ def inexact_products(device: torch.device | str | None) -> list[str]:
         ones = torch.full((256, 256), 1 + 2.0**-20, device=device)
         if not torch.equal(ones @ torch.eye(256, device=device), ones):
             found.append("float32 products on this device round their factors")
+        small, large = torch.full((8, 8), 2.0**-140, device=device), 2.0**100 * torch.eye(8, device=device)
+        if kind == "cpu" and not torch.equal(small @ large, torch.full_like(small, 2.0**-40)):
+            found.append("numbers below 2^-126 count as zero (torch.set_flush_denormal)")
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
@@ -20,7 +20,8 @@ DELAY = 2.0  # seconds before a bar is drawn
 #: Set by the command line: progress is also written where standard error is no terminal, as a line now and then.
 LINES = "CARRYLENS_PROGRESS"
 LINE_DELAY, LINE_SECONDS = 4.0, 15.0
-_deadline: ContextVar[float | None] = ContextVar("deadline", default=None)
+Clock = Callable[[], float]  # seconds since some moment
+_deadline: ContextVar[tuple[Clock, float] | None] = ContextVar("deadline", default=None)
 T = TypeVar("T")
 
 
@@ -39,8 +40,11 @@ def why_ended(error: BaseException) -> str:
 
 
 @contextmanager
-def time_limit(minutes: float | None) -> Iterator[None]:
+def time_limit(minutes: float | None, clock: Clock | None = None) -> Iterator[None]:
     """A context in which :func:`watched` loops and :func:`check_time` raise TimeUp after so many minutes (None: never).
+
+    ``clock`` says by which seconds: those of the limit around this one, or else of the wall. By ``time.process_time``
+    a limit is about work, and the same on a machine that others use.
 
     Raises:
         UserError: ``minutes`` is not a positive number.
@@ -50,7 +54,9 @@ def time_limit(minutes: float | None) -> Iterator[None]:
         return
     if isinstance(minutes, bool) or not isinstance(minutes, (int, float)) or not 0 < minutes < float("inf"):
         raise UserError(f"minutes is a positive number, not {minutes!r}.")
-    token = _deadline.set(time.monotonic() + 60 * minutes)
+    if clock is None:
+        clock = time.monotonic if (around := _deadline.get()) is None else around[0]
+    token = _deadline.set((clock, clock() + 60 * minutes))
     try:
         yield
     finally:
@@ -59,14 +65,15 @@ def time_limit(minutes: float | None) -> Iterator[None]:
 
 def minutes_left() -> float | None:
     """How much of the time limit is left, 0 if it is over; None without one."""
-    deadline = _deadline.get()
-    return None if deadline is None else max(0.0, deadline - time.monotonic()) / 60
+    if (limit := _deadline.get()) is None:
+        return None
+    clock, end = limit
+    return max(0.0, end - clock()) / 60
 
 
 def check_time() -> None:
     """Raise TimeUp if the time is up."""
-    deadline = _deadline.get()
-    if deadline is not None and time.monotonic() > deadline:
+    if (limit := _deadline.get()) is not None and limit[0]() > limit[1]:
         raise TimeUp
 
 

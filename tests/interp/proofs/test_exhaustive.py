@@ -14,7 +14,9 @@ import interp
 import models
 from interp.cli import main
 from interp.proofs import check_certificate, load_certificate
+from interp.proofs.listed import exhaustive
 from interp.proofs.listed.exhaustive import certify_exhaustively, problem_space
+from interp.proofs.verdict.time_limit import TimeUp, time_limit
 from interp.proofs.verdict.verdict import Verdict
 from models.errors import UserError
 from models.evaluation import predict
@@ -22,6 +24,7 @@ from models.tasks import Multiplication, Parity, TenDigitAddition
 from models.tasks.addition import TwoDigitAddition
 from models.tasks.problem_space import ProblemSpace
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from models.transformer.config import TransformerConfig
 from models.weight_maps.dense import DenseWeights
 from tests.interp.proofs.conftest import dense, in_shape, zoo
 from tests.sampling import sampled
@@ -251,3 +254,56 @@ def test_the_picture_has_every_target_and_token():
     assert figure.data[1].name == "wrong"
     table = found.to_dataframe()
     assert list(table.n[:4]) == [10_000] * 4 and set(table.by) == {"all", "target", "chain length"}
+
+
+# ---- near ties take long, as each is decoded alone
+
+
+def all_tied(answer: int) -> ArithmeticTransformer:
+    """A model of 256 strings of eight bits whose two logits are equal, so that greedy decoding answers 0; the right
+    token is ``answer``, or with 2 the string's first bit."""
+    right = lambda bits: bits[:, :1] if answer == 2 else torch.full_like(bits[:, :1], answer)  # noqa: E731
+    task = models.tasks.function("01", 8, right, name="tied")
+    config = TransformerConfig(
+        n_layers=1, d_model=4, n_heads=1, d_head=4, d_mlp=0, d_vocab=task.d_vocab, n_ctx=task.input_length
+    )
+    weights = DenseWeights(config)
+    with torch.no_grad():
+        for value in weights.own().values():
+            value.zero_()
+    return ArithmeticTransformer(weights, task, name="tied").eval()
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many problems were decoded alone as near ties, one number for each call."""
+    decoded: list[int] = []
+
+    def counted(model, problems, method, batch_size, task):
+        decoded.append(len(problems) if batch_size == 1 else 0)
+        return predict(model, problems, method, batch_size, task)
+
+    monkeypatch.setattr(exhaustive, "predict", counted)
+    return decoded
+
+
+def test_a_time_limit_holds_where_everything_is_a_near_tie(alone):
+    """The clock is the number of problems that were decoded alone: of 256 some 60, and a batch more."""
+    with pytest.raises(TimeUp), time_limit(1.0, lambda: float(sum(alone))):
+        certify_exhaustively(all_tied(0))
+    assert 60 < sum(alone) <= 60 + exhaustive.RUN_ALONE
+    assert certify_exhaustively(all_tied(0)).score.correct == 256
+
+
+@pytest.mark.parametrize(("answer", "correct"), [(1, 0), (2, 128)])
+def test_near_ties_are_decoded_alone_until_one_is_wrong(answer, correct, alone):
+    found = certify_exhaustively(all_tied(answer))
+    assert found.status == "refuted" and found.score.n == 256 and found.score.correct == correct
+    assert found.near_ties == 256 and sum(alone) < 256
+
+
+def test_what_was_found_wrong_is_told_though_the_time_is_over(alone):
+    """A clock that passes the limit once a near tie was decoded wrongly."""
+    with time_limit(1.0, lambda: 100.0 * len(alone)):
+        found = certify_exhaustively(all_tied(1), batch_size=64)
+    assert found.status == "refuted" and found.score.n == 64 and found.score.correct == 0

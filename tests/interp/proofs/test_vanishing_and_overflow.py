@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import permutations
 from typing import Any
 
@@ -14,13 +15,16 @@ import interp
 import models
 from interp.proofs.attention_only.distinct_means import CLOSE, ROUGH, largest_mean
 from interp.proofs.listed.exhaustive import certify_exhaustively
+from interp.proofs.machine.machine_method import certify_by_machine
 from interp.proofs.machine.ratio_extremes import Nodes
 from interp.proofs.numbers.enclosure import Enclosure, TrimmedMatrix
 from interp.proofs.numbers.rounded_operations import FLOAT32
+from models.evaluation import predict
 from models.tasks import formatted
 from models.transformer import ArithmeticTransformer
 from models.transformer.config import TransformerConfig
 from models.transformer.parts.norms import Norm
+from models.transformer.parts.positions import rotate
 from models.weight_maps import DenseWeights
 from tests.interp.proofs.machine_exam import TASKS, Truth, random_model
 from tests.interp.proofs.test_machine_proof_exams import bounds_hold_of, proof_of
@@ -156,6 +160,91 @@ def test_a_model_without_norms_whose_numbers_may_overflow_is_not_proved(
 ) -> None:
     found = interp.certify(copy_of(no_norm, **by), minutes=0.02)
     assert found.status != "certified"
+
+
+@pytest.mark.parametrize("outside", [False, True])
+@pytest.mark.parametrize("eps", [1e30, 3.5e38, 1e45])
+def test_a_norm_whose_eps_may_overflow_has_no_finite_radius(eps: float, outside: bool) -> None:
+    """In float32 it divides by infinity, which is 0."""
+    x, gain = numbers(1e10, 3, 6, seed=0), torch.full((6,), 1e17)
+    found = FLOAT32.normed(Enclosure.exact(x), gain, None, eps, outside, False).whole
+    assert not bool(found.rad.isfinite().any())
+
+
+@pytest.mark.parametrize("factor", [1.0, 1e-39, 1e39])
+@pytest.mark.parametrize("base", [1e-300, 1e-46, 1e-40, 1e4, 1e39, 1e300])
+def test_rotary_angles_of_float32_are_enclosed_whatever_their_base_is(base: float, factor: float) -> None:
+    """Some bases and factors are none in float32: powers of infinity are 0, and cosines of infinity NaN."""
+    half, ones = 100, torch.zeros(1, 6, 1, 200)
+    ones[..., ::2] = 1.0
+    config = TransformerConfig(1, 4, 1, 2 * half, 0, 2, 6, normalization_type=None, positional_embedding_type="rotary")
+    config = replace(config, rotary_base=base, rotary_scaling_factor=factor, rotary_adjacent_pairs=True)
+    turned = rotate(ones, config)[0, :, 0].double()
+    for computed, found in zip((turned[:, ::2], turned[:, 1::2]), FLOAT32.angles(6, base, half, factor), strict=True):
+        assert bool(((computed - found.mid).abs() <= found.rad).logical_or(~found.rad.isfinite()).all())
+        assert bool(found.rad.isfinite().any()) == (base == 1e4 and factor == 1.0)
+
+
+def always_one(without_norms: bool = True, **fields: Any) -> tuple[ArithmeticTransformer, dict[str, torch.Tensor]]:
+    """A model of six bits whose weights are all 0, the right answer being 1; and its weights."""
+    task = models.tasks.function("01", 6, lambda bits: torch.ones_like(bits[:, :1]), name="always-one")
+    plain: dict[str, Any] = {"normalization_type": None} if without_norms else {"norm_placement": "none"}
+    model = ArithmeticTransformer(DenseWeights(TransformerConfig(1, 4, 1, 2, 0, 2, 6, **plain | fields)), task, "one")
+    weights = model.weight_map.own()
+    with torch.no_grad():
+        for value in weights.values():
+            value.zero_()
+    return model.eval(), weights
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("embedded", "gain", "unembedded", "right"),
+    [(1.0, 1.0, 1.0, True), (100.0, 3e37, 3e-40, False), (2.0**-52, 2.0**-100, 2.0**126, False)],
+)
+def test_a_product_with_a_final_gain_that_overflows_or_vanishes_proves_nothing(
+    embedded: float, gain: float, unembedded: float, right: bool
+) -> None:
+    """Over the reals the lead is what embedding, gain and unembedding multiply to, in half."""
+    model, weights = always_one(final_gain=True)
+    weights["embed.W_E"][:, 0], weights["ln_final.w"][:] = embedded, gain
+    weights["unembed.W_U"][0, 1], weights["unembed.b_U"][0] = unembedded, embedded * gain * unembedded / 2
+    assert bool((predict(model, model.task.domain.every()) == 1).all()) == right
+    assert (certify_by_machine(model).status == "certified") == right
+
+
+@torch.no_grad()
+def test_the_scale_of_a_norm_that_overflows_proves_nothing() -> None:
+    model, weights = always_one(without_norms=False, eps=1e45, norm_eps_outside=True)
+    weights["embed.W_E"][:, 0], weights["ln_final.w"][:] = 1e10, 1e17
+    weights["unembed.W_U"][0, 1], weights["unembed.b_U"][0] = 1.0, 5e-19
+    assert not bool((predict(model, model.task.domain.every()) == 1).any())
+    assert interp.certify(model).status == certify_by_machine(model).status.replace("undecided", "refuted") == "refuted"
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("size", "right"), [(0.0, True), (4e11, False)])
+def test_a_hidden_key_that_overflows_proves_nothing(size: float, right: bool) -> None:
+    """Infinity and the bias of -inf that hides it are NaN, so that the head writes nothing."""
+    model, weights = always_one(attn_bias=True, attn_scale=1.0)
+    weights["pos_embed.W_pos"][5, 1] = weights["pos_embed.W_pos"][:5, 2] = 1e10
+    attn = {name.rsplit(".", 1)[1]: value for name, value in weights.items() if ".attn." in name}
+    attn["W_Q"][0, 1, 0], attn["W_K"][0, 2, 0], attn["b_V"][0, 0], attn["W_O"][0, 0, 3] = 1e7, size, 1.0, 1.0
+    attn["bias"][0, 5, :5] = -torch.inf
+    weights["unembed.W_U"][3, 1], weights["unembed.b_U"][0] = 1.0, 0.5
+    assert bool((predict(model, model.task.domain.every()) == 1).all()) == right
+    found = certify_by_machine(model)
+    assert (found.status == "certified") == right
+    assert bool((found.evidence.classes["open"] > 0).any()) != right
+
+
+def test_nothing_is_proved_where_small_numbers_count_as_zero(no_norm: ArithmeticTransformer) -> None:
+    torch.set_flush_denormal(True)
+    try:
+        with pytest.raises(models.UserError):
+            interp.certify(no_norm)
+    finally:
+        torch.set_flush_denormal(False)
 
 
 def test_right_answers_with_logits_that_are_not_finite_are_open_in_a_run_of_all_problems() -> None:
