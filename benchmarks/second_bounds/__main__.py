@@ -35,7 +35,7 @@ MODELS = (
     f"{PROVABILITY}add-3-no-final-norm-0",
     f"{PROVABILITY}add-3-rms-gated-silu-0",
     f"{PROVABILITY}induction-8-one-head-0",
-    f"{PROVABILITY}induction-6-one-head-1",
+    f"{PROVABILITY}add-3-two-layers-no-norm-relu-1",
     "microadder-57",
     "adder-456",
     "subtractor-47",

@@ -131,6 +131,8 @@ class ProblemPairs:
             rows = rows if isinstance(rows, slice) else torch.as_tensor(rows).cpu()
             clean = self.clean[rows]
             numbers = torch.arange(len(self))[rows]
+            if numbers.ndim != 1:
+                raise IndexError
         except (IndexError, TypeError, ValueError, RuntimeError, OverflowError):
             said = f"rows must be numbers of these {len(self):,} pairs, a mask or a slice, not {shown(rows)}."
             raise UserError(said) from None

@@ -92,7 +92,8 @@ QUICK = ("in parentheses",)  # the others take a minute in all
 )
 def test_every_listed_probe_answers_or_refuses_in_a_sentence(name: str) -> None:
     model = exact(FORMATS[name])
-    assert models.score(model, FORMATS[name].sample(50, torch.Generator().manual_seed(1))).correct == 50
+    found = models.score(model, FORMATS[name].sample(50, torch.Generator().manual_seed(1)))
+    assert found.correct == found.n > 30
     listed = [each for each in registered().values() if not each.why_not(model) and each.name not in SLOW]
     found = {each.name: asked(each, model) for each in listed}
     assert sum(said == "answered" for said in found.values()) >= 9, found

@@ -110,9 +110,9 @@ def test_of_starts_at_one_moment_those_that_are_refused_take_nothing_from_the_ot
             out, start = tmp_path / f"{round_}" / "run", manager.Barrier(4)
             said = [each.result() for each in [pool.submit(begin_at_once, out, start, n) for n in range(4)]]
             assert "lost" not in said
-            assert out.exists() == ("won" in said)
-            if out.exists():
-                assert [path.name for path in out.iterdir()] == ["config.json"]
+            # A folder that two of them met in may be left, empty.
+            there = [path.name for path in out.iterdir()] if out.exists() else []
+            assert there == (["config.json"] if "won" in said else [])
 
 
 def test_a_run_that_fails_lets_go_of_its_folder(run: Path):

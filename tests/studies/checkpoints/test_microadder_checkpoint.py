@@ -68,7 +68,8 @@ def test_the_published_models_answer_all_of_adderboard(published: tuple[str, Pat
     assert model.name_or_path == name
     assert sum(parameter.numel() for parameter in model.parameters()) == int(name.split("-")[1])
     assert models.score(model).correct == 10_010
-    assert models.score(model, ADDER_BOARD.problems[:1_000], method="greedy").correct == 1_000
+    found = models.score(model, ADDER_BOARD.problems[:1_000], method="greedy")
+    assert found.correct == found.n == 999  # of the ten fixed pairs two are the same
 
 
 def test_load_takes_published_files_too(published: tuple[str, Path]) -> None:

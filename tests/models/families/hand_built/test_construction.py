@@ -27,7 +27,7 @@ def test_greedy_decoding_gives_the_answer_and_stops(name: str, size: dict[str, i
     drawn = task.sample(200, torch.Generator().manual_seed(3))
     problems = torch.cat((drawn.amax(0, keepdim=True), drawn[:19]))  # all nines, or all ones, and others
     score = models.score(model, problems, method="greedy", task=task)
-    assert score.correct == score.n == 20
+    assert score.correct == score.n == len(problems.unique(dim=0))  # a repeated one counts once
     assert not list(model.parameters()) and not model.state_dict()
 
 
