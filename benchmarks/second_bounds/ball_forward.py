@@ -16,6 +16,8 @@ import flint
 from flint import arb, arb_mat
 from torch import Tensor
 
+from models import UserError
+
 LARGEST, BITS = 3.4e38, 100
 
 
@@ -36,16 +38,16 @@ class BallForward:
         config: a model's. weights: its effective weights.
 
     Raises:
-        NotImplementedError: a switch that is not one of those above.
+        UserError: a switch that is not one of those above.
     """
 
     def __init__(self, config: Any, weights: Mapping[str, Tensor]):
         plain = {"attn_scores": "dot", "attn_window": None, "attn_top_k": None, "norm_groups": 1, "layer_mix": None}
         for name, value in plain.items():
             if getattr(config, name, value) not in (value, False, (), 0):
-                raise NotImplementedError(f"{name}={getattr(config, name)!r} has no second implementation")
+                raise UserError(f"{name}={getattr(config, name)!r} has no second implementation")
         if config.positional_embedding_type not in ("standard", "rotary", "none"):
-            raise NotImplementedError(f"positions of kind {config.positional_embedding_type!r}")
+            raise UserError(f"positions of kind {config.positional_embedding_type!r}")
         flint.ctx.prec = BITS
         self.config = config
         self.raw = {name: value.detach().cpu() for name, value in weights.items()}
@@ -98,7 +100,7 @@ class BallForward:
             return x * (1 + ((2 / arb.pi()).sqrt() * (x + arb("0.044715") * x**3)).tanh()) / 2
         if kind == "silu":
             return x / (1 + (-x).exp())
-        raise NotImplementedError(f"activation {kind!r}")
+        raise UserError(f"activation {kind!r}")
 
     # ---- the model
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from interp.proofs.attention_only import arrangement_method
 from interp.proofs.attention_only.arrangement_method import ArrangementProof
 from interp.proofs.columns import column_method
-from interp.proofs.listed import exhaustive, prefix_method
+from interp.proofs.listed import prefix_method
 from interp.proofs.listed.prefix_method import _Proof as PrefixProof
 from interp.proofs.machine import machine_method
 from interp.proofs.machine.machine_method import _Proof as MachineProof
@@ -26,7 +26,6 @@ from interp.proofs.numbers.rounded_operations import ROUNDINGS
 from interp.proofs.verdict.time_limit import time_limit
 from interp.proofs.verdict.verdict import ArithmeticName
 from models import ArithmeticTransformer
-from models.tasks import ProblemSpace
 
 FEW = 8  # problems of a leaf that are all tried; of others so many are drawn
 MINUTES = 3.0
@@ -39,7 +38,6 @@ class Leaf:
     problems: Tensor
     target: int
     bound: float
-    kind: str
 
 
 def of_machine(
@@ -66,7 +64,7 @@ def of_machine(
         else:
             drawn = torch.Generator().manual_seed(int(rng.integers(2**31)))
             paths = one.paths.sample([mask[None] for mask in node.masks], FEW, drawn)[0]
-        yield Leaf(one.paths.problems(paths), one.paths.target, node.bound, "node")
+        yield Leaf(one.paths.problems(paths), one.paths.target, node.bound)
 
 
 def of_arrangements(
@@ -85,7 +83,7 @@ def of_arrangements(
                 parts = sets[0].by_place_of(found.split)
                 sets = [parts[int(rng.integers(len(parts)))]]
             (found,) = proof.bounds.bounded(sets)
-            yield Leaf(sets[0].sample(min(FEW, sets[0].count()), drawn), 0, found.bound, "set of strings")
+            yield Leaf(sets[0].sample(min(FEW, sets[0].count()), drawn), 0, found.bound)
 
 
 def of_prefixes(
@@ -100,7 +98,7 @@ def of_prefixes(
     for row in {*lowest, *rng.choice(len(low), min(n // 2, len(low)), replace=False).tolist()}:
         problem = proof.space.problems(proof.rows.index[row : row + 1])
         for target in range(low.shape[1]):
-            yield Leaf(problem, target, float(low[row, target]), "problem")
+            yield Leaf(problem, target, float(low[row, target]))
 
 
 def of_columns(
@@ -112,18 +110,7 @@ def of_columns(
     lowest = np.argsort(bounds)[: n // 2].tolist()
     for row in {*lowest, *rng.choice(len(bounds), min(n // 2, len(bounds)), replace=False).tolist()}:
         pair = torch.tensor([[int(classes.a[row]), int(classes.b[row])]])
-        yield Leaf(pair, int(classes.target[row]), float(bounds[row]), "class")
-
-
-def of_runs(
-    model: ArithmeticTransformer, arithmetic: ArithmeticName, n: int, rng: np.random.Generator
-) -> Iterator[Leaf]:
-    """Problems with the least leads of a run of all of them, which are what the model computed."""
-    table = exhaustive.certify_exhaustively(model, most=exhaustive.LARGEST_RUN).smallest
-    space = ProblemSpace.of(model.task)
-    for target, column in np.argwhere(table.n.values > 0)[:n]:
-        problem = space.find(str(table.problem.values[target, column]))
-        yield Leaf(problem, int(target), float(table.margin.values[target, column]), "run")
+        yield Leaf(pair, int(classes.target[row]), float(bounds[row]))
 
 
 #: What is claimed of a method's leaves: (model, arithmetic, about how many, generator) -> leaves.
@@ -132,5 +119,4 @@ LEAVES: dict[str, Callable[[Any, ArithmeticName, int, np.random.Generator], Iter
     arrangement_method.METHOD.name: of_arrangements,
     column_method.METHOD.name: of_columns,
     prefix_method.METHOD.name: of_prefixes,
-    exhaustive.METHOD.name: of_runs,
 }
