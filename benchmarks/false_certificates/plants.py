@@ -158,7 +158,7 @@ def large_gain(draft: Draft) -> Draft:
 
 
 def large_neuron(draft: Draft) -> Draft:
-    """A neuron whose reading overflows on the problem alone, and that writes nothing, or next to nothing."""
+    """A neuron whose reading overflows on the problem alone, and that writes nothing, or almost nothing."""
     seen = watched(draft, 60.0)
     made, unit = neuron(seen, 64.0), seen.draft.config.d_mlp - 1
     for head in range(seen.head, seen.head + seen.n):
