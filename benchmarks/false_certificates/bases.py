@@ -65,7 +65,10 @@ def of_one_number(base: Base, task: Task, rng: np.random.Generator) -> Tensor:
 def of_two_numbers(base: Base, task: Task, rng: np.random.Generator) -> Tensor:
     """As :func:`of_equal_digits`, of a task with an operator."""
     first, second = rng.integers(1, base.base, size=2).tolist()
-    return task.as_problems([f"{first * base.ones}{'+-'[int(rng.integers(2))]}{second * base.ones}"])
+    operator = "+-"[int(rng.integers(2))]
+    if operator == "-":  # no difference is below zero
+        first, second = max(first, second), min(first, second)
+    return task.as_problems([f"{first * base.ones}{operator}{second * base.ones}"])
 
 
 def drawn(base: Base, task: Task, rng: np.random.Generator) -> Tensor:
