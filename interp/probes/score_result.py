@@ -178,11 +178,12 @@ class Scores(Result):
             return self._bounded(alike[np.asarray(evidence_of(alike)) == "sampled"])
         row = next(frame.loc[[frame.accuracy.idxmin()]].itertuples())
         if len(frame) == 1:
-            return in_percent_with(row.accuracy, row.low, row.high)
+            return in_percent_with(row.accuracy, row.low, row.high, counted=True)
         named = ", ".join(
             f"{axis.replace('_', ' ')} {frame.at[row.Index, axis]}" for axis in map(str, self.table.n.dims)
         )
-        return f"worst at {named}: {row.correct:,} of {row.n:,} ({in_percent_with(row.accuracy, row.low, row.high)})"
+        share = in_percent_with(row.accuracy, row.low, row.high, counted=True)
+        return f"worst at {named}: {row.correct:,} of {row.n:,} ({share})"
 
     def _bounded(self, drawn: pd.DataFrame) -> str:
         """What strata without a wrong answer say of those from which problems were only ``drawn``."""
