@@ -170,7 +170,7 @@ def test_what_a_task_does_not_allow_is_not_listed():
     listed = set(interp.probes(highest_first()).index)
     for name in ("carry_unit_ranges", "accuracy_bounds", "decompile"):
         assert name not in listed and registered()[name].why_not(highest_first())
-    assert {"certify", "which_algorithm", "written_number"} <= listed  # these take either order of digits
+    assert {"certify", "which_algorithm", "attention_readout"} <= listed  # these take either order of digits
     assert not {"training_dynamics", "learning_curves"} & listed  # these are asked of runs
     assert {"training_dynamics", "learning_curves"} <= set(interp.probes().index)
 
