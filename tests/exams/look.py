@@ -194,24 +194,6 @@ for _lens, _ask in (
     )
 
 
-def _promoted(found: Any) -> float:
-    """How often a step after two of four layers would write the token most."""
-    return float(found.table.overall.sel(point="L1 post"))
-
-
-register_exam(
-    Exam(
-        "backward_lens",
-        lambda model: interp.backward_lens(model, n=200),
-        _promoted,
-        presence=Case(lambda: models.load(TWO_DIGITS), lambda got: 0.3 < got < 0.7),
-        absence=Case(lambda: with_hook("unembed.hook_out", 0.0), lambda got: got == 0),  # no gradient
-        inversion=Case(lambda: with_hook("unembed.hook_out", -1.0), lambda got: got < 0.05),
-        untrained=Case(lambda: models.build(TWO_DIGITS, seed=1), lambda got: got > 0.95),  # the stream passes all on
-    )
-)
-
-
 def turned_queries() -> Any:
     """The trained adder with its queries turned by half a circle: every score has the other sign."""
     model = trained()

@@ -345,7 +345,6 @@ ADDER: dict[str, Callable[[Any], Any]] = {
     "interchange_sweep": lambda m: interp.interchange_sweep(m, "carry_in", 4, n=8),
     "linear_probes": lambda m: interp.linear_probes(m, n=128, signals="carry_in"),
     "logit_lens": lambda m: interp.logit_lens(m, n=64, resamples=50),
-    "backward_lens": lambda m: interp.backward_lens(m, n=64),
     "jacobian_lens": lambda m: interp.jacobian_lens(m, n=64, resamples=50),
     "tuned_lens": lambda m: interp.tuned_lens(m, n=64, resamples=50, steps=5),
     "direct_logit_attribution": lambda m: interp.direct_logit_attribution(m, n=64, resamples=50),

@@ -66,7 +66,6 @@ QUESTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "direct_logit_attribution": lambda a, b: interp.direct_logit_attribution(a, n=N),
     "direct_logit_attribution by carry": lambda a, b: interp.direct_logit_attribution(a, n=N, rival="carry"),
     "logit_lens": lambda a, b: interp.logit_lens(a, n=N, resamples=50),
-    "backward_lens": lambda a, b: interp.backward_lens(a, n=N),
     "jacobian_lens": lambda a, b: interp.jacobian_lens(a, n=N, resamples=50),
     "tuned_lens": lambda a, b: interp.tuned_lens(a, n=N, resamples=50, steps=5),
     "activation_patching": lambda a, b: interp.activation_patching(a, pairs(a), site="resid_pre"),

@@ -110,7 +110,6 @@ TOOLS: dict[str, Callable[[Any], Result]] = {
     "logit lens": lambda model: interp.logit_lens(model, task=TASK, n=16),
     "logit attribution": lambda model: interp.direct_logit_attribution(model, task=TASK, n=16),
     "attention attribution": lambda model: interp.attention_attribution(model, task=TASK, n=16),
-    "backward lens": lambda model: interp.backward_lens(model, task=TASK, n=32),
     "Jacobian lens": lambda model: interp.jacobian_lens(model, task=TASK, n=64),
     "tuned lens": lambda model: interp.tuned_lens(model, task=TASK, n=64, steps=3),
     "probes": lambda model: interp.linear_probes(model, task=TASK, n=128, signals="carry_in"),

@@ -48,7 +48,6 @@ ASK: dict[str, Callable[[Any], Any]] = {
     "fourier_spectrum": lambda m: interp.fourier_spectrum(m, resamples=99),
     "direct_logit_attribution": lambda m: interp.direct_logit_attribution(m, n=N),
     "logit_lens": lambda m: interp.logit_lens(m, n=N),
-    "backward_lens": lambda m: interp.backward_lens(m, n=N),
     "jacobian_lens": lambda m: interp.jacobian_lens(m, n=2 * N),
     "tuned_lens": lambda m: interp.tuned_lens(m, n=2 * N, steps=5),
     "linear_probes": lambda m: interp.linear_probes(m, n=110, signals="carry_out", sites="L0 mid"),

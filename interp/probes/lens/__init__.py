@@ -7,7 +7,6 @@
 Each returns a frozen result with ``.sentence()``, ``.to_dataframe()`` and ``.figure()``.
 """
 
-from interp.probes.lens.backward_lens import backward_lens
 from interp.probes.lens.direct_logit_attribution import (
     DirectLogitAttribution,
     compute_direct_logit_attribution,
