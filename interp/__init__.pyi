@@ -34,7 +34,6 @@ from interp.figures.dark import dark as dark
 from interp.proofs.reading.decompile import decompile as decompile
 from interp.probes.lens.direct_logit_attribution import direct_logit_attribution as direct_logit_attribution
 from interp.causal.edges.edge_attribution import edge_attribution as edge_attribution
-from interp.probes.heatmaps.grid import exact_match_grid as exact_match_grid
 from interp.probes.modular.fourier_spectrum import fourier_spectrum as fourier_spectrum
 from interp.causal.interchange.group_program import group_program as group_program
 from interp.probes.modular_measures import group_symmetry as group_symmetry
@@ -96,7 +95,6 @@ __all__ = [
     "decompile",
     "direct_logit_attribution",
     "edge_attribution",
-    "exact_match_grid",
     "fourier_spectrum",
     "group_program",
     "group_symmetry",

@@ -25,9 +25,10 @@ import pandas as pd
 import interp
 import models
 from interp.figures.tables import findings, table
-from interp.probes.grid_panels import GridPanel, GridPanels
 from interp.proofs.hand_built.coupled_grid import load_certified_grids
+from studies.position_coupling.exact_match_grid import exact_match_grid
 from studies.position_coupling.first_error_position import first_error_position
+from studies.position_coupling.grid_panels import GridPanel, GridPanels
 
 built = models.build("position-coupling-hand-built", max_operands=7, max_digits=2)  # it has no parameters at all
 {"heads": built.config.n_heads, "dimensions": built.config.d_model, "neurons": built.config.d_mlp}
@@ -252,7 +253,7 @@ substituted.figure()
 
 # %%
 grids = [
-    interp.exact_match_grid(model, largest=(10, 10), n=40, progress=False)
+    exact_match_grid(model, largest=(10, 10), n=40, progress=False)
     for model in (trained, models.build("position-coupling-hand-built", max_operands=10, max_digits=10))
 ]
 panels = (

@@ -28,7 +28,7 @@ from interp.core.measured import Measured
 from interp.core.probe import Scalar, chains, probe
 from interp.core.problems import draw, of_every_chain_length, resolve_task
 from interp.core.results import Provenance
-from interp.probes.score_result import OTHER_COUNTS, Scores, share_right, worst_stratum
+from interp.probes.score_result import Scores, share_right, worst_stratum
 from interp.probes.stress_suites import SHARE, suites
 from models.calls import Count
 from models.errors import UserError, unknown_name
@@ -38,7 +38,7 @@ from models.tasks import LIMIT, Task
 from models.transformer import HookedModel, model_name
 
 #: Columns of the result, which no label can be named.
-TAKEN = ("n", "correct", "accuracy", "low", "high", "strength", "wrong_example", "index", *OTHER_COUNTS)
+TAKEN = ("n", "correct", "accuracy", "low", "high", "strength", "wrong_example", "index")
 #: Name -> function that labels problems; "target" is a stratum as well.
 STRATA: dict[str, Callable[[Task, Any], Any]] = {
     "chain_length": lambda task, problems: task.chain_length(problems),

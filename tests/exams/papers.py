@@ -19,7 +19,6 @@ from tests.exams.coupled_subjects import (
     exchanged,
     first_head_even,
     hooked,
-    spoilt,
     untrained_summer,
 )
 
@@ -122,26 +121,5 @@ register_exam(
             lambda: changed(W_V, lambda weight: weight[0].neg_()), (1.0, True, 0.03)
         ),
         untrained=Case(untrained_summer, lambda got: got[0] < 0.5 and not got[1]),
-    )
-)
-
-
-# ---- what is right, by size and by position ids
-
-
-def _by_size(found: Scores) -> list[list[float]]:
-    """Exact match by digits (1 and 2) and operands (2 and 3)."""
-    return found.accuracy.values.tolist()
-
-
-register_exam(
-    Exam(
-        "exact_match_grid",
-        lambda model: interp.exact_match_grid(model, largest=(3, 2), n=10, progress=False),
-        _by_size,
-        presence=Case(lambda: spoilt(lambda length: length < 18), [[0, 1], [1, 1]]),
-        absence=Case(built, [[1, 1], [1, 1]]),
-        inversion=Case(lambda: spoilt(lambda length: length >= 18), [[1, 0], [0, 0]]),
-        untrained=Case(untrained_summer, [[0, 0], [0, 0]]),
     )
 )

@@ -38,6 +38,7 @@ from models.transformer.parts.mlp import MLP
 from models.transformer.parts.norms import Norm
 from models.transformer.parts.weights import WeightView
 from models.transformer.unaltered import alterations
+from studies.position_coupling.exact_match_grid import exact_match_grid
 
 #: Every question is asked many times of one model; test_questions.py asks them with the checks.
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
@@ -365,8 +366,8 @@ SUMMER: dict[str, Callable[[Any], Any]] = {
     "key_attention": lambda m: interp.key_attention(m, n=16, untrained=[]),
     "pattern_patching": lambda m: interp.pattern_patching(m, n=4),
     "ov_output_shape": lambda m: interp.ov_output_shape(m, n=16, untrained=[]),
-    "exact_match_grid": lambda m: interp.exact_match_grid(m, shapes=[(2, 2), (3, 3)], n=20, progress=False),
-    "exact_match_grid, answers": lambda m: interp.exact_match_grid(
+    "exact_match_grid": lambda m: exact_match_grid(m, shapes=[(2, 2), (3, 3)], n=20, progress=False),
+    "exact_match_grid, answers": lambda m: exact_match_grid(
         m, shapes=[(2, 2)], n=10, final_answer=True, early_exit=False, progress=False
     ),
     "patch_sweep": lambda m: _sweep_of_tokens(m, m.task.at(2, 2)),

@@ -69,7 +69,6 @@ QUESTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "jacobian_lens": lambda a, b: interp.jacobian_lens(a, n=N, resamples=50),
     "tuned_lens": lambda a, b: interp.tuned_lens(a, n=N, resamples=50, steps=5),
     "activation_patching": lambda a, b: interp.activation_patching(a, pairs(a), site="resid_pre"),
-    "exact_match_grid": lambda a, b: interp.exact_match_grid(a),
     "accuracy_by_chain": lambda a, b: interp.accuracy_by_chain(a),
     "attention_by_role": lambda a, b: interp.attention_by_role(a, n=N),
     "attention_attribution": lambda a, b: interp.attention_attribution(a, n=N, resamples=20),

@@ -76,7 +76,6 @@ ASK: dict[str, Callable[[Any], Any]] = {
 OTHERS = {
     "accuracy_bounds", "accuracy_by_chain", "attack", "carry_unit_ranges", "certified_circuits", "composition_scores",
     "decompile",
-    "exact_match_grid",
     "group_program", "group_symmetry", "key_attention", "learning_curves", "residual_by_dimension", "restricted_loss",
     "patch_sweep", "pattern_patching", "sameness",
     "construction_units",

@@ -115,7 +115,7 @@ def test_a_model_set_by_hand_has_a_twin_that_knows_nothing() -> None:
 
 
 #: A model that a number can be asked of, and few problems, where the adder of 57 parameters will not do.
-ELSEWHERE = {name: "position-coupling-1l4h-small" for name in ("exact_match_grid", "key_attention")}
+ELSEWHERE = {name: "position-coupling-1l4h-small" for name in ("key_attention",)}
 ELSEWHERE |= {"pattern_patching": "position-coupling-1l4h-small", "construction_units": "position-coupling-hand-built"}
 MODULAR = "modular-pizza-hand-built"
 LONG = (
@@ -123,7 +123,6 @@ LONG = (
     "attack",
     "certify",
     "decompile",
-    "exact_match_grid",
     "pattern_patching",
 )
 

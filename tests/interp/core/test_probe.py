@@ -144,7 +144,7 @@ def pictured(model: Any) -> dict[str, str]:
     """What a model's listed questions do not answer with a sentence, a table, a figure and a page, by name."""
     failed = {}
     for each in applying(model):
-        if each.name in {*SLOW, "exact_match_grid"}:
+        if each.name in SLOW:
             continue
         options = {"n": 32} if each.takes("n") else {}
         try:
