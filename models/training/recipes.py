@@ -40,23 +40,6 @@ class AdaptiveDecay:
             raise UserError(f"factor must be finite and not negative, not {self.factor}.")
 
 
-@dataclass(frozen=True)
-class Teacher:
-    """A stored or constructed model that guides the training; see :mod:`models.training.distillation`."""
-
-    name: str
-    weight: float = 0.9  # of the teacher; the rest is the weight of the plain cross-entropy
-    temperature: float = 4.0
-    sharpness: float = 1.0  # multiplies the teacher's logits, as the size of a constructed model's logits is arbitrary
-
-    def __post_init__(self) -> None:
-        if not (0 < self.weight <= 1 and 0 < self.temperature < math.inf and 0 < self.sharpness < math.inf):
-            raise UserError(
-                "A teacher's weight lies above 0 and at most at 1, and its temperature and sharpness are positive, "
-                f"not {self.weight}, {self.temperature} and {self.sharpness}."
-            )
-
-
 #: Integer fields of a recipe, with their least and greatest values. The kernels count a batch's tokens, fewer than 128
 #: per row, in 31 bits.
 _WHOLE = (
@@ -107,7 +90,6 @@ class Recipe:
     polish: Polish | None = None  # BFGS after the last step, for models with few parameters
     snapshots: int = 48  # log-spaced over the run, besides step 0 and the last
     autocast: bool = False  # bfloat16 matrix products, where they are fast; MicroAdder does not survive it
-    teacher: Teacher | None = None  # a model whose logits guide the training
 
     def __post_init__(self) -> None:
         for name, least, most in _WHOLE:
@@ -182,11 +164,14 @@ _EARLIER = {
     "begin_at": "initial_values",
     "hold_until": "freeze_until",
 }
+#: Fields that recipes had in earlier versions. A file in which one is null means what a file without it means.
+_GONE = ("teacher",)
 
 
 def named_now(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """A recipe as JSON, with the names that its fields have in this version."""
-    return {_EARLIER.get(name, name): value for name, value in recipe.items()}
+    """A recipe as JSON, with the names that fields have in this version, and without unused ones that are gone."""
+    used = {name: value for name, value in recipe.items() if name not in _GONE or value is not None}
+    return {_EARLIER.get(name, name): value for name, value in used.items()}
 
 
 def starts_of(recipe: Mapping[str, Any]) -> tuple[dict[str, tuple[float, float]], list[str]]:

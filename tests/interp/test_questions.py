@@ -25,7 +25,7 @@ from models.tasks.named.addition import MICROADDER, PairAddition
 from tests.sampling import every_third
 
 PUBLIC = {each.name: each.ask for each in registered().values()}
-PUBLIC |= {name: getattr(interp, name) for name in ("explore", "chained_claims")}
+PUBLIC |= {name: getattr(interp, name) for name in ("explore", "scrubbing_hypothesis")}
 NUMBERS = (-1, 2**63, 2**70, math.nan, math.inf, 10**400)
 NEVER = (object(), {1: 2}.items(), b"x", 3j)  # what no parameter takes
 PARAMETERS = {

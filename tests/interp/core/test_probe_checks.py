@@ -37,7 +37,6 @@ SHORT: dict[str, dict[str, Any]] = {
     "parameter_ablation": {"n": 8, "pairs": False, "only": ["W_head"]},
     "accuracy_by_chain": {"n_per_length": 2},
     "circle_fit": {"resamples": 9},
-    "exact_match_grid": {"shapes": [(2, 2)]},
     "smallest_circuit": {"n_random": 3},
 }
 SLOW = (

@@ -92,7 +92,7 @@ def test_a_trained_adder_that_starts_with_the_highest_digit_is_asked_about_the_d
     assert 0.15 < found.accuracy("chained from above").value < 0.4 < found.accuracy("look-ahead").value < 0.85
     assert found.accuracy("look-ahead", of="untrained").value < 0.3
     assert numbers_are_finite(found.figure().layout.title.text)
-    written = interp.written_number(models.load(HIGHEST_FIRST), n=200)
+    written = interp.attention_readout(models.load(HIGHEST_FIRST), n=200)
     assert abs(written.ratio) < 0.2 and written.explained > 0.8 and written.untrained and written.untrained[0] < 0.2
 
 
