@@ -23,9 +23,9 @@ from torch import Tensor
 import models
 from benchmarks.record import middle
 from benchmarks.scoring import cpu_seconds
+from interp.causal.metrics import Metric
 from interp.causal.patching import patch_sweep
-from interp.core.metrics import Metric
-from models.tasks.base import Task
+from models.tasks.task import Task
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.weight_maps import DenseWeights
 

@@ -6,7 +6,7 @@ import time
 
 import models
 from models.evaluation import predict
-from models.tasks.fixed_test_sets import ADDER_BOARD
+from models.tasks.named.adder_test_sets import ADDER_BOARD
 
 ONE_BY_ONE = 100  # problems decoded one by one; the time is scaled up
 

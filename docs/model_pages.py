@@ -12,9 +12,9 @@ from markupsafe import Markup
 from mkdocs.structure.files import File
 
 import models
-from interp.cli.listing import FILE, NOT_TRAINED, sources, table
+from interp.cli.list_models import FILE, NOT_TRAINED, sources, table
 from interp.core.stored_data import kept
-from interp.probes.curves import learning_curves
+from interp.probes.learning_curves import learning_curves
 from interp.site.chapters import certificate, chapters, shapes
 from interp.site.explorer import write_explorer
 from interp.site.facts import architecture

@@ -27,7 +27,7 @@ from stored_notebooks import (
 )
 from tqdm import tqdm
 
-from interp.figures.save import save_figure
+from interp.figures.save_figure import save_figure
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs" / "notebooks"

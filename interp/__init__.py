@@ -27,7 +27,7 @@ from importlib import import_module
 from pkgutil import iter_modules, walk_packages
 from typing import Any
 
-from interp.core import own_models as _own_models  # noqa: F401  before anything imports models
+from interp import import_check as _import_check  # noqa: F401  before anything imports models
 from interp.core.loading import loads as _loads
 from models.calls import asking as _asking
 

@@ -1,66 +1,65 @@
 # Written by `python -m interp.public_names` from the registry of probes; a test holds it equal to that.
 from interp.core.probe import probes as probes
-from interp.probes.attention import attention_by_role as attention_by_role
-from interp.probes.carry import carry_units as carry_units
-from interp.causal.patching.patching_sweeps import activation_patching as activation_patching
-from interp.causal.circuits.circuit import smallest_circuit as smallest_circuit
-from interp.causal.interchange.which import which_algorithm as which_algorithm
-from interp.causal.ablation.component_ablations import component_ablation as component_ablation
+from interp.probes.attention_by_role import attention_by_role as attention_by_role
+from interp.probes.carry_units import carry_units as carry_units
+from interp.causal.patching.activation_patching import activation_patching as activation_patching
+from interp.causal.circuits.smallest_circuit import smallest_circuit as smallest_circuit
+from interp.causal.interchange.which_algorithm import which_algorithm as which_algorithm
+from interp.causal.ablation.component_ablation import component_ablation as component_ablation
 from interp.probes.score import score as score
 from interp.proofs.certify import certify as certify
 from interp.compare.compare import compare as compare
 from interp.site.explorer import explore as explore
-from interp.figures.save import save_figure as save_figure
+from interp.figures.save_figure import save_figure as save_figure
 from interp.core.results import Provenance as Provenance
 from interp.core.results import Result as Result
 from interp.proofs.columns.accuracy_bounds import accuracy_bounds as accuracy_bounds
 from interp.probes.score import accuracy_by_chain as accuracy_by_chain
 from interp.compare.alignment import align as align
-from interp.causal.circuits.every_circuit import all_circuits as all_circuits
+from interp.causal.circuits.all_circuits import all_circuits as all_circuits
 from interp.proofs.attacks.gradient_attack import attack as attack
 from interp.probes.lens.attention_attribution import attention_attribution as attention_attribution
 from interp.probes.attention_pattern import attention_pattern as attention_pattern
 from interp.probes.lens.backward_lens import backward_lens as backward_lens
 from interp.proofs.reading.unit_ranges import carry_unit_ranges as carry_unit_ranges
-from interp.causal.interchange.scrubbing import causal_scrubbing as causal_scrubbing
+from interp.causal.interchange.causal_scrubbing import causal_scrubbing as causal_scrubbing
 from interp.compare.certified_circuits import certified_circuits as certified_circuits
 from interp.causal.interchange import chained_claims as chained_claims
 from interp.core.probe_checks import check_probe as check_probe
-from interp.probes.embeddings import circle_fit as circle_fit
+from interp.probes.circle_fit import circle_fit as circle_fit
 from interp.causal.circuits import circuit_as_model as circuit_as_model
-from interp.compare.many import compare_models as compare_models
+from interp.compare.compare_models import compare_models as compare_models
 from interp.probes.composition_scores import composition_scores as composition_scores
 from interp.figures.dark import dark as dark
 from interp.proofs.reading.decompile import decompile as decompile
-from interp.causal.edges.gradient_attribution import edge_attribution as edge_attribution
+from interp.causal.edges.edge_attribution import edge_attribution as edge_attribution
 from interp.probes.heatmaps.grid import exact_match_grid as exact_match_grid
-from interp.probes.first_errors import first_errors as first_errors
-from interp.probes.fourier import fourier_spectrum as fourier_spectrum
+from interp.probes.modular.fourier_spectrum import fourier_spectrum as fourier_spectrum
 from interp.causal.interchange.group_program import group_program as group_program
 from interp.probes.modular_measures import group_symmetry as group_symmetry
-from interp.probes.head_writes import head_writes as head_writes
+from interp.probes.ov_output_shape import head_writes as head_writes
 from interp.probes.induction_heads import induction_heads as induction_heads
 from interp.causal.interchange.interchange_sweeps import interchange_sweep as interchange_sweep
 from interp.probes.lens.jacobian_lens import jacobian_lens as jacobian_lens
-from interp.probes.key_attention import key_attention as key_attention
-from interp.probes.curves import learning_curves as learning_curves
-from interp.probes.lens.linear_probing import linear_probes as linear_probes
-from interp.probes.lens.direct_attribution import logit_attribution as logit_attribution
-from interp.probes.lens.logits_by_layer import logit_lens as logit_lens
+from interp.compare.construction.key_attention import key_attention as key_attention
+from interp.probes.learning_curves import learning_curves as learning_curves
+from interp.probes.lens.linear_probes import linear_probes as linear_probes
+from interp.probes.lens.direct_logit_attribution import logit_attribution as logit_attribution
+from interp.probes.lens.logit_lens import logit_lens as logit_lens
 from interp.probes.loss import loss as loss
-from interp.probes.named_stream import named_stream as named_stream
-from interp.causal.ablation.parameter_ablations import parameter_ablation as parameter_ablation
-from interp.causal.patching.patching_sweeps import patch_sweep as patch_sweep
-from interp.causal.edges.paths import path_patching as path_patching
-from interp.compare.pattern_substitution import pattern_substitution as pattern_substitution
+from interp.compare.construction.residual_by_dimension import named_stream as named_stream
+from interp.causal.ablation.parameter_ablation import parameter_ablation as parameter_ablation
+from interp.causal.patching.activation_patching import patch_sweep as patch_sweep
+from interp.causal.edges.path_patching import path_patching as path_patching
+from interp.compare.construction.pattern_patching import pattern_substitution as pattern_substitution
 from interp.core.probe import probe as probe
 from interp.probes.modular_measures import restricted_loss as restricted_loss
 from interp.compare.sameness import sameness as sameness
-from interp.probes.sum_units import sum_units as sum_units
-from interp.compare.swaps.swaps import swap_components as swap_components
-from interp.probes.dynamics.training import training_dynamics as training_dynamics
+from interp.compare.construction.construction_units import sum_units as sum_units
+from interp.compare.swap_components import swap_components as swap_components
+from interp.probes.training_dynamics import training_dynamics as training_dynamics
 from interp.probes.lens.tuned_lens import tuned_lens as tuned_lens
-from interp.probes.written_number import written_number as written_number
+from interp.probes.attention_readout import written_number as written_number
 
 __all__ = [
     "probes",
@@ -98,7 +97,6 @@ __all__ = [
     "decompile",
     "edge_attribution",
     "exact_match_grid",
-    "first_errors",
     "fourier_spectrum",
     "group_program",
     "group_symmetry",

@@ -35,7 +35,7 @@ OTHERS = {
     "probes": "interp.core.probe",
     "attention_pattern": "interp.probes.attention_pattern",
     "explore": "interp.site.explorer",
-    "save_figure": "interp.figures.save",
+    "save_figure": "interp.figures.save_figure",
     "dark": "interp.figures.dark",
     "circuit_as_model": "interp.causal.circuits",
     "chained_claims": "interp.causal.interchange",

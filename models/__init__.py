@@ -9,7 +9,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from models.calls.pulse import asking as _asking
+from models.calls.progress_line import asking as _asking
 from models.lens.lens_package import defer
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from models.evaluation import Score as Score
     from models.evaluation import score as score
     from models.importers.adopt import adopt as adopt
-    from models.importers.format_guess import FormatGuess as FormatGuess
-    from models.importers.format_guess import guess as guess
+    from models.importers.guess_from_model import FormatGuess as FormatGuess
+    from models.importers.guess_from_model import guess as guess
     from models.registry import ModelSpec as ModelSpec
     from models.registry import build as build
     from models.registry import get_spec as get_spec
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from models.solving import solve as solve
     from models.text_scores import TextLoss as TextLoss
     from models.text_scores import text_loss as text_loss
-    from models.training.own_model import train as train
+    from models.training.train_own_model import train as train
     from models.transformer.arithmetic_transformer import ArithmeticTransformer as ArithmeticTransformer
     from models.transformer.config import TransformerConfig as TransformerConfig
     from models.zoo import load as load
@@ -45,11 +45,11 @@ _NAMES = {
     "models.errors": "UserError",
     "models.evaluation": "Score score",
     "models.importers.adopt": "adopt",
-    "models.importers.format_guess": "FormatGuess guess",
+    "models.importers.guess_from_model": "FormatGuess guess",
     "models.registry": "ModelSpec build get_spec names register",
     "models.solving": "solve",
     "models.text_scores": "TextLoss text_loss",
-    "models.training.own_model": "train",
+    "models.training.train_own_model": "train",
     "models.transformer.arithmetic_transformer": "ArithmeticTransformer",
     "models.zoo": "load save_entry zoo_names",
 }

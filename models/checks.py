@@ -11,8 +11,8 @@ from torch import Tensor
 
 from models.calls.checked_calls import checked
 from models.errors import UserError
-from models.tasks.base import Task
 from models.tasks.check_task import require_sound
+from models.tasks.task import Task
 from models.transformer.hooked import HookedModel
 from models.transformer.part_names import in_block
 

@@ -29,12 +29,12 @@ from models.errors import UserError, unknown_name
 from models.fast import greedy, logits_from, stands_for
 from models.number_format import distinct_percent, shown
 from models.rates import Rate
-from models.tasks.base import Task
 from models.tasks.check_task import made_with, require_sound
 from models.tasks.domain import NoDomain
 from models.tasks.held_out import DRAWN, DrawnTask, HeldOut
-from models.tasks.pair_constraint import first_rows
+from models.tasks.paired.pair_constraint import first_rows
 from models.tasks.problem_space import ProblemSpace
+from models.tasks.task import Task
 from models.transformer.hooked import model_name
 
 #: A function from tokens [batch, pos] to logits [batch, pos, d_vocab].
@@ -68,7 +68,7 @@ class Score(Rate):
         strength: the strength of evidence: "exhaustive" if these were all the problems that there are.
         base_rate: of problems with two different answers, the share in which the more common one is right.
         doubt: that the task may not be the model's, where it answers less than half
-        (:func:`models.tasks.task_doubts.doubt`).
+        (:func:`models.task_mismatch.doubt`).
     """
 
     model: str
@@ -192,7 +192,7 @@ def score(
     found = tally.score(model, described, method, strength)
     if 2 * found.correct >= found.n:
         return found
-    from models.tasks.task_doubts import doubt
+    from models.task_mismatch import doubt
 
     return replace(found, doubt=doubt(model, task, predict))
 

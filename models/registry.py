@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from models.calls.arguments import typed
+from models.calls.bound_arguments import typed
 from models.calls.checked_calls import checked
 from models.errors import UserError, unknown_name
 
 if TYPE_CHECKING:
-    from models.tasks.base import Task
+    from models.tasks.task import Task
     from models.training.recipes import Recipe
     from models.transformer.arithmetic_transformer import ArithmeticTransformer
     from models.weight_maps.weight_map import WeightMap

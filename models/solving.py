@@ -13,7 +13,7 @@ import torch
 from models.calls.checked_calls import checked
 from models.errors import UserError
 from models.evaluation import Model, predict
-from models.tasks.base import Task
+from models.tasks.task import Task
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from models.calls.checked_calls import checked
 from models.errors import UserError
 from models.fast import logits_from, stands_for
-from models.tasks.characters import TRAINING, CharacterLanguage, text_ids
+from models.tasks.named.shakespeare import TRAINING, CharacterLanguage, text_ids
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 ROWS = 32  # windows at a time, so that their activations stay in the processor's cache

@@ -26,13 +26,13 @@ import torch
 
 import interp
 import models
-from interp.causal.interchange.accuracy import proportion
+from interp.causal.interchange.interchange_intervention import proportion
 from interp.core.problems import draw
 from interp.core.stats import Proportion
 from interp.figures import theme
-from interp.figures.layers import curve, points
-from interp.figures.panels import Panel, compose, hline
+from interp.figures.figure_panels import Panel, compose, hline
 from interp.figures.tables import findings, table
+from interp.figures.traces import curve, points
 from models.evaluation import predict
 
 adder = models.load("microadder-57")

@@ -27,6 +27,7 @@ import models
 from interp.figures.tables import findings, table
 from interp.probes.grid_panels import GridPanel, GridPanels
 from interp.proofs.hand_built.coupled_grid import load_certified_grids
+from studies.position_coupling.first_error_position import first_error_position
 
 built = models.build("position-coupling-hand-built", max_operands=7, max_digits=2)  # it has no parameters at all
 {"heads": built.config.n_heads, "dimensions": built.config.d_model, "neurons": built.config.d_mlp}
@@ -265,7 +266,7 @@ GridPanels("Beyond training", panels).figure()
 # give other pictures. Where does a response go wrong first?
 
 # %%
-errors = interp.first_errors(trained, task=trained.task.at(7, 7), n=400)
+errors = first_error_position(trained, task=trained.task.at(7, 7), n=400)
 errors
 
 # %%

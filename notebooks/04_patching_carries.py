@@ -25,13 +25,13 @@ import pandas as pd
 import interp
 import models
 from interp.causal.edges import EdgeExperiment
-from interp.causal.edges.paths import route_table
-from interp.causal.interchange.accuracy import proportion
+from interp.causal.edges.path_patching import route_table
+from interp.causal.interchange.interchange_intervention import proportion
 from interp.figures import theme
-from interp.figures.dots import dot_plot
-from interp.figures.layers import cells, written
-from interp.figures.panels import Panel, compose
+from interp.figures.dot_plot import dot_plot
+from interp.figures.figure_panels import Panel, compose
 from interp.figures.tables import findings, table
+from interp.figures.traces import cells, written
 from models.tasks import problem_pairs
 
 COLUMN = 4

@@ -24,8 +24,8 @@ import pandas as pd
 import interp
 import models
 from interp.causal.interchange import Place, interchange
-from interp.causal.interchange.accuracy import CONTROLS, HYPOTHESIS
-from interp.figures.dots import dot_plot
+from interp.causal.interchange.interchange_intervention import CONTROLS, HYPOTHESIS
+from interp.figures.dot_plot import dot_plot
 from interp.figures.tables import findings, table
 from models.tasks import ALGORITHMS, column_layout
 

@@ -26,7 +26,7 @@ import pandas as pd
 
 import interp
 from interp.core.results import Provenance
-from interp.figures.dots import dot_plot
+from interp.figures.dot_plot import dot_plot
 from interp.figures.tables import findings
 
 # %% [markdown]

@@ -29,7 +29,7 @@ import interp
 import models
 from interp.core.results import Provenance
 from interp.figures.tables import table
-from models.tasks.characters import text_tokens
+from models.tasks.named.shakespeare import text_tokens
 from studies.addlm.claims_page import claims_table
 from studies.addlm.entries import ternary_entries
 from studies.addlm.figures.loss import loss_by_keys

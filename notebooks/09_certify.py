@@ -31,12 +31,12 @@ from flint import arb
 import interp
 import models
 from benchmarks.false_certificates import perturb, wrong_answers
-from interp.causal.interchange.accuracy import proportion
+from interp.causal.interchange.interchange_intervention import proportion
 from interp.core.results import Provenance
 from interp.figures import theme
-from interp.figures.layers import cells, curve, points, written
-from interp.figures.panels import Panel, compose, hline
+from interp.figures.figure_panels import Panel, compose, hline
 from interp.figures.tables import table
+from interp.figures.traces import cells, curve, points, written
 from interp.proofs import check_certificate, decision_curves
 from interp.proofs.columns.adder_weights import read_adder
 from interp.proofs.columns.column_windows import Query

@@ -29,12 +29,12 @@ import interp
 from interp.core.as_json import decode
 from interp.core.results import Provenance
 from interp.figures import theme
-from interp.figures.dots import dot_plot
-from interp.figures.layers import points
-from interp.figures.panels import Panel, compose, vline
+from interp.figures.dot_plot import dot_plot
+from interp.figures.figure_panels import Panel, compose, vline
 from interp.figures.tables import table
+from interp.figures.traces import points
 from models.files.checkpoint import read_json
-from models.training.load_run import model_of
+from models.training.run_reader import model_of
 from studies.papers import DATA
 from studies.population.solution_classes import SolutionClasses
 

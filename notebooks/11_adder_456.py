@@ -24,11 +24,11 @@ import torch
 import interp
 import models
 from interp.causal.ablation import Together, role_edges
-from interp.causal.interchange.accuracy import proportion
+from interp.causal.interchange.interchange_intervention import proportion
 from interp.core.problems import draw
 from interp.figures.tables import findings, table
 from models.tasks import problem_pairs
-from models.tasks.carries import problems_of_chain_length
+from models.tasks.columns.long_carries import problems_of_chain_length
 
 NAMES = ["microadder-57", "adder-456", "adder-512", "adder-582"]
 adders = {name: models.load(name) for name in NAMES}

@@ -26,7 +26,7 @@ import torch
 import interp
 import models
 from interp.figures.tables import findings
-from models.tasks.paired_problems import ProblemPairs
+from models.tasks.paired.problem_pairs import ProblemPairs
 
 model = models.load("induction-6")
 task = model.task

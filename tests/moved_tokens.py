@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.tasks.base import Task
+from models.tasks.task import Task
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.weight_maps.dense import DenseWeights
 

@@ -20,7 +20,7 @@ import torch
 import interp
 import models
 from interp.cli.commands import parse
-from interp.cli.own_files import taken_out
+from interp.cli.own_flags import taken_out
 from interp.core.probe import find_probe
 from interp.public_names import EVERYDAY
 from models.errors import UserError

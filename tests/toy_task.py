@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.tasks.base import Role, Task
 from models.tasks.domain import Domain
-from models.tasks.ten_digits import as_problems
+from models.tasks.named.ten_digits import as_problems
+from models.tasks.task import Role, Task
 
 TENS = 10
 

@@ -27,8 +27,8 @@ from torch import Tensor
 from benchmarks.circuits.cases import Case, role
 from benchmarks.circuits.truth import CORRUPTED, MEAN, ZERO
 from interp.causal.edges.attribution_methods import complete_estimate, compute_attribution
-from interp.causal.edges.graph import EMBED, LOGITS, POS_EMBED
-from interp.causal.edges.paths import compute_direct
+from interp.causal.edges.edge_graph import EMBED, LOGITS, POS_EMBED
+from interp.causal.edges.path_patching import compute_direct
 from models.errors import UserError, known_name
 from models.transformer.part_names import head_name, in_block, layer_part
 

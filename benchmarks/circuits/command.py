@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from interp.cli.commands import Program
-from interp.cli.options import Json, one_thread
+from interp.cli.shared_options import Json, one_thread
 
 if TYPE_CHECKING:
     import pandas as pd

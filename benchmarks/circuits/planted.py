@@ -32,7 +32,7 @@ from torch import Tensor
 
 from models import ArithmeticTransformer
 from models.tasks import Task
-from models.training.run_definition import task_of
+from models.training.model_definition import task_of
 from models.transformer.config import TransformerConfig
 from models.weight_maps import DenseWeights
 

@@ -24,7 +24,7 @@ from benchmarks.circuits import planted, recipes
 from benchmarks.provability.ordinary_models import MODELS as ORDINARY
 from models.errors import UserError
 from models.tasks import ProblemPairs, Task, problem_pairs
-from models.tasks.base import domain_of
+from models.tasks.task import domain_of
 
 N_TRUTH, N_METHOD, TRUTH_SEED = 64, 64, 10_000
 DRAWN = 64  # candidates for each pair

@@ -29,20 +29,20 @@ from torch import Tensor
 import interp
 from benchmarks.circuits.subjects import N_TRUTH, TRUTH_SEED, Subject, pairs_hash, weights_hash
 from interp.causal.circuits import CircuitSpace, Criterion, search, space_of
-from interp.causal.circuits.as_model import masked_as_model
-from interp.causal.circuits.circuit_edges import space_of_runs
-from interp.causal.circuits.every_circuit import MOST_FITTED, minimal_rows
+from interp.causal.circuits.all_circuits import MOST_FITTED, minimal_rows
+from interp.causal.circuits.circuit_as_model import masked_as_model
+from interp.causal.circuits.edge_space import space_of_runs
 from interp.causal.edges import EdgeExperiment
-from interp.causal.edges.masked import MaskedModel
-from interp.causal.edges.optimal import optimal_values
-from interp.causal.edges.paths import compute_direct
+from interp.causal.edges.masked_model import MaskedModel
+from interp.causal.edges.optimal_ablation import optimal_values
+from interp.causal.edges.path_patching import compute_direct
 from interp.proofs.columns.adder_weights import one_layer_adder
 from interp.proofs.reading.unit_ranges import carry_unit_ranges
 from interp.proofs.training_judge import unproved_problems
 from models.errors import UserError
 from models.tasks import ProblemPairs
-from models.tasks.base import domain_of
 from models.tasks.domain import COUNTED
+from models.tasks.task import domain_of
 
 METRICS = ("logit_diff", "exact_match")
 CORRUPTED, MEAN, ZERO, OPTIMAL = ABLATIONS = ("corrupted", "mean", "zero", "optimal")

@@ -28,12 +28,12 @@ import torch
 import models
 from benchmarks.circuits.dictionary import Dictionary, train_dictionary
 from benchmarks.circuits.subjects import TRUTH_SEED
-from interp.causal.interchange.accuracy import InterchangeAccuracy, interchange
-from interp.probes.lens.ridge import directions
+from interp.causal.interchange.interchange_intervention import InterchangeAccuracy, interchange
+from interp.probes.lens.ridge_probe import directions
 from models.errors import UserError, known_name
 from models.files.checkpoint import write_json_atomic
-from models.tasks.algorithms import ALGORITHMS
-from models.tasks.column_layouts import column_layout
+from models.tasks.columns.addition_algorithms import ALGORITHMS
+from models.tasks.columns.column_places import column_layout
 from models.transformer.part_names import in_block
 
 VARIABLES = ("carry_in", "digit_sum", "total")

@@ -13,7 +13,7 @@ import models
 from benchmarks.false_certificates.drafts import Draft
 from models import ArithmeticTransformer
 from models.tasks import Task
-from models.tasks.token_function import TokenFunction
+from models.tasks.formats.string_task import TokenFunction
 from models.transformer.config import TransformerConfig
 from models.weight_maps.dense import DenseWeights
 

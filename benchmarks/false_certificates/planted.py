@@ -36,7 +36,7 @@ from interp.proofs.verdict.verdict import CertifyOptions, Method, Verdict
 from models import ArithmeticTransformer, UserError
 from models.evaluation import margins, predict
 from models.tasks import Task
-from models.tasks.arrangements import FREE
+from models.tasks.named.arrangements import FREE
 
 #: Plants by the method that is to be fooled; fixed before the first was run.
 NUMBERS: Mapping[str, int] = {

@@ -29,7 +29,7 @@ from benchmarks.false_certificates.bases import (
     with_a_gain,
 )
 from benchmarks.false_certificates.drafts import BLOCK, HEADS, Draft, Watcher, harmed, neuron, watched
-from models.tasks.token_function import TokenFunction
+from models.tasks.formats.string_task import TokenFunction
 from models.transformer.config import TransformerConfig
 from models.weight_maps.dense import DenseWeights
 

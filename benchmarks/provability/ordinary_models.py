@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from models.tasks import Task
-from models.training.run_definition import task_of
+from models.training.model_definition import task_of
 from models.transformer.config import TransformerConfig
 
 MODELS = Path(__file__).parent / "models"

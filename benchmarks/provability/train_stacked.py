@@ -29,9 +29,9 @@ from torch.func import functional_call, vmap
 from benchmarks.provability.ordinary_models import STACKED, OrdinaryModel
 from benchmarks.provability.train import BATCH, DECAY, EVERY, NOT_LEARNED, WARM_UP, hard_problems, initial, store
 from models.files.checkpoint import write_json_atomic
-from models.tasks.base import Task
+from models.tasks.task import Task
 from models.training.devices import resolve_device
-from models.training.objective import ParameterLayout, cross_entropies
+from models.training.stacked_objective import ParameterLayout, cross_entropies
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 RATES = (2e-3, 4e-3, 8e-3)

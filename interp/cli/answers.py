@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from interp.cli.options import (
+from interp.cli.own_flags import fields_of, load_model, said
+from interp.cli.shared_options import (
     STORED,
     Bare,
     HowMany,
@@ -25,8 +26,7 @@ from interp.cli.options import (
     Shape,
     shaped,
 )
-from interp.cli.outputs import STDOUT, command_line, write_reply
-from interp.cli.own_files import fields_of, load_model, said
+from interp.cli.written_files import STDOUT, command_line, write_reply
 from models.errors import UserError
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def ask(
         options: Further arguments of the probe, or a JSON object of them.
         out: Also write a page with the figure and the table here (HTML).
     """
-    from interp.cli import questions
+    from interp.cli import asked_probes
     from interp.core.probe import find_probe
     from interp.site.pages import write_page
 
@@ -71,7 +71,7 @@ def ask(
     if probe is None:
         _list_probes(model, loaded, task, json)
         return
-    found = questions.asked(
+    found = asked_probes.asked(
         probe, loaded, model, task, other=None if other is None else load_model(other), pairs=pairs or "",
         column=column, n=problems, seed=seed, options=fields_of(options, "--options are") if options else {},
     )  # fmt: skip
@@ -124,7 +124,7 @@ def solve(model: Model, problems: Problems, json: Json = None) -> None:
     """
     if not problems:
         raise UserError("There is no problem to solve: the list is empty.")
-    from interp.cli.questions import answers
+    from interp.cli.asked_probes import answers
     from models.solving import Solved
 
     found = answers(load_model(model), problems)
@@ -336,7 +336,7 @@ def compare(
         raise UserError("Comparing takes at least two models.")
     from interp.compare import comparison_sections as of
     from interp.compare.compare import compare, same_format
-    from interp.compare.many import compare_models
+    from interp.compare.compare_models import compare_models
     from interp.core.sections import Page
     from interp.site.pages import write_page
 

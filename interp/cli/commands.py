@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import version
 
-from interp.cli.outputs import answering, check_outputs, name_outputs, warned
-from interp.cli.own_files import refuse_unused, taken_out
+from interp.cli.own_flags import refuse_unused, taken_out
 from interp.cli.parsing import Command, Function, check_names, columns, filled, own_flags_text, parsed
+from interp.cli.written_files import answering, check_outputs, name_outputs, warned
 from models.calls import commanded
 from models.errors import UserError, unknown_name
 

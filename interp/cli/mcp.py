@@ -1,4 +1,4 @@
-"""The command ``interp mcp``: the tools of :mod:`interp.cli.tools` over the Model Context Protocol."""
+"""The command ``interp mcp``: the tools of :mod:`interp.cli.mcp_tools` over the Model Context Protocol."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def mcp(seconds: float = 300.0, memory: float = 4.0) -> None:
         seconds: The longest a call may take.
         memory: GiB that calls may take, on Linux.
     """
-    from interp.cli.tool_process import ToolProcess
+    from interp.cli.mcp_process import ToolProcess
 
     if not 0 < seconds <= LONGEST:
         raise UserError(f"--seconds must be above 0 and at most {LONGEST:,}, not {seconds:g}.")

@@ -17,21 +17,21 @@ from mcp.shared.message import SessionMessage
 from mcp_types import CallToolResult, ErrorData, JSONRPCError, TextContent, ToolAnnotations
 from pydantic import ValidationError
 
-from interp.cli import tools
-from interp.cli.tool_process import one_line
+from interp.cli import mcp_tools
+from interp.cli.mcp_process import one_line
 from interp.core.replies import Reply  # noqa: F401  the tools' annotations name it
 from models.calls import shown
 from models.errors import UserError, unknown_name
 
 if TYPE_CHECKING:
-    from interp.cli.tool_process import ToolProcess
+    from interp.cli.mcp_process import ToolProcess
 
 ABOUT = """Questions about small transformers that do arithmetic. Every answer has `provenance` (how many inputs, their
 seed, what they are) and `strength_of_evidence`: "sampled" says nothing about other inputs; "exhaustive" and
 "certified ..." are about all of them. Never claim more than that. Start with list_models or load, then probes. Tables
 are cut to their first rows and main columns; `rows` and `detail` ask for more."""
 NOT_JSON = -32_700  # the protocol's code
-_BY_NAME = {tool.__name__: tool for tool in tools.TOOLS}
+_BY_NAME = {tool.__name__: tool for tool in mcp_tools.TOOLS}
 
 
 class Server(MCPServer):
@@ -113,13 +113,13 @@ def server(process: ToolProcess) -> MCPServer:
 
         return asked
 
-    @functools.wraps(tools.figure)
+    @functools.wraps(mcp_tools.figure)
     async def figure(**given: Any) -> list[Any]:
         import plotly.io
 
-        from interp.figures.save import picture
+        from interp.figures.save_figure import picture
 
-        found = await called(tools.figure, given)
+        found = await called(mcp_tools.figure, given)
         drawn = plotly.io.from_json(found["figure"])
         try:
             data = await anyio.to_thread.run_sync(picture, drawn, "png", abandon_on_cancel=True)
@@ -129,8 +129,8 @@ def server(process: ToolProcess) -> MCPServer:
 
     made = Server("carrylens", instructions=ABOUT, log_level="ERROR")
     only_reads = ToolAnnotations(read_only_hint=True, open_world_hint=False)
-    for tool in tools.TOOLS:
-        if tool is tools.figure:
+    for tool in mcp_tools.TOOLS:
+        if tool is mcp_tools.figure:
             made.tool(annotations=only_reads, structured_output=False)(figure)
         else:
             made.tool(annotations=only_reads)(remote(tool))

@@ -17,8 +17,8 @@ from typing import Annotated, Any, get_type_hints
 
 import tyro
 
-from interp.cli.options import OUTPUT, Bare, Force, Named, Parts
-from interp.cli.own_files import OWN_FLAGS, accepted
+from interp.cli.own_flags import OWN_FLAGS, accepted
+from interp.cli.shared_options import OUTPUT, Bare, Force, Named, Parts
 from models.errors import UserError, unknown_name
 
 Function = Callable[..., int | None]
@@ -52,7 +52,7 @@ class Command:
 
 def parameters(function: Function, words: list[str]) -> list[inspect.Parameter]:
     """A command's parameters with their hints, and ``force`` for one that writes a file. One whose parts depend on the
-    other words of the line (:class:`interp.cli.options.Parts`) has the parts' values as its default."""
+    other words of the line (:class:`interp.cli.shared_options.Parts`) has the parts' values as its default."""
     hints, found = get_type_hints(function, include_extras=True), []
     for each in inspect.signature(function).parameters.values():
         hint, default = hints[each.name], each.default
@@ -201,7 +201,7 @@ def filled(text: str, indent: str = "", after: str | None = None) -> str:
 
 
 def own_flags_text(flags: Iterable[str] = OWN_FLAGS) -> str:
-    """A paragraph on those of :data:`interp.cli.own_files.OWN_FLAGS` that a command takes."""
+    """A paragraph on those of :data:`interp.cli.own_flags.OWN_FLAGS` that a command takes."""
     return "\n".join(filled(f"{flag}: {OWN_FLAGS[flag]}", "  ", " " * 6) for flag in flags)
 
 

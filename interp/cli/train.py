@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from interp.cli.options import (
+from interp.cli.own_flags import registered_spec
+from interp.cli.shared_options import (
     FOLDER,
     Bare,
     ClusterAddress,
@@ -21,8 +22,7 @@ from interp.cli.options import (
     use_data,
     use_threads,
 )
-from interp.cli.outputs import write_reply
-from interp.cli.own_files import registered_spec
+from interp.cli.written_files import write_reply
 from models.errors import UserError
 from models.files import names_an_object
 from models.number_format import counted

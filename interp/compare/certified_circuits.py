@@ -21,9 +21,9 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from interp.causal.circuits.as_model import N_FITTED, constants_of, masked_as_model
-from interp.causal.circuits.circuit_edges import space_of_runs
-from interp.causal.edges.masked import MaskedModel
+from interp.causal.circuits.circuit_as_model import N_FITTED, constants_of, masked_as_model
+from interp.causal.circuits.edge_space import space_of_runs
+from interp.causal.edges.masked_model import MaskedModel
 from interp.core.probe import probe, sums
 from interp.core.problems import Sample, draw, resolve_task
 from interp.core.results import Findings, Provenance, Strength

@@ -1,7 +1,7 @@
 """Comparison of two models of one format: trained and hand-built, or two seeds of one architecture.
 
-    heads        matched by where they look               :mod:`interp.compare.heads`
-    units        matched by what they respond to          :mod:`interp.compare.units`
+    heads        matched by where they look               :mod:`interp.compare.head_matching`
+    units        matched by what they respond to          :mod:`interp.compare.neuron_matching`
     circuits     QK and OV of the matched heads, the responses of attention, MLP and logits to digit sum and carry,
                  the geometry of the embeddings           :mod:`interp.compare.weight_circuits`
     parameters   number by number, if both have the same
@@ -31,11 +31,11 @@ import xarray as xr
 from jaxtyping import Float
 
 from interp.compare.comparison_result import Comparison
-from interp.compare.digits import digit_points
-from interp.compare.heads import head_distances, shuffled_roles
+from interp.compare.digit_planes import digit_points
+from interp.compare.head_matching import head_distances, shuffled_roles
 from interp.compare.matching import match, relabelled_distances, scaled_distance
-from interp.compare.readings import ReadingFrame, Readings, frame, read
-from interp.compare.units import correlations, matched_units, sign_free, unit_distances, varying
+from interp.compare.neuron_matching import correlations, matched_units, sign_free, unit_distances, varying
+from interp.compare.paired_readings import ReadingFrame, Readings, frame, read
 from interp.compare.weight_circuits import NAMES, head_tables, model_tables
 from interp.core.controls import copies_to_draw
 from interp.core.model_checks import pair_names

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from interp.compare.digits import DigitPoints
+from interp.compare.digit_planes import DigitPoints
 from interp.compare.weight_circuits import NAMES
 from interp.core.controls import NO_CONTROL
 from interp.core.drawings import drawing

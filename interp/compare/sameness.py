@@ -24,8 +24,8 @@ import pandas as pd
 from interp.compare.alignment import Alignment, align
 from interp.compare.compare import compare
 from interp.compare.comparison_result import Comparison
-from interp.compare.swaps.swap_result import Swaps
-from interp.compare.swaps.swaps import swap_components
+from interp.compare.swap_components import swap_components
+from interp.compare.swap_result import Swaps
 from interp.compare.weight_circuits import NAMES
 from interp.core.probe import probe
 from interp.core.results import Provenance, Result

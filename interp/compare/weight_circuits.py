@@ -29,7 +29,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from interp.compare.matching import centred_rows
-from interp.compare.readings import ReadingFrame, Readings, read_gain, weights_of, write_gain
+from interp.compare.paired_readings import ReadingFrame, Readings, read_gain, weights_of, write_gain
 from interp.core.problems import digit_ids
 from models.transformer import in_block
 

@@ -58,7 +58,7 @@ def find_place(model: HookedModel, layout: ColumnLayout, place: Place, column: i
     """The place for one column of a model's task, with its names resolved to positions.
 
     Names are those of :func:`positions_for` ("query", the default, is the position that predicts the column), and the
-    places of the column (:data:`models.tasks.places.PLACES`: "own operands", "previous operands", ...).
+    places of the column (:data:`models.tasks.roles.PLACES`: "own operands", "previous operands", ...).
 
     Raises:
         UserError: a hook point, role, group, position or head that does not exist (with the closest names); attention

@@ -145,7 +145,7 @@ def probe(
 
     Every model among its arguments must have finite weights and be in evaluation mode. ``least``: so many problems or
     pairs are needed. ``able`` gets the arguments and raises UserError for a model that cannot do what is asked about
-    (:func:`interp.core.metrics.require_pairs_answered`). ``needs`` are what model and task must have; ``by_default``
+    (:func:`interp.causal.metrics.require_pairs_answered`). ``needs`` are what model and task must have; ``by_default``
     only decides whether the probe is listed, as options of the function may do without. ``control``: the report also
     says what it gives for an untrained copy, which the result itself does not.
 

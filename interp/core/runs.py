@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -20,7 +21,7 @@ from torch import Tensor
 from interp.core.places import Place, Replacement
 from interp.core.problems import chunks
 from models.errors import UserError
-from models.transformer import HookedModel
+from models.transformer import HookedModel, in_block
 
 Activations = dict[str, Tensor]
 
@@ -110,3 +111,19 @@ def _numbers(
     if found.isnan().any():
         raise UserError("The model's logits are NaN, so that it has no answers; do its weights hold NaN or infinity?")
     return found
+
+
+def read_patterns(
+    model: HookedModel, tokens: Int[Tensor, "n pos"], rows: Sequence[int] | None = None
+) -> Iterator[Float[np.ndarray, "chunk layer head query key"]]:
+    """The patterns of every layer, chunk by chunk, at all query positions or only at ``rows``.
+
+    Cost: one forward pass per chunk. Raises UserError where the model has diverged.
+    """
+    names = [in_block(layer, "attn.hook_pattern") for layer in range(model.cfg.n_layers)]
+    queries = slice(None) if rows is None else list(rows)
+    for _, _, kept in passes(model, tokens, keep=names):
+        stacked = np.stack([kept[name][:, :, queries].float().cpu().numpy() for name in names], 1)
+        if not np.isfinite(stacked).all():
+            raise UserError("The attention pattern holds NaN: the model has diverged.")
+        yield stacked

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from interp.core.views import Bars
-from interp.figures.layers import bars
-from interp.figures.panels import Panel
-from interp.figures.series import Looks, axes, marks, names, said
+from interp.figures.chart_parts import Looks, axes, marks, names, said
+from interp.figures.figure_panels import Panel
+from interp.figures.traces import bars
 
 _PATTERNS = ("", "/", "x", ".", "\\", "-", "+")  # a second way to tell bars apart
 _WRITTEN = 12  # most bars that have their values written above them

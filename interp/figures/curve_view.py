@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from interp.core.views import Curves, Series
-from interp.figures.layers import band, curve, words
-from interp.figures.panels import Panel
-from interp.figures.series import Look, Looks, axes, marks, names, said, whole_ticks
+from interp.figures.chart_parts import Look, Looks, axes, marks, names, said, whole_ticks
+from interp.figures.figure_panels import Panel
+from interp.figures.traces import band, curve, words
 
 _MARKED = 40  # most points of a line that have a mark each
 _MANY = 6  # lines of one name from which they are faint

@@ -14,8 +14,8 @@ import plotly.graph_objects as go
 from interp.core.drawings import renders
 from interp.core.results import Provenance, Result
 from interp.core.views import Bars, Chart, Curves, Graph, Grid, Picture, Points, Series, Table, View, picture
-from interp.figures import bar_view, curve_view, graph_view, grid_view, point_view, series, table_view
-from interp.figures.panels import Panel, compose
+from interp.figures import bar_view, chart_parts, curve_view, graph_view, grid_view, point_view, table_view
+from interp.figures.figure_panels import Panel, compose
 from models.errors import UserError
 
 _WIDTH, _NARROW, _WIDE = 1000, 860, 1100
@@ -57,7 +57,7 @@ def draw_picture(made: Picture, title: str = "", provenance: Provenance | None =
     gaps = _gaps(made, rows, (inside - 90 * (columns - 1)) / columns)
     parts = [2 if isinstance(view, Grid) else 1 for view in rows[0]]  # a grid has more to show than a chart beside it
     each = [(inside - gaps[0] * (columns - 1)) * part / sum(parts) for part in parts]
-    of = series.looks(_series(views))
+    of = chart_parts.looks(_series(views))
     panels = [_panel(view, of, each[i % columns]) for i, view in enumerate(views)]
     below = 34 + max((_below(view, room) for view, room in zip(rows[-1], each, strict=False)), default=0)
     layout: dict[str, Any] = {}
@@ -72,7 +72,7 @@ def draw_picture(made: Picture, title: str = "", provenance: Provenance | None =
     )  # fmt: skip
 
 
-def _panel(view: View, of: series.Looks, width: float) -> Panel:
+def _panel(view: View, of: chart_parts.Looks, width: float) -> Panel:
     if isinstance(view, Grid):
         return grid_view.panel(view, of, width)
     if isinstance(view, (Graph, Table)):
@@ -108,7 +108,7 @@ def _height(view: View) -> float:
     if isinstance(view, Points) and view.square:
         return 500
     of = {Grid: grid_view.height, Graph: graph_view.height, Table: table_view.height}
-    sizes: Any = of.get(type(view), series.height)
+    sizes: Any = of.get(type(view), chart_parts.height)
     return sizes(view) if isinstance(view, Grid) else max(_TEXT, sizes(view))
 
 
@@ -131,7 +131,7 @@ def _longest(view: View) -> int:
         return max((_letters(name) for name in grid_view.names(view, "y")), default=0) + 1
     if isinstance(view, Table):
         return max(map(len, view.rows)) - 3
-    return max(map(len, series.names(view)), default=4) if isinstance(view, Chart) and view.across else 4
+    return max(map(len, chart_parts.names(view)), default=4) if isinstance(view, Chart) and view.across else 4
 
 
 def _letters(name: Any) -> int:
@@ -150,7 +150,7 @@ def _below(view: View, width: float) -> float:
         return 0
     names = [str(name) for name in grid_view.names(view, "x")] if isinstance(view, Grid) else []
     if isinstance(view, Chart) and not view.across:
-        names = [name for name in series.names(view)]
+        names = [name for name in chart_parts.names(view)]
     longest = max(map(_letters, names), default=0)
     turned = longest * _LETTER * len(names) > width and len(names) > 1
     title = view.y if isinstance(view, Chart) and view.across else view.x

@@ -9,8 +9,8 @@ import numpy as np
 
 from interp.core.views import Graph, GraphEdge, GraphNode
 from interp.figures import theme
-from interp.figures.layers import curve, hover
-from interp.figures.panels import Mark, Panel, label
+from interp.figures.figure_panels import Mark, Panel, label
+from interp.figures.traces import curve, hover
 
 _KINDS = ((theme.BLUE, "dot"), (theme.ORANGE, "dash"), (theme.GREEN, "solid"), (theme.BLACK, "solid"))
 _ROW, _SLOT = 110, 135  # pixels between rows, and between nodes of a row

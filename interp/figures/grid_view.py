@@ -12,9 +12,9 @@ from plotly.colors import sample_colorscale
 
 from interp.core.views import Grid
 from interp.figures import theme
-from interp.figures.layers import bound, cells, hover, points, short, words, written
-from interp.figures.panels import QUARTERS, Mark, Panel, frame
-from interp.figures.series import Looks, texts
+from interp.figures.chart_parts import Looks, texts
+from interp.figures.figure_panels import QUARTERS, Mark, Panel, frame
+from interp.figures.traces import bound, cells, hover, points, short, words, written
 
 _BEYOND = [[0, "#CCCCCC"], [1, "#CCCCCC"]]
 #: From light, so that 0 differs from a blank, to dark blue; logarithmic ones can be written on everywhere.

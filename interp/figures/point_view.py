@@ -8,9 +8,9 @@ import numpy as np
 
 from interp.core.views import Points, Series
 from interp.figures import theme
-from interp.figures.layers import circle, curve, points, words
-from interp.figures.panels import Panel
-from interp.figures.series import Look, Looks, axes, marks, names, said, whole_ticks
+from interp.figures.chart_parts import Look, Looks, axes, marks, names, said, whole_ticks
+from interp.figures.figure_panels import Panel
+from interp.figures.traces import circle, curve, points, words
 
 MANY = 150  # points of one series from which marks are small and faint
 

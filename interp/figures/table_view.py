@@ -8,8 +8,8 @@ import numpy as np
 
 from interp.core.views import Table
 from interp.figures import theme
-from interp.figures.layers import cells, hover, words
-from interp.figures.panels import Panel, label
+from interp.figures.figure_panels import Panel, label
+from interp.figures.traces import cells, hover, words
 
 _ROW, _LETTER = 24, 7.0  # pixels of a row, and of a letter of a heading
 _GREY = [[0, theme.LIGHT], [1, theme.LIGHT]]

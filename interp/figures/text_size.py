@@ -8,7 +8,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from interp.figures.layers import Number
+from interp.figures.traces import Number
 
 TICK, _AXIS = 13, 16  # font sizes of tick labels and axis titles
 LETTER = 0.5  # mean width of a character, relative to its font size

@@ -2,7 +2,8 @@
 
     pattern[layer, head, query, key], whose rows sum to 1; a query sees keys up to its own position
 
-It describes one problem. What a head does over problems is :func:`interp.probes.attention.attention_by_role`'s answer.
+It describes one problem. What a head does over problems is :func:`interp.probes.attention_by_role.attention_by_role`'s
+answer.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ import xarray as xr
 from interp.core.drawings import drawing
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
+from interp.core.runs import read_patterns
 from interp.core.views import Grid
-from interp.probes.key_sets import read_patterns
 from models.errors import UserError, known_name
 from models.number_format import in_percent
 from models.tasks import Task

@@ -4,8 +4,8 @@
                       with all but these
     group_symmetry    Zhong et al. 2023, section 4: gradient symmetricity and distance irrelevance
 
-Both work over the group in which the task computes (:mod:`models.tasks.groups`), addition or multiplication. They
-describe; which program a model runs is asked by intervention (:func:`interp.group_program`).
+Both work over the group in which the task computes (:mod:`models.tasks.named.cyclic_groups`), addition or
+multiplication. They describe; which program a model runs is asked by intervention (:func:`interp.group_program`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import pandas as pd
 import torch
 from jaxtyping import Float
 
-from interp.core.group_marks import group_marks
-from interp.core.group_spectra import frequencies_text, only_frequencies, pair_spectrum, right_logs
 from interp.core.measured import Measured, MeasuredPart
+from interp.core.modular.gradient_symmetricity import group_marks
+from interp.core.modular.group_spectra import frequencies_text, only_frequencies, pair_spectrum, right_logs
 from interp.core.probe import Scalar, group, probe
 from interp.core.problems import N_PROBLEMS, resolve_task
 from interp.core.results import Findings, Provenance

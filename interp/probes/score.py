@@ -30,7 +30,7 @@ from interp.core.probe import Scalar, chains, probe
 from interp.core.problems import draw, of_every_chain_length, resolve_task
 from interp.core.results import Provenance
 from interp.probes.score_result import OTHER_COUNTS, Scores, share_right, worst_stratum
-from interp.probes.stress import SHARE, suites
+from interp.probes.stress_suites import SHARE, suites
 from models.calls import Count
 from models.errors import UserError, unknown_name
 from models.evaluation import predict
@@ -71,8 +71,8 @@ def score(
             if that is, else from the task's own distribution.
         by: names of :data:`STRATA`, "target", "shape" or "suite"; or labels by name, one per problem. Labels may have
             any name but those of the result's own columns (:data:`TAKEN`). "suite" draws the problems of
-            :mod:`interp.probes.stress`, ``n`` of every suite of one case, and a tenth of that of every other case; its
-            strata are the cases ("suite: case"), with the coordinates suite and strength.
+            :mod:`interp.probes.stress_suites`, ``n`` of every suite of one case, and a tenth of that of every other
+            case; its strata are the cases ("suite: case"), with the coordinates suite and strength.
 
     Raises:
         UserError: a model without hooks or task, an unknown stratum or one named twice, labels that are not one per

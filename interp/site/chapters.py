@@ -20,15 +20,15 @@ import models
 from interp.causal.circuits import smallest_circuit
 from interp.causal.patching import activation_patching
 from interp.compare.compare import compare
-from interp.compare.many import compare_models
+from interp.compare.compare_models import compare_models
 from interp.core.loading import load
 from interp.core.probe import find_probe, group
 from interp.core.results import Provenance
 from interp.figures.draw_views import draw_picture
-from interp.probes.curves import learning_curves
-from interp.probes.dynamics import training_dynamics
-from interp.probes.embeddings import circle_fit
+from interp.probes.circle_fit import circle_fit
+from interp.probes.learning_curves import learning_curves
 from interp.probes.score_result import Scores
+from interp.probes.training_dynamics import training_dynamics
 from interp.proofs import decision_curves
 from interp.proofs.hand_built.coupled_grid import load_certified_grids, margins_view
 from interp.site.chapter_words import about_carry, about_columns, about_others, about_switches

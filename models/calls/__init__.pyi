@@ -11,8 +11,8 @@ from .argument_kinds import Share as Share
 from .argument_kinds import dense as dense
 from .argument_kinds import shown as shown
 from .argument_kinds import whole_numbers as whole_numbers
-from .arguments import check_fields as check_fields
+from .bound_arguments import check_fields as check_fields
 from .checked_calls import checked as checked
-from .pulse import asking as asking
-from .pulse import commanded as commanded
-from .pulse import doing as doing
+from .progress_line import asking as asking
+from .progress_line import commanded as commanded
+from .progress_line import doing as doing

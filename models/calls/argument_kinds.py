@@ -217,7 +217,7 @@ def each_hooked(name: str, value: Any) -> Any:
 HOOKED = Check(_hooked, "a model with TransformerLens hooks")
 #: Problems in any form that a task takes.
 Problems = Annotated[Any, Check(readable_problems, "problems that the task takes")]
-TASK = _read_above("models.tasks.task_text", "a task of models.tasks")
+TASK = _read_above("models.tasks.formats.task_definitions", "a task of models.tasks")
 PROBLEMS = Check(_problems, "whole numbers in a tensor, or a list of texts")
 #: Parameters that are a model, and those that are several.
 MODELS = ("model", "a", "b", "reference")
@@ -227,7 +227,7 @@ BY_NAME: Mapping[str, Any] = {
     "n": Count,
     "seed": Seed,
     "task": Annotated[Any, TASK],
-    "pairs": Annotated[Any, _read_above("models.tasks.paired_problems", "problem pairs")],
+    "pairs": Annotated[Any, _read_above("models.tasks.paired.problem_pairs", "problem pairs")],
     **dict.fromkeys(("problems", "base_tokens", "tokens"), Annotated[Any, PROBLEMS]),
     **dict.fromkeys(MODELS, Annotated[Any, HOOKED]),
 }

@@ -18,10 +18,10 @@ import torch
 from torch import Tensor, nn
 
 from models.calls.argument_kinds import is_number
-from models.calls.arguments import Plan
-from models.calls.hook_state import Held, held
-from models.calls.plain_state import Caller, plain_state
-from models.calls.pulse import asking
+from models.calls.bound_arguments import Plan
+from models.calls.model_lock import Held, held
+from models.calls.progress_line import asking
+from models.calls.torch_defaults import Caller, plain_state
 from models.errors import UserError
 
 P = ParamSpec("P")

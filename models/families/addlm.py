@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any
 
 from models.registry import ModelSpec, register
-from models.tasks.characters import CHARACTERS, N_CTX, CharacterLanguage
+from models.tasks.named.shakespeare import CHARACTERS, N_CTX, CharacterLanguage
 from models.training.recipes import Recipe, add_recipe
 from models.training.task_problems import TaskProblems
 from models.transformer.config import Activation, ScoreKind, TransformerConfig

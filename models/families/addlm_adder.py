@@ -14,11 +14,11 @@ from functools import partial
 
 from models.families.addlm import ADDLM, FLOAT, AddLMVariant, Shape
 from models.registry import ModelSpec, register
-from models.tasks.addition import TenDigitAddition, TwoDigitAddition
-from models.tasks.base import Task
-from models.training.addition_problems import AdditionProblems, CarryMix
+from models.tasks.named.addition import TenDigitAddition, TwoDigitAddition
+from models.tasks.task import Task
 from models.training.recipes import Recipe, add_recipe
 from models.training.task_problems import TaskProblems
+from models.training.ten_digit_problems import AdditionProblems, CarryMix
 from models.transformer.config import TransformerConfig
 from models.weight_maps.ternary import TernaryWeights
 

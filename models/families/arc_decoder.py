@@ -25,8 +25,8 @@ import torch
 from torch import Tensor, nn
 
 from models.registry import ModelSpec, Published, register
-from models.tasks.addition import PairAddition
-from models.tasks.ten_digits import DIGITS
+from models.tasks.named.addition import PairAddition
+from models.tasks.named.ten_digits import DIGITS
 from models.transformer.config import TransformerConfig
 from models.transformer.parts.weights import Weights, under
 from models.weight_maps.weight_map import WeightMap

@@ -16,7 +16,7 @@ from functools import partial
 import torch
 
 from models.registry import ModelSpec, register
-from models.tasks.induction import induction
+from models.tasks.named.induction import induction
 from models.training.recipes import Recipe, add_recipe
 from models.training.task_problems import TaskProblems
 from models.transformer.config import TransformerConfig

@@ -42,11 +42,11 @@ from torch import Tensor, nn
 
 from models.families.subtractors import padded_subtraction
 from models.registry import ModelSpec, register
-from models.tasks.addition import PADDED_TOKENS, PaddedAddition
-from models.tasks.formatted_task import FormattedTask, formatted
-from models.training.addition_problems import AdditionProblems, CarryMix, SubtractionProblems
+from models.tasks.formats.formatted_task import FormattedTask, formatted
+from models.tasks.named.addition import PADDED_TOKENS, PaddedAddition
 from models.training.recipes import Recipe, add_recipe
 from models.training.task_problems import TaskProblems
+from models.training.ten_digit_problems import AdditionProblems, CarryMix, SubtractionProblems
 from models.transformer.config import TransformerConfig
 from models.transformer.parts.weights import Weights
 from models.weight_maps.dense import DenseWeights

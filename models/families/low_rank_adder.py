@@ -28,10 +28,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from models.registry import ModelSpec, register
-from models.tasks.addition import PaddedAddition
-from models.tasks.fixed_test_sets import VALIDATION_SIZE
-from models.training.addition_problems import VariedLengthProblems
+from models.tasks.named.adder_test_sets import VALIDATION_SIZE
+from models.tasks.named.addition import PaddedAddition
 from models.training.recipes import Recipe, add_recipe
+from models.training.ten_digit_problems import VariedLengthProblems
 from models.transformer.config import TransformerConfig
 from models.transformer.parts.weights import Weights, under
 from models.weight_maps.low_rank import Factors, thin_normal_

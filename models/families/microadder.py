@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from models.families.microadder_options import MicroAdderOptions, microadder_config
-from models.tasks.addition import DIGITS
+from models.tasks.named.addition import DIGITS
 from models.transformer.parts.weights import Weights
 from models.weight_maps.geometry import mirrored_square, rotate_pairs, scaled_axes, spiral
 from models.weight_maps.weight_map import WeightMap, fill_, normal_, uniform_, xavier_uniform_

@@ -16,9 +16,9 @@ import torch
 from models.families.microadder import SPIRAL, MicroAdderWeights
 from models.families.microadder_options import SPIRAL_NUMBERS, MicroAdderOptions
 from models.registry import ModelSpec, register
-from models.training.addition_problems import AdditionProblems, CarryMix
-from models.training.polish import Polish
+from models.training.bfgs_polish import Polish
 from models.training.recipes import RECIPES, Recipe, add_recipe
+from models.training.ten_digit_problems import AdditionProblems, CarryMix
 from models.weight_maps.geometry import spiral
 
 

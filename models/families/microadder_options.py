@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from models.errors import UserError
-from models.tasks.addition import DIGITS, DelimitedAddition, TenDigitAddition, UnendedAddition
-from models.tasks.base import Task
-from models.tasks.formatted_task import FormattedTask, formatted
+from models.tasks.formats.formatted_task import FormattedTask, formatted
+from models.tasks.named.addition import DIGITS, DelimitedAddition, TenDigitAddition, UnendedAddition
+from models.tasks.task import Task
 from models.transformer.config import TransformerConfig, check_choices
 
 Place = Literal["learned", "spiral", "scaled half", "zero"]

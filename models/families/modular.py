@@ -18,8 +18,8 @@ from typing import Any
 import torch
 
 from models.registry import ModelSpec, register
-from models.tasks.formatted_task import FormattedTask, formatted
-from models.tasks.groups import OPERATIONS, modular_task
+from models.tasks.formats.formatted_task import FormattedTask, formatted
+from models.tasks.named.cyclic_groups import OPERATIONS, modular_task
 from models.training.recipes import Recipe, add_recipe
 from models.training.task_problems import TaskProblems
 from models.transformer.config import TransformerConfig

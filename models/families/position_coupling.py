@@ -15,10 +15,10 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from models.registry import ModelSpec, names, register
-from models.tasks.multi_addition import AdditionFormat, MultiOperandAddition, padded_length
-from models.tasks.multiplication import Multiplication
-from models.tasks.parity import Parity
-from models.tasks.sequences import SequenceTask
+from models.tasks.named.position_coupling.multi_addition import AdditionFormat, MultiOperandAddition, padded_length
+from models.tasks.named.position_coupling.multiplication import Multiplication
+from models.tasks.named.position_coupling.parity import Parity
+from models.tasks.named.position_coupling.sequence_task import SequenceTask
 from models.training.recipes import Recipe, add_recipe
 from models.training.sequence_problems import AdditionSet, MultiplicationSet, ParitySet
 from models.transformer.config import PositionKind, TransformerConfig

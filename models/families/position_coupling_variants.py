@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from models.families.position_coupling import PAPER, SMALL, TWO_BY_TWO, CouplingVariant, DecoderSize, register_variant
-from models.tasks.multi_addition import AdditionFormat
+from models.tasks.named.position_coupling.multi_addition import AdditionFormat
 
 
 @dataclass(frozen=True)

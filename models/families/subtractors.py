@@ -23,11 +23,11 @@ from models.families.microadder import SPIRAL, MicroAdderWeights
 from models.families.microadder_ladder import OPPOSED_START, rung
 from models.registry import ModelSpec, register
 from models.tasks import formatted
-from models.tasks.addition import PADDED_TOKENS
-from models.tasks.formatted_task import FormattedTask
-from models.training.addition_problems import CarryMix, SubtractionProblems
-from models.training.polish import Polish
+from models.tasks.formats.formatted_task import FormattedTask
+from models.tasks.named.addition import PADDED_TOKENS
+from models.training.bfgs_polish import Polish
 from models.training.recipes import Recipe, add_recipe
+from models.training.ten_digit_problems import CarryMix, SubtractionProblems
 
 TWIN = replace(
     rung(57).options,

@@ -15,7 +15,7 @@ from itertools import product
 from typing import Literal
 
 from models.registry import ModelSpec, register
-from models.tasks.addition import TwoDigitAddition
+from models.tasks.named.addition import TwoDigitAddition
 from models.training.recipes import Recipe, add_recipe
 from models.training.task_problems import TaskProblems
 from models.transformer.config import PositionKind, TransformerConfig

@@ -3,7 +3,8 @@
 Every layer keeps the keys and values of the tokens so far, so a new token costs one position of every product and one
 row of attention, and n tokens cost O(n^2) scores instead of the O(n^3) of running the whole prefix again. That is
 right because nothing about earlier tokens changes while decoding: the mask is causal, and a task gives the tokens of a
-growing prefix the ids that they keep (:meth:`models.tasks.sequences.SequenceTask.position_ids`).
+growing prefix the ids that they keep
+(:meth:`models.tasks.named.position_coupling.sequence_task.SequenceTask.position_ids`).
 
 There are no hooks. ``use_cache=False`` runs the hooked forward on every prefix, which is slow, but the definition.
 """

@@ -23,7 +23,7 @@ from models.fast.layers import (
     unembed,
 )
 from models.lens.lens_contract import LensContract
-from models.tasks.sequences import SequenceTask
+from models.tasks.named.position_coupling.sequence_task import SequenceTask
 from models.transformer.parts.block import Block
 from models.transformer.parts.positions import WindowBias
 from models.transformer.parts.shapes import PositionIds, Stream, Tokens

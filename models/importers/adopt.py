@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from models.calls.argument_kinds import shown
-from models.calls.arguments import typed
+from models.calls.bound_arguments import typed
 from models.errors import UserError, unknown_name
 from models.importers.named_tensors import NamedTensors
 from models.importers.own_files import fitted_task, told

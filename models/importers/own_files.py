@@ -19,10 +19,10 @@ from models.importers.gpt_checkpoints import is_gpt_checkpoint, read_gpt
 from models.importers.hugging_face import read_hugging_face
 from models.importers.lens_states import is_lens_state, read_lens_state
 from models.importers.named_tensors import NamedTensors
-from models.importers.nearest_format import nearest
+from models.importers.nearest_file_format import nearest
 from models.importers.readers import FOLDER, Asked, File, Format, Reader, register
 from models.number_format import counted
-from models.tasks.base import Task
+from models.tasks.task import Task
 from models.transformer.config import TransformerConfig
 from models.transformer.parts.weights import Weights, is_bias, weight_shapes
 from models.weight_maps.dense import DenseWeights
@@ -101,7 +101,7 @@ def _with_positions(
 def told(model: ArithmeticTransformer) -> ArithmeticTransformer:
     """A model that was given its task, after a warning if that may not be its own."""
     from models.evaluation import predict
-    from models.tasks.task_doubts import doubt
+    from models.task_mismatch import doubt
 
     model.registered = None
     with suppress(UserError):  # of a model that cannot answer, whoever asks it is told

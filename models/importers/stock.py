@@ -20,7 +20,7 @@ from torch import Tensor
 from models.errors import UserError
 from models.lens.export import SAME_FIELDS
 from models.number_format import small
-from models.tasks.base import Task
+from models.tasks.task import Task
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.config import Activation, TransformerConfig
 from models.transformer.hooked import HookedModel

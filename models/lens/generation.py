@@ -10,7 +10,7 @@ from torch import Tensor
 from transformer_lens.utilities.logits_utils import sample_logits
 
 from models.calls.argument_kinds import Check, Count, Natural, is_number, real, real_within, shown, whole
-from models.calls.arguments import typed
+from models.calls.bound_arguments import typed
 from models.errors import UserError, unknown_name
 from models.fast import NOTHING, greedy, stands_for
 from models.lens.lens_contract import LensContract

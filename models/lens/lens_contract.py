@@ -19,12 +19,12 @@ from torch import Tensor, nn
 from transformer_lens.HookedRootModule import HookedRootModule
 
 from models.calls.argument_kinds import shown
-from models.calls.hook_state import turn_of
+from models.calls.model_lock import turn_of
 from models.errors import Caution, UserError, unknown_name
 from models.lens.lens_tokens import TokenMethods
 from models.lens.lens_weights import WeightMethods
 from models.lens.runtime_config import RuntimeConfig
-from models.tasks.base import Task
+from models.tasks.task import Task
 from models.transformer.config import TransformerConfig
 from models.transformer.part_names import head_name, in_block
 from models.transformer.parts.embeddings import Embed, Unembed

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from models.calls.argument_kinds import readable_problems, shown
 from models.errors import Caution, UserError
-from models.tasks.base import Task, are_integers
-from models.tasks.sequences import SPECIAL
+from models.tasks.named.position_coupling.sequence_task import SPECIAL
+from models.tasks.task import Task, are_integers
 from models.transformer.config import TransformerConfig
 from models.transformer.parts.values import has_values
 from models.transformer.parts.weights import Weights

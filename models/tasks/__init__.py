@@ -1,45 +1,52 @@
 """Tasks: tokens, problems, roles and the symbolic algorithms that are the ground truth of arithmetic."""
 
-from models.tasks.addition import PairAddition, TenDigitAddition, TwoDigitAddition
-from models.tasks.affine_cases import NotDecided
-from models.tasks.algorithms import ALGORITHMS, CHAINED, CHAINED_FROM_ABOVE, RIPPLE, Algorithm, resolve_algorithm
-from models.tasks.answer_functions import AnswerFunction, RulesByOperator
-from models.tasks.arrangements import Arrangements
-from models.tasks.automata import Automaton
-from models.tasks.base import Role, Task, base_of, domain_of
-from models.tasks.brackets import BalancedBrackets
-from models.tasks.carries import plant_carry, problems_of_chain_length, uniform_below
-from models.tasks.characters import CharacterLanguage
+from models.task_mismatch import doubt
+from models.tasks.altered_tasks import altered, first_difference
 from models.tasks.check_task import require_sound
-from models.tasks.column_layouts import ColumnLayout, column_layout
 from models.tasks.column_rule import SUMS, ColumnRule, column_rule
+from models.tasks.columns.addition_algorithms import (
+    ALGORITHMS,
+    CHAINED,
+    CHAINED_FROM_ABOVE,
+    RIPPLE,
+    Algorithm,
+    resolve_algorithm,
+)
+from models.tasks.columns.column_places import ColumnLayout, column_layout
+from models.tasks.columns.long_carries import plant_carry, problems_of_chain_length, uniform_below
+from models.tasks.columns.variable_hypotheses import TaskVariables, causal_model
 from models.tasks.domain import Domain, NoDomain
-from models.tasks.equal_answers import altered, first_difference
 from models.tasks.expressions import Expression
-from models.tasks.format_definition import SIGNS
-from models.tasks.formats import NumberField
-from models.tasks.formatted_task import FormattedTask, formatted
-from models.tasks.groups import CyclicGroup, group_of
-from models.tasks.induction import Induction, induction
-from models.tasks.machine import Machine, Step
-from models.tasks.multi_addition import AdditionFormat, MultiOperandAddition
-from models.tasks.multiplication import Multiplication
-from models.tasks.pair_constraint import PairConstraint, first_rows
-from models.tasks.pair_kinds import carry_pairs, chain_pairs, digit_pairs, problem_pairs
-from models.tasks.pair_variables import variable_pairs
-from models.tasks.paired_problems import ProblemPairs, pairs
-from models.tasks.parity import Parity
-from models.tasks.places import DELIMITERS, OUTPUT, OWN, PREVIOUS, REST, with_places
+from models.tasks.formats.answer_functions import AnswerFunction, RulesByOperator
+from models.tasks.formats.format_grammar import NumberField
+from models.tasks.formats.formatted_task import FormattedTask, formatted
+from models.tasks.formats.guess_from_texts import Guess, guess
+from models.tasks.formats.parsed_format import SIGNS
+from models.tasks.formats.string_task import TokenFunction, function
+from models.tasks.formats.task_definitions import task_of_text
+from models.tasks.machines.affine_cases import NotDecided
+from models.tasks.machines.automata import Automaton
+from models.tasks.machines.machine import Machine, Step
+from models.tasks.machines.machine_of import machine_of, machine_of_shorter
+from models.tasks.named.addition import PairAddition, TenDigitAddition, TwoDigitAddition
+from models.tasks.named.arrangements import Arrangements
+from models.tasks.named.brackets import BalancedBrackets
+from models.tasks.named.cyclic_groups import CyclicGroup, group_of
+from models.tasks.named.induction import Induction, induction
+from models.tasks.named.position_coupling.multi_addition import AdditionFormat, MultiOperandAddition
+from models.tasks.named.position_coupling.multiplication import Multiplication
+from models.tasks.named.position_coupling.parity import Parity
+from models.tasks.named.position_coupling.sequence_task import SequenceTask
+from models.tasks.named.position_coupling.written_numbers import TokenSequences, propagate_carries, to_digits
+from models.tasks.named.shakespeare import CharacterLanguage
+from models.tasks.named.ten_digits import DIGITS, LIMIT
+from models.tasks.paired.carry_pairs import carry_pairs, chain_pairs, digit_pairs, problem_pairs
+from models.tasks.paired.pair_constraint import PairConstraint, first_rows
+from models.tasks.paired.problem_pairs import ProblemPairs, pairs
+from models.tasks.paired.variable_pairs import variable_pairs
 from models.tasks.problem_space import ProblemSpace
-from models.tasks.segments import TokenSequences, propagate_carries, to_digits
-from models.tasks.sequences import SequenceTask
-from models.tasks.task_doubts import doubt
-from models.tasks.task_guesses import Guess, guess
-from models.tasks.task_machines import machine_of, machine_of_shorter
-from models.tasks.task_text import task_of_text
-from models.tasks.task_variables import TaskVariables, causal_model
-from models.tasks.ten_digits import DIGITS, LIMIT
-from models.tasks.token_function import TokenFunction, function
+from models.tasks.roles import DELIMITERS, OUTPUT, OWN, PREVIOUS, REST, with_places
+from models.tasks.task import Role, Task, base_of, domain_of
 
 __all__ = [
     "ALGORITHMS",

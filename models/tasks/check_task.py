@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from models.errors import UserError
-from models.tasks.base import Task, are_integers
+from models.tasks.task import Task, are_integers
 
 _LOOKED_AT = 4  # problems that the task draws
 _SOUND: WeakSet[Task] = WeakSet()

@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from models.errors import UserError
-from models.tasks.affine_cases import NotDecided
-from models.tasks.base import Task
-from models.tasks.column_layouts import ColumnLayout
+from models.tasks.altered_tasks import first_difference
+from models.tasks.columns.column_places import ColumnLayout
+from models.tasks.columns.schoolbook import OneColumn
 from models.tasks.domain import NoDomain
-from models.tasks.equal_answers import first_difference
 from models.tasks.expressions import Expression
-from models.tasks.schoolbook import OneColumn
+from models.tasks.machines.affine_cases import NotDecided
+from models.tasks.task import Task
 
 
 @dataclass(frozen=True)

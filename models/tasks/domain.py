@@ -1,6 +1,6 @@
 """The domain of a task: all its problems, as the combinations of digits that its operands may have.
 
-The domain belongs to the task (:attr:`models.tasks.base.Task.domain`). Code that goes through all problems, changes one
+The domain belongs to the task (:attr:`models.tasks.task.Task.domain`). Code that goes through all problems, changes one
 digit, or draws pairs of problems gets it from here, and assumes nothing if a task does not define one.
 """
 
@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Int, Integer
 from torch import Tensor
 
-from models.calls.arguments import typed
+from models.calls.bound_arguments import typed
 from models.errors import UserError
 
 COUNTED = 2**24  # of at most this many combinations of digits, those that a rule allows are counted one by one

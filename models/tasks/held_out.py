@@ -13,11 +13,11 @@ from torch import Tensor
 
 from models.calls.argument_kinds import is_number, shown
 from models.errors import UserError, known_name
-from models.tasks.base import Task
 from models.tasks.counter_rng import uniform
 from models.tasks.domain import Domain
-from models.tasks.fixed_test_sets import FIXED_TESTS, FixedTest, is_listed
-from models.tasks.ten_digits import DIGITS
+from models.tasks.named.adder_test_sets import FIXED_TESTS, FixedTest, is_listed
+from models.tasks.named.ten_digits import DIGITS
+from models.tasks.task import Task
 
 LISTED = 2**22  # up to this many combinations of digits, all problems are listed and split
 SHARE, DRAWN = 0.1, 10_000  # what is held out by default: this share of a listed domain, and at most so many problems
@@ -31,7 +31,7 @@ Draws = Callable[[int], Tensor]
 
 
 class HeldOut:
-    """A seeded split of a task's domain, or a test set of :data:`models.tasks.fixed_test_sets.FIXED_TESTS`.
+    """A seeded split of a task's domain, or a test set of :data:`models.tasks.named.adder_test_sets.FIXED_TESTS`.
 
     A domain of up to :data:`LISTED` combinations is permuted; its first problems are held out. Of a larger one,
     problems are drawn and held out; training then avoids exactly these.

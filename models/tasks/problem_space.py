@@ -9,8 +9,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from models.errors import UserError
-from models.tasks.base import Task, domain_of
 from models.tasks.domain import Domain
+from models.tasks.task import Task, domain_of
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,10 +18,10 @@ from torch import Tensor
 
 from models.errors import UserError, unknown_name
 from models.registry import build
-from models.training.objective import ParameterLayout
-from models.training.returned_problems import trainable
+from models.training.counterexample_problems import trainable
 from models.training.run_folder import RunFolder
 from models.training.seed_state import SeedState
+from models.training.stacked_objective import ParameterLayout
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 #: The group of entry points under which a package gives its judges: functions of a registered model's name.
@@ -36,7 +36,8 @@ class Acceptance:
         statement: a sentence without a full stop, for metrics and terminal.
         certificate: what a zoo entry keeps under this name, as JSON (:func:`models.zoo.save_entry`).
         files: evidence by file name, kept in the run folder and in a zoo entry if the candidate is accepted.
-        problems: what a seed that is turned down is to be trained on (:mod:`models.training.returned_problems`), each
+        problems: what a seed that is turned down is to be trained on (:mod:`models.training.counterexample_problems`),
+        each
             as the task's row of whole numbers; those that it holds out are left out.
     """
 

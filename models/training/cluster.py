@@ -27,7 +27,7 @@ from typing import Any
 import torch
 
 from models.errors import UserError
-from models.training.interrupt import InterruptFlag
+from models.training.interrupt_flag import InterruptFlag
 
 MOST_DEATHS = 5  # this many workers of a job may die in a row without posting anything
 PATIENCE = 60.0  # seconds that jobs have to save when they are stopped

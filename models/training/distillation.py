@@ -21,9 +21,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from models.errors import UserError
-from models.training.fused_loss import FusedLoss
+from models.training.compiled_loss import FusedLoss
 from models.training.native import pointers
-from models.training.objective import (
+from models.training.recipes import Teacher
+from models.training.split_stream_kernel import PositionOnlyObjective, Tables
+from models.training.stacked_objective import (
     GeneralObjective,
     Logits,
     Parameters,
@@ -32,8 +34,6 @@ from models.training.objective import (
     Tokens,
     cross_entropies,
 )
-from models.training.position_only import PositionOnlyObjective, Tables
-from models.training.recipes import Teacher
 
 Taught = Float[Tensor, "seed vocab taught row"]  # a teacher's logits; it may answer fewer targets
 

@@ -14,17 +14,17 @@ from typing import Any
 from models.calls.checked_calls import checked
 from models.errors import UserError
 from models.training.acceptance import AcceptanceTest
+from models.training.data_parallel import AccelerateShare, Share
 from models.training.devices import resolve_device
-from models.training.interrupt import InterruptFlag
+from models.training.interrupt_flag import InterruptFlag
 from models.training.named_recipes import checked_recipe
-from models.training.parallel import AccelerateShare, Share
 from models.training.progress import Progress
 from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder
 from models.training.seed_state import SeedState
 from models.training.sequence_problems import SequenceSource
-from models.training.start import Start
 from models.training.trainer import Trainer
+from models.training.warm_start import Start
 
 #: Called after every evaluation with the seeds' states, the step, and whether a checkpoint was just written.
 Watch = Callable[[Sequence[SeedState], int, bool], None]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from models import registry
 from models.errors import UserError, unknown_name
-from models.training.data import require_problems_of
-from models.training.polish import MOST_PARAMETERS
+from models.training.bfgs_polish import MOST_PARAMETERS
 from models.training.recipes import RECIPES, Recipe
+from models.training.training_batches import require_problems_of
 
 MOST_SEEDS = 100_000  # per run
 

@@ -11,16 +11,16 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from models.errors import UserError
-from models.training.addition_problems import (
+from models.training.bfgs_polish import Polish
+from models.training.sequence_problems import AdditionSet, MultiplicationSet, ParitySet, SequenceSource
+from models.training.task_problems import TaskProblems
+from models.training.ten_digit_problems import (
     AdditionProblems,
     CarryMix,
     MetricCarryMix,
     SubtractionProblems,
     VariedLengthProblems,
 )
-from models.training.polish import Polish
-from models.training.sequence_problems import AdditionSet, MultiplicationSet, ParitySet, SequenceSource
-from models.training.task_problems import TaskProblems
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from torch import Tensor
 from models.errors import UserError
 from models.files import checkpoint as storage
 from models.files.locks import locked
-from models.tasks.characters import TRAINING
+from models.tasks.named.shakespeare import TRAINING
 from models.training.recipes import named_now
 
 #: What a line of the metrics has for each seed, if its task has it.

@@ -44,7 +44,7 @@ class SeedState:
     accepted: dict[str, Any] | None = None  # what the judge proved
     turned_down: int = 0  # candidates that were not accepted
     last_verdict: str = ""  # what the judge said last
-    #: Problems that the judge gave back, the newest first (:mod:`models.training.returned_problems`).
+    #: Problems that the judge gave back, the newest first (:mod:`models.training.counterexample_problems`).
     returned: list[list[int]] = field(default_factory=list)
 
     @property

@@ -9,12 +9,12 @@ from torch.nn import functional as F
 
 from models.errors import UserError
 from models.fast import logits_from, supports
-from models.tasks.base import Task
-from models.tasks.sequences import SequenceTask
-from models.training.objective import ParameterLayout, Parameters, PerSeed, Theta
-from models.training.parallel import Share
+from models.tasks.named.position_coupling.sequence_task import SequenceTask
+from models.tasks.task import Task
+from models.training.data_parallel import Share
 from models.training.sequence_problems import Bucket, SequenceSource, make_buckets
-from models.training.unstacked import OneByOne
+from models.training.stacked_objective import ParameterLayout, Parameters, PerSeed, Theta
+from models.training.unstacked_objective import OneByOne
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.parts.weights import Weights
 

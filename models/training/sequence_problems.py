@@ -16,12 +16,12 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from models.errors import UserError
-from models.tasks.base import Task
 from models.tasks.counter_rng import mix, row_keys, uniform, uniform_table
-from models.tasks.multi_addition import MultiOperandAddition
-from models.tasks.multiplication import Multiplication
-from models.tasks.parity import Parity
-from models.tasks.sequences import SequenceTask
+from models.tasks.named.position_coupling.multi_addition import MultiOperandAddition
+from models.tasks.named.position_coupling.multiplication import Multiplication
+from models.tasks.named.position_coupling.parity import Parity
+from models.tasks.named.position_coupling.sequence_task import SequenceTask
+from models.tasks.task import Task
 
 LONGEST = 10_000  # the most digits, operands or bits that a recipe may ask for
 

@@ -10,9 +10,9 @@ from jaxtyping import Int
 from torch import Tensor
 
 from models.errors import UserError
-from models.tasks.base import Task
 from models.tasks.counter_rng import row_keys
-from models.training.data import Batch, ProblemSource, SeedNumbers
+from models.tasks.task import Task
+from models.training.training_batches import Batch, ProblemSource, SeedNumbers
 
 #: A draw is hundreds of small operations, whatever its size, and a GPU waits for each.
 AHEAD = 16

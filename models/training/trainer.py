@@ -18,23 +18,23 @@ from models.errors import UserError
 from models.registry import build
 from models.tasks.counter_rng import row_keys, uniform
 from models.training.acceptance import AcceptanceTest, Candidates
-from models.training.adamw import StackedAdamW
-from models.training.data import TrainingStream
+from models.training.bfgs_polish import polished
+from models.training.choose_objective import even_group_size, make_objective
+from models.training.counterexample_problems import WithReturned
+from models.training.data_parallel import Share
 from models.training.devices import multiplies_bfloat16
-from models.training.objective import ParameterLayout, PerSeed, Theta
-from models.training.objectives import even_group_size, make_objective
-from models.training.parallel import Share
-from models.training.polish import polished
 from models.training.provenance import continued, surroundings
 from models.training.recipes import Recipe
-from models.training.returned_problems import WithReturned
 from models.training.run_folder import RunFolder, log_spaced_steps
 from models.training.seed_state import SeedState
 from models.training.sequence_objective import SequenceStream, SequenceValidator
 from models.training.sequence_problems import SequenceSource
-from models.training.start import Start
-from models.training.unstacked import OneByOne
+from models.training.stacked_adamw import StackedAdamW
+from models.training.stacked_objective import ParameterLayout, PerSeed, Theta
+from models.training.training_batches import TrainingStream
+from models.training.unstacked_objective import OneByOne
 from models.training.validation import LossValidator, Validator
+from models.training.warm_start import Start
 
 _STARTS = -2  # the step whose draws are starts, so that no batch has them
 
@@ -217,7 +217,7 @@ class Trainer:
         return [row for row, state in enumerate(self.states) if state.active and not state.polished]
 
     def polish(self, row: int) -> None:
-        """Lower one seed's loss by BFGS, on a batch of its own problems (:class:`models.training.polish.Polish`)."""
+        """Lower one seed's loss by BFGS, on a batch of its own problems (see :mod:`models.training.bfgs_polish`)."""
         settings, state = self.recipe.polish, self.states[row]
         assert settings is not None  # to_polish names no seed without
         self.collect()

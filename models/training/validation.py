@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
-from models.tasks.base import Task
-from models.training.objective import GeneralObjective, ParameterLayout, PerSeed, Theta
+from models.tasks.task import Task
+from models.training.stacked_objective import GeneralObjective, ParameterLayout, PerSeed, Theta
 
 ROWS = 256  # as in training, so that one compiled or cached shape serves both
 

@@ -27,8 +27,8 @@ from models.lens.lens_contract import LensContract, check_differentiable, paddin
 from models.lens.lens_tokens import refuse_bos
 from models.lens.post_norm_cache import PostNormCache
 from models.lens.runtime_config import RuntimeConfig
-from models.tasks.base import Task
-from models.tasks.brackets import BalancedBrackets
+from models.tasks.named.brackets import BalancedBrackets
+from models.tasks.task import Task
 from models.transformer.config import TransformerConfig
 from models.transformer.parts.attention import Attention
 from models.transformer.parts.block import Block

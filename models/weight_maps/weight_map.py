@@ -23,7 +23,7 @@ class WeightMap(nn.Module):
     #: Set to t when, whatever the parameters are, tokens live in the first t residual dimensions and positions in
     #: the others, all token embeddings have one norm, queries and keys read positions only and values tokens only.
     #: Attention then cannot depend on token values, and training computes it once per step; see
-    #: :mod:`models.training.position_only`.
+    #: :mod:`models.training.split_stream_kernel`.
     split_stream: int | None = None
 
     #: Highest position id of each level, if levels have tables of different lengths; if empty, the config's for all.

@@ -93,7 +93,7 @@ def load(
             state dict, or tensors in ``.safetensors`` or ``.npz`` (docs/read_your_files.md).
         seed: which seed of a run; by default the one that is best on its validation problems.
         task: what the model is for, where the file does not say it: a task, or its text
-            (:func:`models.tasks.task_text.task_of_text`).
+            (:func:`models.tasks.formats.task_definitions.task_of_text`).
         config, names: what else the file does not say (:mod:`models.importers.own_files`).
         trust: that a file which is a program may be run: confined by bubblewrap (True), as "unconfined", or under a
             command of one's own, such as a container's.
@@ -130,8 +130,9 @@ def _own_name(path: Path) -> str:
 def _loaded(name_or_path: str | Path, asked: Asked) -> ArithmeticTransformer:
     """The model of a name, or of a path by the first reader that takes it (:mod:`models.importers.readers`)."""
     import_plugins()
-    from models.importers import own_files as own_files  # whose readers need the registry and the transformer
-    from models.training import load_run as load_run
+    # Both register readers, which need the registry and the transformer.
+    from models.importers import own_files as own_files
+    from models.training import run_reader as run_reader
 
     if registry.is_constructed(name_or_path) and asked.seed is None:
         return registry.build(str(name_or_path))

@@ -18,10 +18,10 @@ from models.files.checkpoint import parse_weights
 from models.number_format import shown
 from models.rates import Rate
 from models.registry import build, recipe_of
-from models.tasks.multi_addition import MultiOperandAddition
-from models.training.objective import ParameterLayout
+from models.tasks.named.position_coupling.multi_addition import MultiOperandAddition
 from models.training.recipes import recipe_name, starts_of
 from models.training.run_folder import differences
+from models.training.stacked_objective import ParameterLayout
 from models.zoo.files import CARD, STORED_AS
 
 _MADE = ("seed", "step", "seeds_tried", "seconds", "commands", "recipe", "torch")  # what publishing records

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from interp.core.results import Provenance
-from interp.probes.curves import LearningCurves
+from interp.probes.learning_curves import LearningCurves
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from studies.claims.ours import Ours, measure
 

@@ -19,7 +19,7 @@ import xarray as xr
 import models
 from interp.core.results import Provenance
 from interp.core.sections import Section, records
-from interp.probes.curves import LearningCurves, curve_table, learning_curves
+from interp.probes.learning_curves import LearningCurves, curve_table, learning_curves
 from interp.probes.score import score as scores
 from interp.probes.score_result import Scores
 from models.errors import UserError
@@ -27,7 +27,7 @@ from models.evaluation import score
 from models.families.low_rank_adder import OPTIONS, LowRankAdderWeights
 from models.number_format import shown
 from models.rates import Rate
-from models.tasks.fixed_test_sets import ten_test_sets
+from models.tasks.named.adder_test_sets import ten_test_sets
 from models.training.loop import train
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from studies.claims.read import stated

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 import models
 from interp.core.as_json import decode
-from interp.probes.stress import suites
+from interp.probes.stress_suites import suites
 from interp.proofs.attacks import attack
 from interp.proofs.certify import certify
 from interp.proofs.columns.accuracy_bounds import accuracy_bounds
@@ -30,8 +30,8 @@ from interp.proofs.verdict.wrong_answers import wrong_answer
 from models.errors import UserError
 from models.files.checkpoint import sha256
 from models.registry import BY_HAND, TRAINED
-from models.tasks.addition import DIGITS
-from models.tasks.carries import uniform_below
+from models.tasks.columns.long_carries import uniform_below
+from models.tasks.named.addition import DIGITS
 from models.transformer.hooked import HookedModel
 from studies.adderboard.numbers import PublishedNumbers, load_numbers
 from studies.adderboard.submissions import count_in_name, how_it_ran, load_submission, submission_of

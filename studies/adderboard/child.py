@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from models.errors import UserError
-from models.tasks.addition import PairAddition
+from models.tasks.named.addition import PairAddition
 from studies.adderboard.families import FAMILIES
 from studies.adderboard.families.parts import Family
 from studies.adderboard.framed_addition import framed_addition

@@ -8,8 +8,8 @@ from typing import Annotated
 import tyro
 
 from interp.cli.commands import Program
-from interp.cli.options import FOLDER, PROGRAMS, Json, Page, one_thread
-from interp.cli.outputs import write_reply
+from interp.cli.shared_options import FOLDER, PROGRAMS, Json, Page, one_thread
+from interp.cli.written_files import write_reply
 
 
 def board(
@@ -35,7 +35,7 @@ def board(
         fresh: Judge every file again.
     """
     one_thread()
-    from interp.cli.own_files import trusted
+    from interp.cli.own_flags import trusted
     from interp.core.replies import reply
     from interp.core.results import Provenance
     from studies.adderboard import board_page

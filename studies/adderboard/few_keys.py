@@ -38,9 +38,9 @@ from interp.proofs.verdict.wrong_answers import wrong_answer
 from models.errors import UserError
 from models.evaluation import margins
 from models.number_format import shown
-from models.tasks.addition import DIGITS, PairAddition
-from models.tasks.base import Task
-from models.tasks.equal_answers import altered
+from models.tasks.altered_tasks import altered
+from models.tasks.named.addition import DIGITS, PairAddition
+from models.tasks.task import Task
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.hooked import HookedModel
 from studies.adderboard.framed_addition import is_framed

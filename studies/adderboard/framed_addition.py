@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
-from models.calls.arguments import check_fields, typed
+from models.calls.bound_arguments import check_fields, typed
 from models.errors import UserError
-from models.tasks.addition import PairAddition
-from models.tasks.ten_digits import DIGITS, LIMIT
+from models.tasks.named.addition import PairAddition
+from models.tasks.named.ten_digits import DIGITS, LIMIT
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 import models
 from interp.proofs.stored_verdicts import CONSTRUCTED, stored_certificate
 from models.registry import BY_HAND, constructed, get_spec, numbers_of
-from models.tasks.ten_digits import LIMIT
+from models.tasks.named.ten_digits import LIMIT
 from models.training.recipes import starts_of
 from studies.adderboard.board_rows import NOT_STATED, OVER_THE_REALS, WITH_ROUNDING, BoardRow, distinct_numbers
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import models
-from interp.probes.curves import LearningCurves
+from interp.probes.learning_curves import LearningCurves
 from studies.claims.ours import NotStored, measure
 
 

@@ -16,11 +16,11 @@ import pandas as pd
 
 from interp.core.results import Provenance
 from interp.core.sections import Section
-from interp.probes.curves import LearningCurves
+from interp.probes.learning_curves import LearningCurves
 from models.families.addlm import ABLATION, OF_PAPER, PAPER_STEPS, SIZES, model_name
 from models.files.checkpoint import read_json
 from models.registry import recipe_of
-from models.tasks.characters import N_CTX, CharacterLanguage
+from models.tasks.named.shakespeare import N_CTX, CharacterLanguage
 from models.training.run_folder import RunFolder
 from studies.papers import DATA
 from studies.runs.study import Settings, Study, register_study, shows

@@ -18,7 +18,7 @@ from interp.core.sections import Section
 from models.errors import UserError
 from models.families.addlm import ABLATION, FURTHER, OF_PAPER, PAPER_STEPS, SIZES, TOP_K, model_name
 from models.registry import parameter_count
-from models.tasks.characters import CharacterLanguage
+from models.tasks.named.shakespeare import CharacterLanguage
 from models.text_scores import TextLoss, letter_pair_loss, text_loss
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.weight_maps.ternary import TernaryWeights

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from models.errors import UserError
-from models.tasks.brackets import BalancedBrackets
+from models.tasks.named.brackets import BalancedBrackets
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.config import TransformerConfig
 from models.transformer.part_names import in_block

@@ -10,8 +10,8 @@ import plotly.graph_objects as go
 
 from interp.core.drawings import drawing
 from interp.figures import theme
-from interp.figures.layers import bars, hover, points
-from interp.figures.panels import Panel, compose, vline
+from interp.figures.figure_panels import Panel, compose, vline
+from interp.figures.traces import bars, hover, points
 from studies.claims.headlines import Headlines
 
 if TYPE_CHECKING:

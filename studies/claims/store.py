@@ -15,8 +15,8 @@ import torch
 import xarray as xr
 
 from interp.core import stored_data
-from interp.probes.curves import LearningCurves, learning_curves
 from interp.probes.grid_panels import GridPanel, GridPanels
+from interp.probes.learning_curves import LearningCurves, learning_curves
 from models import zoo
 from studies.claims.ours import NotStored, Ours, share
 from studies.papers import DATA

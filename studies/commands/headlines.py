@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from interp.cli.options import Json, Named, one_thread
-from interp.cli.outputs import write_reply
 from interp.cli.parsing import filled
+from interp.cli.shared_options import Json, Named, one_thread
+from interp.cli.written_files import write_reply
 from interp.core.stored_data import DATA as INTERP_DATA
 from interp.core.stored_data import keep, kept
 from models.errors import unknown_name

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from interp.cli.options import ClusterAddress, Named, ended, use_data, use_threads
+from interp.cli.shared_options import ClusterAddress, Named, ended, use_data, use_threads
 
 if TYPE_CHECKING:
     from studies.runs.study import Settings

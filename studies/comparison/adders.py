@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import models
+from interp.compare.compare_models import NAME, PROBLEMS, compare_models, question_of
 from interp.compare.comparison_sections import ABOUT, table_sections
-from interp.compare.many import NAME, PROBLEMS, compare_models, question_of
 from interp.compare.model_table import ModelTable
 from interp.core.probe import with_number
 from interp.core.sections import Section
 from models.files.checkpoint import write_json_atomic
 from models.registry import by_paper, constructed
-from models.tasks.multi_addition import MultiOperandAddition
+from models.tasks.named.position_coupling.multi_addition import MultiOperandAddition
 from studies.runs.study import Made, Settings, shows, study
 
 TARGET, TITLE = "comparison:models", "Every adder asked the same questions"

@@ -43,14 +43,14 @@ from interp.core.stats import clopper_pearson
 from interp.proofs.training_judge import Prover
 from models.registry import build
 from models.training.acceptance import Acceptance
-from models.training.addition_problems import AdditionProblems, CarryMix
+from models.training.bfgs_polish import polished
+from models.training.counterexample_problems import trainable
 from models.training.loop import train
 from models.training.named_recipes import get_recipe
-from models.training.objective import ParameterLayout
-from models.training.polish import polished
-from models.training.returned_problems import trainable
 from models.training.run_folder import RunFolder
 from models.training.seed_state import SeedState
+from models.training.stacked_objective import ParameterLayout
+from models.training.ten_digit_problems import AdditionProblems, CarryMix
 from models.training.trainer import Trainer
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from studies.runs.study import Made, Settings, shows, study

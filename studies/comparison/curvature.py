@@ -27,7 +27,7 @@ import torch
 from benchmarks.circuits.learning_coefficient import SAMPLERS, Losses, Mode, learning_coefficient, mode_of
 from interp.core.sections import Section, records
 from models import load
-from models.training.objective import GeneralObjective, ParameterLayout
+from models.training.stacked_objective import GeneralObjective, ParameterLayout
 from studies.runs.study import Made, Settings, shows, study
 
 TARGET, TITLE = "comparison:curvature", "Does the learning coefficient count what the Hessian counts?"

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 import xarray as xr
 
-from interp.probes.curves import LearningCurves
+from interp.probes.learning_curves import LearningCurves
 from models.families.microadder_ladder import LADDER, rung
 from models.families.microadder_options import MicroAdderOptions
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
@@ -32,7 +32,7 @@ def cosine(a: np.ndarray, b: np.ndarray) -> float:
 @measure
 def carry_out_switches(model: ArithmeticTransformer) -> Ours:
     """The share of columns whose carry out a threshold on one neuron tells, for the worse of the two neurons."""
-    from interp.probes.carry import carry_units
+    from interp.probes.carry_units import carry_units
 
     result = carry_units(model, n=SAMPLE)
     right = result.table.accuracy

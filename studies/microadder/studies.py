@@ -17,8 +17,8 @@ from models.families.microadder_ladder import LADDER
 from models.families.microadder_options import MicroAdderOptions
 from models.rates import Rate
 from models.registry import build
-from models.training.addition_problems import AdditionProblems, CarryMix, MetricCarryMix
 from models.training.named_recipes import get_recipe
+from models.training.ten_digit_problems import AdditionProblems, CarryMix, MetricCarryMix
 from models.zoo import read_entry, zoo_names
 from studies.claims.read import stated
 from studies.claims.rules import fisher_p

@@ -27,7 +27,7 @@ import torch
 import xarray as xr
 from jaxtyping import Bool, Float
 
-from interp.causal.ablation.variants import run_variants
+from interp.causal.ablation.parameter_variants import run_variants
 from interp.compare.alignment import Alignment, align, flat, parametrised
 from interp.compare.symmetries import symmetries_of
 from interp.core.bootstrap_draws import resampled_sums
@@ -43,7 +43,7 @@ from models.calls.argument_kinds import Several
 from models.calls.checked_calls import checked
 from models.errors import UserError, known_name
 from models.number_format import in_percent
-from models.tasks.base import Task
+from models.tasks.task import Task
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.hooked import HookedModel
 from models.transformer.unaltered import require_unaltered
@@ -237,7 +237,7 @@ def _logit_change(model: ArithmeticTransformer, tokens: torch.Tensor, theta: tor
     """How far the alignment moved any logit of either model: the second path's ends compared with the first's."""
     from torch.func import functional_call
 
-    from models.training.objective import ParameterLayout
+    from models.training.stacked_objective import ParameterLayout
 
     layout, queries = ParameterLayout(model), list(model.task.query_positions)
 

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from interp.compare.many import question_of
+from interp.compare.compare_models import question_of
 from interp.compare.model_table import TableQuestion
 from interp.core.controls import untrained_twin
 from interp.core.drawings import drawing
@@ -35,7 +35,7 @@ from interp.core.views import Picture, Points, Series
 from models.calls.checked_calls import checked
 from models.errors import UserError, known_name
 from models.rates import Rate
-from models.tasks.base import Task
+from models.tasks.task import Task
 from models.transformer import model_name
 from models.transformer.hooked import HookedModel
 

@@ -26,7 +26,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.compare.alignment import align, parametrised
-from interp.compare.heads import js_divergence
+from interp.compare.head_matching import js_divergence
 from interp.core.controls import NO_CONTROL, untrained_models
 from interp.core.drawings import drawing
 from interp.core.frames import leading
@@ -37,7 +37,7 @@ from interp.core.views import Grid, Picture, Points, Series, View
 from models.calls.argument_kinds import Index
 from models.calls.checked_calls import checked
 from models.errors import UserError
-from models.tasks.base import Task
+from models.tasks.task import Task
 from models.transformer import model_name
 from models.transformer.hooked import HookedModel
 

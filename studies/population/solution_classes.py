@@ -33,7 +33,7 @@ from interp.core.views import Bars, Grid, Line, Picture, Series
 from models.calls.argument_kinds import Index
 from models.calls.checked_calls import checked
 from models.errors import UserError
-from models.tasks.base import Task
+from models.tasks.task import Task
 from models.transformer import model_name
 from models.transformer.hooked import HookedModel
 

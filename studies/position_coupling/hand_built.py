@@ -5,7 +5,7 @@
 
 The paper's grid is 1 to 30 digits by 2 to 30 operands; single operands, which take one step, are run as well. Runs are
 teacher-forced, which for whole answers is the same event as greedy decoding (:mod:`models.evaluation`).
-:mod:`interp.core.operand_problems` says what a shape's problems are. The claim is *sampled*;
+:mod:`interp.proofs.hand_built.shape_problems` says what a shape's problems are. The claim is *sampled*;
 :mod:`interp.proofs.hand_built.addition_proof` proves the same shapes right.
 
 Beyond the grid, one all-nines, one carry-heavy and one uniform problem of each size are read in blocks of queries
@@ -29,11 +29,11 @@ from torch import Tensor
 from tqdm import tqdm
 
 import models
-from interp.core.operand_problems import carry_heavy, grid_problems
 from interp.core.sections import Section
 from interp.figures.draw_views import draw_picture
 from interp.probes.heatmaps.grid_store import CellStore
 from interp.proofs.hand_built.coupled_grid import load_certified_grids, margins_view
+from interp.proofs.hand_built.shape_problems import carry_heavy, grid_problems
 from models.errors import unknown_name
 from models.evaluation import margins
 from models.families.hand_built.position_coupling_addition import NAME

@@ -14,14 +14,14 @@ from scipy.special import stdtrit
 from scipy.stats import linregress
 
 import models
-from interp.core.operand_problems import grid_problems
+from interp.compare.construction.key_attention import count_attended, key_attention
+from interp.compare.construction.needed_keys import key_sets
 from interp.core.results import Provenance
+from interp.core.runs import read_patterns
 from interp.core.stats import UPPER, mean_interval
-from interp.probes.attention import attention_by_role
-from interp.probes.coupled_keys import key_sets
+from interp.probes.attention_by_role import attention_by_role
 from interp.probes.grid_panels import GridPanel, GridPanels
-from interp.probes.key_attention import count_attended, key_attention
-from interp.probes.key_sets import read_patterns
+from interp.proofs.hand_built.shape_problems import grid_problems
 from models.families.hand_built.position_coupling_addition import NAME
 from studies.claims.ours import Ours, difference, least, measure, number, share
 

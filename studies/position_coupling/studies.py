@@ -31,7 +31,7 @@ from models.errors import UserError, unknown_name
 from models.families.position_coupling import CouplingVariant
 from models.families.position_coupling_variants import FIGURES
 from models.registry import recipe_of
-from models.tasks.sequences import SequenceTask
+from models.tasks.named.position_coupling.sequence_task import SequenceTask
 from models.training.devices import resolve_device
 from studies.position_coupling.cost import duration, training_seconds
 from studies.runs.study import Made, Settings, shows, study

@@ -4,7 +4,8 @@ Grokking is rare in these models (one seed in a hundred), so a count of successe
 comparison of ranks has more power: each seed's best exact match on the validation problems, by the two-sided
 Mann-Whitney test with ties. Both are given, the counts with exact intervals.
 
-A sweep is stored as rows, one per variant, and read as :class:`~interp.probes.curves.LearningCurves` of all variants:
+A sweep is stored as rows, one per variant, and read as :class:`~interp.probes.learning_curves.LearningCurves` of all
+variants:
 
     label, model, parameters       the variant, its registered model and its number of free parameters
     steps, planned                 steps done, and steps of the whole recipe; fewer done than planned: unfinished
@@ -28,7 +29,7 @@ import pandas as pd
 import xarray as xr
 
 from interp.core.results import Provenance
-from interp.probes.curves import LearningCurves, curve_table
+from interp.probes.learning_curves import LearningCurves, curve_table
 from models.errors import UserError
 from models.number_format import p_cell
 

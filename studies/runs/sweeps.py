@@ -19,15 +19,15 @@ import xarray as xr
 import models
 from interp.core.sections import Section
 from interp.figures import theme
-from interp.figures.layers import hover, points
-from interp.figures.panels import Panel, compose
-from interp.probes.curves import LearningCurves, read_curves
+from interp.figures.figure_panels import Panel, compose
+from interp.figures.traces import hover, points
+from interp.probes.learning_curves import LearningCurves, read_curves
 from models.errors import UserError
 from models.registry import build, recipe_of
-from models.training.objective import ParameterLayout
 from models.training.provenance import made_with
 from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder
+from models.training.stacked_objective import ParameterLayout
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.zoo import entry_file
 from studies.runs.seed_sweeps import compare_variants, comparison_table, finished, sweep_curves, sweep_table

@@ -12,10 +12,10 @@ import torch
 from models.files.checkpoint import load_weights, read_json
 from models.registry import build
 from models.training.loop import train
-from models.training.many_seeds import Run, train_on
-from models.training.objective import ParameterLayout
 from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder
+from models.training.stacked_objective import ParameterLayout
+from models.training.train_in_parts import Run, train_on
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from studies.runs.study import Settings
 

@@ -24,7 +24,7 @@ import pandas as pd
 
 from interp.core.results import Provenance
 from interp.core.stats import mean_interval
-from interp.probes.curves import LearningCurves
+from interp.probes.learning_curves import LearningCurves
 from models.errors import UserError
 
 BUDGET = 1_000

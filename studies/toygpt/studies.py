@@ -15,7 +15,7 @@ import pandas as pd
 import torch
 
 from interp.core.sections import Section
-from interp.probes.curves import LearningCurves
+from interp.probes.learning_curves import LearningCurves
 from models.evaluation import predict, score
 from models.files.checkpoint import read_json, write_json_atomic
 from models.training.named_recipes import get_recipe

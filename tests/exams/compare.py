@@ -7,7 +7,7 @@ from typing import Any
 import interp
 from interp.compare.comparison_result import Comparison
 from interp.compare.model_table import ModelTable
-from interp.compare.swaps.swap_result import Swaps
+from interp.compare.swap_result import Swaps
 from interp.core.exam import REFUSED, Case, Exam
 from interp.core.measured import Measured
 from studies.population import mode_connectivity, population, seed_distances, solution_classes

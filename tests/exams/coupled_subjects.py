@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 import models
-from interp.probes.coupled_keys import key_sets
-from models.tasks.multi_addition import MultiOperandAddition
+from interp.compare.construction.needed_keys import key_sets
+from models.tasks.named.position_coupling.multi_addition import MultiOperandAddition
 
 OPERANDS, DIGITS = 4, 3
 PATTERN = "blocks.0.attn.hook_pattern"

@@ -14,11 +14,11 @@ import models
 from interp.core.exam import REFUSED, Case, Exam
 from interp.core.measured import Measured
 from interp.core.results import Provenance
-from interp.probes.attention import AttentionByRole
-from interp.probes.carry import CarryUnits
-from interp.probes.curves import LearningCurves
-from interp.probes.dynamics import compute_training_dynamics
-from interp.probes.written_number import WrittenNumber
+from interp.probes.attention_by_role import AttentionByRole
+from interp.probes.attention_readout import WrittenNumber
+from interp.probes.carry_units import CarryUnits
+from interp.probes.learning_curves import LearningCurves
+from interp.probes.training_dynamics import compute_training_dynamics
 from tests.exams import register_exam
 from tests.exams.entries import ENTRY, ask_curves
 from tests.exams.subjects import (

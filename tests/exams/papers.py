@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import interp
-from interp.compare.pattern_substitution import PatternSubstitution
+from interp.compare.construction.pattern_patching import PatternSubstitution
+from interp.compare.construction.residual_by_dimension import NamedStream
 from interp.core.exam import REFUSED, Case, Exam
-from interp.probes.head_writes import HeadWrites
-from interp.probes.named_stream import NamedStream
-from interp.probes.score_result import Scores
+from interp.probes.ov_output_shape import HeadWrites
 from tests.exams import register_exam
 from tests.exams.coupled_subjects import (
     NAMED,
@@ -23,7 +21,6 @@ from tests.exams.coupled_subjects import (
     hooked,
     spoilt,
     untrained_summer,
-    wrong_at,
 )
 
 SUM = NAMED["SUM"]
@@ -100,27 +97,6 @@ register_exam(
             lambda: hooked(PATTERN, first_head_even), _effects((0, 24), (0, 0), (0, 0))
         ),
         untrained=Case(untrained_summer, _NOTHING),
-    )
-)
-
-
-def _first(found: Scores) -> tuple[int, int, bool, dict[Any, int]]:
-    """Wrong problems, first errors at boundaries, whether these are too many for chance, and where they are."""
-    places = found.table["first"].fillna(0).stack(cell=("step", "place"))
-    where = {cell: int(count) for cell, count in zip(places.cell.values, places.values, strict=True) if count}
-    about = found.about
-    return about["wrong_problems"], about["boundary_errors"], about["p_boundary"] < 1e-6, where
-
-
-register_exam(
-    Exam(
-        "first_errors",
-        lambda model: interp.first_errors(model, n=24),
-        _first,
-        presence=Case(lambda: wrong_at(">"), (24, 24, True, {(0, "boundary"): 24})),
-        absence=Case(built, (0, 0, False, {})),
-        inversion=Case(lambda: wrong_at("b1[2]"), (24, 0, False, {(1, "2"): 24})),
-        untrained=Case(untrained_summer, lambda got: got[0] == 24 and not got[2]),
     )
 )
 

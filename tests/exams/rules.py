@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 import models
-from models.tasks.algorithms import ALGORITHMS
-from models.tasks.column_layouts import column_layout
+from models.tasks.columns.addition_algorithms import ALGORITHMS
+from models.tasks.columns.column_places import column_layout
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 Rule = Callable[[Mapping[str, Tensor]], Tensor]

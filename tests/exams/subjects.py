@@ -12,8 +12,8 @@ from torch import Tensor
 
 import models
 from interp.compare.symmetries import symmetries_of
-from models.tasks.pair_kinds import problem_pairs
-from models.tasks.paired_problems import ProblemPairs
+from models.tasks.paired.carry_pairs import problem_pairs
+from models.tasks.paired.problem_pairs import ProblemPairs
 
 ADDER = "microadder-57"
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import interp
 import models
+from interp.causal.metrics import logit_diff
 from interp.core.exam import REFUSED, Case, Exam
-from interp.core.metrics import logit_diff
 from tests.exams import register_exam
 from tests.exams.rules import bypassed, chains, copies, ripples, running
 from tests.exams.subjects import (

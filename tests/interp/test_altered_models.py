@@ -26,7 +26,7 @@ from transformer_lens.hook_points import HookPoint
 
 import interp
 import models
-from interp.core.metrics import Metric, resolve_metrics
+from interp.causal.metrics import Metric, resolve_metrics
 from interp.core.probe import registered
 from interp.site.explorer import Subject
 from models.calls.checked_calls import checked
@@ -365,7 +365,6 @@ SUMMER: dict[str, Callable[[Any], Any]] = {
     "attack": lambda m: _attack(m, task=m.task.at(2, 2), runs=30),
     "key_attention": lambda m: interp.key_attention(m, n=16, untrained=[]),
     "pattern_substitution": lambda m: interp.pattern_substitution(m, n=4),
-    "first_errors": lambda m: interp.first_errors(m, task=m.task.at(6, 5), n=32),
     "head_writes": lambda m: interp.head_writes(m, n=16, untrained=[]),
     "exact_match_grid": lambda m: interp.exact_match_grid(m, shapes=[(2, 2), (3, 3)], n=20, progress=False),
     "exact_match_grid, answers": lambda m: interp.exact_match_grid(

@@ -37,8 +37,8 @@ from models.tasks import (
     problem_pairs,
     variable_pairs,
 )
-from models.tasks.addition import MICROADDER, PairAddition
 from models.tasks.counter_rng import row_keys
+from models.tasks.named.addition import MICROADDER, PairAddition
 from models.transformer.config import TransformerConfig
 from models.zoo import change_entry
 from studies.adderboard.framed_addition import Frame, framed_addition

@@ -84,7 +84,6 @@ QUESTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "sum_units": lambda a, b: interp.sum_units(a),
     "key_attention": lambda a, b: interp.key_attention(a),
     "pattern_substitution": lambda a, b: interp.pattern_substitution(a),
-    "first_errors": lambda a, b: interp.first_errors(a),
     "head_writes": lambda a, b: interp.head_writes(a),
     "score by suite": lambda a, b: interp.score(a, n=20, by="suite"),
     "models.score": lambda a, b: models.score(a, a.task.sample(20, torch.Generator().manual_seed(0))),

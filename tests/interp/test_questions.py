@@ -17,11 +17,11 @@ import interp
 import models
 from interp.core.probe import registered
 from models.calls.argument_kinds import Count, Share
-from models.calls.arguments import has_check
+from models.calls.bound_arguments import has_check
 from models.calls.checked_calls import checked
 from models.errors import UserError
 from models.tasks import problem_pairs
-from models.tasks.addition import MICROADDER, PairAddition
+from models.tasks.named.addition import MICROADDER, PairAddition
 from tests.sampling import every_third
 
 PUBLIC = {each.name: each.ask for each in registered().values()}

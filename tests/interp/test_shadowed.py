@@ -24,7 +24,7 @@ def test_another_package_of_that_name_is_named(tmp_path: Path, kind: str):
 def test_a_plain_folder_of_that_name_is_not_in_the_way(tmp_path: Path):
     (tmp_path / "models").mkdir()
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    code = "from interp import _own_models; import models; print(models.__file__)"
+    code = "from interp import _import_check; import models; print(models.__file__)"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )

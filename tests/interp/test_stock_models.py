@@ -16,11 +16,11 @@ import pytest
 import torch
 
 import interp
-import interp.causal.patching.patching_sweeps
+import interp.causal.patching.activation_patching
 import models
+from interp.causal.metrics import Metric, logit_diff
 from interp.causal.patching import SITES
 from interp.core.controls import NO_CONTROL, untrained_copy
-from interp.core.metrics import Metric, logit_diff
 from interp.core.results import Result
 from models.errors import UserError
 from models.importers.stock import from_transformer_lens
@@ -79,7 +79,7 @@ def swept(model: Any, pairs: Any, **options: Any) -> Any:
 def through_hooks(model: Any, site: str, by: str = "position") -> Any:
     """The sweep by the model's own hooks, one variant at a time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(interp.causal.patching.patching_sweeps, "_copy", lambda model, task: None)
+        patch.setattr(interp.causal.patching.activation_patching, "_copy", lambda model, task: None)
         return swept(model, PAIRS, site=site, by=by)
 
 

@@ -19,9 +19,9 @@ import models
 from interp.core.probe import registered
 from models.errors import UserError
 from models.tasks import problem_pairs
-from models.tasks.addition import TenDigitAddition
-from models.tasks.algorithms import CHAINED
-from models.tasks.column_layouts import column_layout
+from models.tasks.columns.addition_algorithms import CHAINED
+from models.tasks.columns.column_places import column_layout
+from models.tasks.named.addition import TenDigitAddition
 from tests.moved_tokens import MovedTask, moved
 
 N = 48
@@ -77,7 +77,7 @@ ASK: dict[str, Callable[[Any], Any]] = {
 OTHERS = {
     "accuracy_bounds", "accuracy_by_chain", "attack", "carry_unit_ranges", "certified_circuits", "composition_scores",
     "decompile",
-    "exact_match_grid", "first_errors",
+    "exact_match_grid",
     "group_program", "group_symmetry", "key_attention", "learning_curves", "named_stream", "restricted_loss",
     "patch_sweep", "pattern_substitution", "sameness",
     "sum_units",

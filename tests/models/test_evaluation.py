@@ -18,7 +18,7 @@ from models.errors import UserError
 from models.evaluation import predict
 from models.rates import Rate
 from models.tasks import TenDigitAddition, formatted
-from models.tasks.fixed_test_sets import ADDER_BOARD
+from models.tasks.named.adder_test_sets import ADDER_BOARD
 from models.transformer import ArithmeticTransformer, TransformerConfig
 from models.weight_maps.dense import DenseWeights
 from tests.toy_task import ToyAddition

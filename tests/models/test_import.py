@@ -5,7 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-HEAVY = ("models.training.loop", "models.training.trainer", "models.training.objective", "scipy.stats", "torch._dynamo")
+HEAVY = (
+    "models.training.loop",
+    "models.training.trainer",
+    "models.training.stacked_objective",
+    "scipy.stats",
+    "torch._dynamo",
+)
 
 STATISTICS = ("scipy.stats", "scipy.optimize", "scipy.sparse", "plotly")
 

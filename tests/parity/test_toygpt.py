@@ -14,9 +14,9 @@ import models
 from models.errors import UserError
 from models.families.toygpt import VARIANTS, ToyGPTVariant
 from models.training.named_recipes import get_recipe
-from models.training.objective import ParameterLayout
-from models.training.position_only import PositionOnlyObjective
-from models.training.unstacked import UnstackedObjective
+from models.training.split_stream_kernel import PositionOnlyObjective
+from models.training.stacked_objective import ParameterLayout
+from models.training.unstacked_objective import UnstackedObjective
 
 NAMES = [variant.name for variant in VARIANTS]
 

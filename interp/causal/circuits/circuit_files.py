@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from interp.causal.circuits.circuit_edges import space_of
+from interp.causal.circuits.edge_space import space_of
 from interp.causal.edges import EdgeExperiment
-from interp.causal.edges.graph import EMBED, LOGITS, POS_EMBED, part_and_input
+from interp.causal.edges.edge_graph import EMBED, LOGITS, POS_EMBED, part_and_input
 from models.transformer import read_part
 
 

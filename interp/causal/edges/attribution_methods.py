@@ -35,9 +35,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.causal.edges.experiment import EdgeExperiment
-from interp.causal.edges.gradients import gradients, interactions
-from interp.causal.edges.graph import EdgeGraph, part_and_input
+from interp.causal.edges.edge_experiment import EdgeExperiment
+from interp.causal.edges.edge_graph import EdgeGraph, part_and_input
+from interp.causal.edges.receiver_gradients import gradients, interactions
 from models.transformer import in_block
 
 METHODS = ("eap", "eap-ig", "ends", "qk-fix", "atp-star", "gim", "conductance")

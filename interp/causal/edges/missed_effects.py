@@ -25,7 +25,7 @@ import xarray as xr
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.causal.edges.experiment import EdgeExperiment
+from interp.causal.edges.edge_experiment import EdgeExperiment
 from interp.core.stats import bootstrap_interval
 
 SHARE = 0.25  # of the unverified edges that a subset has

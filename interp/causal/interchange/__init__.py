@@ -5,12 +5,12 @@
     which_algorithm     which of several algorithms a model's answers follow where they disagree
     causal_scrubbing    how much of the loss is kept when everything is resampled that a hypothesis calls irrelevant
 
-The algorithms are those of :mod:`models.tasks.algorithms`.
+The algorithms are those of :mod:`models.tasks.columns.addition_algorithms`.
 """
 
-from interp.causal.interchange.accuracy import InterchangeAccuracy, compute_interchange, interchange
+from interp.causal.interchange.causal_scrubbing import CausalScrubbing, Claim, causal_scrubbing, chained_claims
+from interp.causal.interchange.interchange_intervention import InterchangeAccuracy, compute_interchange, interchange
 from interp.causal.interchange.interchange_sweeps import InterchangeSweep, interchange_sweep
-from interp.causal.interchange.scrubbing import CausalScrubbing, Claim, causal_scrubbing, chained_claims
-from interp.causal.interchange.which import WhichAlgorithm, which_algorithm
+from interp.causal.interchange.which_algorithm import WhichAlgorithm, which_algorithm
 from interp.core.controls import untrained_twin
 from interp.core.places import Place

@@ -39,19 +39,19 @@ from torch import Tensor
 from interp.core import runs
 from interp.core.controls import untrained_twin
 from interp.core.drawings import drawing
-from interp.core.group_marks import GroupMarks, group_marks
-from interp.core.group_spectra import (
+from interp.core.measured import Measured
+from interp.core.modular.embedding_replacement import EmbeddingTest
+from interp.core.modular.gradient_symmetricity import GroupMarks, group_marks
+from interp.core.modular.group_spectra import (
     element_tokens,
     frequencies_text,
     kept_frequencies_test,
     pair_spectrum,
     table_spectrum,
 )
-from interp.core.measured import Measured
 from interp.core.places import Place
 from interp.core.probe import Scalar, group, probe
 from interp.core.problems import ABLE, require_able, resolve_task
-from interp.core.replaced_embeddings import EmbeddingTest
 from interp.core.results import Provenance, Result
 from interp.core.stats import Proportion, proportion
 from interp.core.views import Points, values_and_controls

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from interp.causal.interchange.pairs import draw_pairs
+from interp.causal.interchange.interchange_pairs import draw_pairs
 from interp.core import runs
 from interp.core.drawings import drawing
 from interp.core.measured import Measured

@@ -9,8 +9,8 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Float
 
+from interp.causal.metrics import spoken
 from interp.core.drawings import drawing
-from interp.core.metrics import spoken
 from interp.core.results import Provenance, Result
 from interp.core.stats import bootstrap_interval, difference_bounds, ratio_interval
 from interp.core.thresholds import LEAST_SAID

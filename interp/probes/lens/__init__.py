@@ -8,8 +8,8 @@ Each returns a frozen result with ``.sentence()``, ``.to_dataframe()`` and ``.fi
 """
 
 from interp.probes.lens.backward_lens import backward_lens
-from interp.probes.lens.direct_attribution import LogitAttribution, compute_logit_attribution, logit_attribution
+from interp.probes.lens.direct_logit_attribution import LogitAttribution, compute_logit_attribution, logit_attribution
 from interp.probes.lens.jacobian_lens import jacobian_lens
-from interp.probes.lens.linear_probing import LinearProbes, compute_linear_probes, linear_probes
-from interp.probes.lens.logits_by_layer import LogitLens, compute_logit_lens, logit_lens
+from interp.probes.lens.linear_probes import LinearProbes, compute_linear_probes, linear_probes
+from interp.probes.lens.logit_lens import LogitLens, compute_logit_lens, logit_lens
 from interp.probes.lens.tuned_lens import tuned_lens

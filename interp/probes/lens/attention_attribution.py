@@ -39,10 +39,10 @@ from interp.core.model_checks import require_layer
 from interp.core.probe import Scalar, probe, sums
 from interp.core.problems import draw, membership, resolve_task, target_labels, visible_roles
 from interp.core.results import Provenance, Result
+from interp.core.runs import read_patterns
 from interp.core.stats import bootstrap_interval
 from interp.core.views import Grid, Picture
-from interp.probes.key_sets import read_patterns
-from interp.probes.lens.score_parts import score_parts, sources_of
+from interp.probes.lens.attention_score_sources import score_parts, sources_of
 from models import ArithmeticTransformer
 from models.calls import Index, Resamples
 from models.errors import UserError, known_name

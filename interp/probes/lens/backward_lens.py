@@ -44,7 +44,7 @@ from interp.core.results import Provenance, Result
 from interp.core.runs import passes
 from interp.core.stats import clopper_pearson, clustered_proportion
 from interp.core.views import Grid, Picture
-from interp.probes.lens.reading import stream_points
+from interp.probes.lens.residual_points import stream_points
 from models.errors import UserError
 from models.number_format import in_percent, in_percent_with
 from models.tasks import Task

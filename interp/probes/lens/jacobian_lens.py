@@ -26,8 +26,8 @@ from interp.core.places import Replacement
 from interp.core.probe import Scalar, probe
 from interp.core.problems import N_PROBLEMS, resolve_task
 from interp.core.runs import passes
-from interp.probes.lens.logits_by_layer import Translators
-from interp.probes.lens.translated_lens import TranslatedLens, best_reading, translated
+from interp.probes.lens.affine_lens import TranslatedLens, best_reading, translated
+from interp.probes.lens.logit_lens import Translators
 from models.calls import Count, Resamples
 from models.errors import UserError
 from models.tasks import Task

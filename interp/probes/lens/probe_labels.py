@@ -24,7 +24,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.probes.lens.reading import variable_index
+from interp.probes.lens.residual_points import variable_index
 from models.errors import UserError, unknown_name
 from models.tasks import Role, Task
 

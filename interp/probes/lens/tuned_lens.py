@@ -11,7 +11,7 @@ The problems are shuffled for each answer digit, so that the control can learn h
 a problem.
 
 Limits. A translator reads what is linearly there, whether or not the model uses it, as
-:mod:`interp.probes.lens.linear_probing` does; it is one map for all positions. Source: Belrose et al. (2023),
+:mod:`interp.probes.lens.linear_probes` does; it is one map for all positions. Source: Belrose et al. (2023),
 "Eliciting Latent Predictions from Transformers with the Tuned Lens", who train it by stochastic gradients on text."""
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from torch import Tensor
 
 from interp.core.probe import Scalar, probe
 from interp.core.problems import N_PROBLEMS, resolve_task
-from interp.probes.lens.logits_by_layer import Translators, unembedded
-from interp.probes.lens.reading import read
-from interp.probes.lens.translated_lens import TranslatedLens, best_reading, translated
+from interp.probes.lens.affine_lens import TranslatedLens, best_reading, translated
+from interp.probes.lens.logit_lens import Translators, unembedded
+from interp.probes.lens.residual_points import read
 from models.calls import Count, Resamples
 from models.tasks import Task
 from models.transformer import HookedModel

@@ -2,7 +2,7 @@
 
 All moves from one problem to another (change a digit, move it between operands, let a run of columns pass carries on)
 are here too. The task gives the answer that follows from them. It also says which digits are allowed
-(:attr:`models.tasks.base.Task.domain`), so that whatever is found is a problem of the task.
+(:attr:`models.tasks.task.Task.domain`), so that whatever is found is a problem of the task.
 """
 
 from __future__ import annotations

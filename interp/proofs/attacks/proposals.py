@@ -1,8 +1,8 @@
 """The best problem of a linearised margin, over all problems of a task with a small memory at once.
 
 Changing one digit at a time climbs; this jumps. Replace a margin by a sum over positions of one number per token, and
-:meth:`models.tasks.machine.Machine.least` finds the least such sum among all problems that pass through each option of
-a step, however rare the problem that attains it. There are two such sums:
+:meth:`models.tasks.machines.machine.Machine.least` finds the least such sum among all problems that pass through each
+option of a step, however rare the problem that attains it. There are two such sums:
 
     any model         gradient of the margin . W_E[token], at every position: the first-order estimate
     one layer         what attention writes at a query is ``sum_h N_h / D_h``, both additive over positions. With u the

@@ -57,7 +57,7 @@ class TokenLayout:
 def read_layout(task: Task) -> TokenLayout:
     """Where a task puts its tokens, and what it does with a column. It is found by the roles of the tokens, and checked
     on random problems, half of them rich in carries where the task draws such. That the task's answer is the rule's on
-    all problems is derived from its text (:mod:`models.tasks.equal_answers`); where it cannot be, as for a function in
+    all problems is derived from its text (:mod:`models.tasks.altered_tasks`); where it cannot be, as for a function in
     Python, ``rule.tried`` says on how many problems it was tried.
 
     Raises:

@@ -180,7 +180,8 @@ def count(diagrams: Sequence[Diagram], rule: ColumnRule = SUMS, by_chain: bool =
     of states, and the number of paths into a state is the sum over its predecessors. The longest carry chain joins the
     state as (r, m): if a carry is needed, it passes r more columns above (of sum base - 1, or of difference 0); m is
     the longest chain so far. A column that generates the carry ends a chain of length r + 1, as
-    :mod:`models.tasks.schoolbook` defines it. At the top stand the carries that the rule lets out of the last column.
+    :mod:`models.tasks.columns.schoolbook` defines it. At the top stand the carries that the rule lets out of the last
+    column.
 
     No overflow: after k columns all counts sum to at most 2 base^(2k), which is below 2^63 up to the last column but
     one (2e18 for ten decimal columns). The last column is summed in two halves of the bits, joined as Python integers.

@@ -1,7 +1,8 @@
 """Tasks whose problems have an operator: a proof for each operator.
 
 With its operator written into the format, a task of mixed addition and subtraction is one of addition or of subtraction
-(:attr:`models.tasks.formatted_task.FormattedTask.by_operator`), and the model is judged on each as on any other task.
+(:attr:`models.tasks.formats.formatted_task.FormattedTask.by_operator`), and the model is judged on each as on any other
+task.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 
 from interp.proofs.numbers.rounding_errors import FUSED_EXP
-from models.tasks.multi_addition import ARROW, DOLLAR
+from models.tasks.named.position_coupling.multi_addition import ARROW, DOLLAR
 from models.transformer import HookedModel
 
 LARGEST_VALUE = 27.0  # 3 NUM

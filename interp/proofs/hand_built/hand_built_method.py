@@ -22,7 +22,6 @@ import numpy as np
 import pandas as pd
 import torch
 
-from interp.core.operand_problems import grid_problems
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance
 from interp.core.views import Line, Picture, Points, Series
@@ -30,6 +29,7 @@ from interp.proofs.hand_built.addition_proof import HAND_BUILT, prove_shapes
 from interp.proofs.hand_built.addition_values import NotSeparated
 from interp.proofs.hand_built.multiplication_proof import prove_sizes
 from interp.proofs.hand_built.parity_proof import ParityProof
+from interp.proofs.hand_built.shape_problems import grid_problems
 from interp.proofs.numbers.rounded_operations import FLOAT32, REAL
 from interp.proofs.verdict.identity import identify
 from interp.proofs.verdict.recheck import judged_again

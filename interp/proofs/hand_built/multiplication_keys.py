@@ -18,7 +18,7 @@ from interp.proofs.numbers.arb_balls import Ball, growth
 from interp.proofs.numbers.rounded_operations import Rounding
 from interp.proofs.numbers.rounding_errors import DOUBLE, FUSED_EXP, TINY
 from models.tasks import Multiplication
-from models.tasks.multiplication import DOLLAR
+from models.tasks.named.position_coupling.multiplication import DOLLAR
 
 #: The digits that a head may find, which a case gives values. Any other digits are a mixture of unknown ones.
 VARIABLES = ("A[k]", "A[k-1]", "B[j]", "p_j[k]", "p_j[k-1]", "c_{j-1}[k]", "c_{j-1}[k-1]")

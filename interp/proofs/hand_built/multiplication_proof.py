@@ -63,7 +63,7 @@ from interp.proofs.numbers.enclosure import Enclosure, TrimmedMatrix, smallest_l
 from interp.proofs.numbers.rounding_errors import DOUBLE, LARGEST_WEIGHT, up
 from interp.proofs.verdict.time_limit import watched
 from models.tasks import Multiplication
-from models.tasks.multiplication import DOLLAR
+from models.tasks.named.position_coupling.multiplication import DOLLAR
 from models.transformer import HookedModel, in_block
 
 CARRIES = {PRODUCT: 9, SUM: 2}  # how many values the carry into a column may have

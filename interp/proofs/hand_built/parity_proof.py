@@ -35,7 +35,7 @@ from interp.proofs.numbers.enclosed_forward import EnclosedForward
 from interp.proofs.numbers.enclosure import smallest_lead
 from interp.proofs.numbers.rounded_operations import Rounding
 from interp.proofs.verdict.time_limit import watched
-from models.tasks.parity import DOLLAR, EQUALS
+from models.tasks.named.position_coupling.parity import DOLLAR, EQUALS
 from models.transformer import HookedModel
 
 ZERO, ONE = 0, 1

@@ -1,9 +1,9 @@
 """Proofs for models of one layer on any task whose answer needs a small memory.
 
-The task's :class:`~models.tasks.machine.Machine` says all problems as paths. For every query, token at it, right token
-and state around the step that is asked for, there is a class of problems. A class is proved by one enclosed forward
-pass over all of its paths at once (:mod:`interp.proofs.machine.margin_bounds`), and split where that does not suffice
-(:mod:`interp.proofs.machine.path_search`).
+The task's :class:`~models.tasks.machines.machine.Machine` says all problems as paths. For every query, token at it,
+right token and state around the step that is asked for, there is a class of problems. A class is proved by one enclosed
+forward pass over all of its paths at once (:mod:`interp.proofs.machine.margin_bounds`), and split where that does not
+suffice (:mod:`interp.proofs.machine.path_search`).
 """
 
 from __future__ import annotations

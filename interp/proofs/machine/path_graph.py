@@ -1,7 +1,7 @@
 """What one query of a model can see, over all problems of a task: the paths of a layered graph.
 
-A :class:`~models.tasks.machine.Machine` says a task's problems as paths. What a query sees of a problem is the tokens
-up to its own position, or at the keys that its heads see, and so the paths are projected
+A :class:`~models.tasks.machines.machine.Machine` says a task's problems as paths. What a query sees of a problem is the
+tokens up to its own position, or at the keys that its heads see, and so the paths are projected
 (:mod:`interp.proofs.machine.path_projection`). A *node* of a proof is a set of options for every step. Its problems are
 the paths through them.
 """

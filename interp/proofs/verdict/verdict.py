@@ -104,7 +104,7 @@ class Verdict(Result):
             :class:`WrongAnswer`, or of ten-digit adders (a, b, the model's answer, None if that spells no number).
         evidence: what the method found. Its attributes can be read from the verdict itself, as in
             ``verdict.smallest_margin``.
-        doubt: of a refuted model, that the task may not be its own (:func:`models.tasks.task_doubts.doubt`); files do
+        doubt: of a refuted model, that the task may not be its own (:func:`models.task_mismatch.doubt`); files do
             not keep it.
     """
 

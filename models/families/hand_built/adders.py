@@ -56,7 +56,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from models.registry import ModelSpec, register
-from models.tasks.addition import ANSWER, DIGITS, UnendedAddition
+from models.tasks.named.addition import ANSWER, DIGITS, UnendedAddition
 from models.transformer.config import TransformerConfig
 from models.transformer.parts.weights import Weights
 from models.weight_maps.geometry import circular_arc, spiral

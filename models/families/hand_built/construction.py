@@ -13,7 +13,7 @@ from torch import Tensor
 
 from models.errors import UserError
 from models.registry import ModelSpec, register
-from models.tasks.base import Task
+from models.tasks.task import Task
 from models.transformer.config import TransformerConfig, check_choices
 from models.transformer.parts.weights import Weights
 from models.weight_maps.constant import ConstantWeights

@@ -1,8 +1,9 @@
 """The hand-built Position Coupling transformer (Position Coupling, ICLR 2025, Theorem 4.1 and appendix D).
 
 One layer, four heads of value width 1, no norms, ReLU, unscaled scores, no free parameters: ``d = 2 (P1 + P2) + 19``.
-It adds up to m numbers of up to n digits with the scratchpad of running sums (:mod:`models.tasks.multi_addition`);
-with ``l = n + 1 + floor(log10 m)`` the level-1 ids run from 1 to ``l + 1`` and the level-2 ids from 1 to ``m + 1``.
+It adds up to m numbers of up to n digits with the scratchpad of running sums
+(:mod:`models.tasks.named.position_coupling.multi_addition`); with ``l = n + 1 + floor(log10 m)`` the level-1 ids run
+from 1 to ``l + 1`` and the level-2 ids from 1 to ``m + 1``.
 
     x        = W_E[token] + W_pos[0, p1] + W_pos[1, p2]                  W_pos[., 0] = 0, for BOS
     W_pos    = v_p in POS and v_{p+1} in POS_NEXT, v_k in {-1, 1}^P the bits of k - 1      (equations 3, 5, 6)
@@ -54,7 +55,7 @@ from models.families.hand_built.construction import (
     register_construction,
     residual_dims,
 )
-from models.tasks.multi_addition import VOCABULARY, MultiOperandAddition, padded_length
+from models.tasks.named.position_coupling.multi_addition import VOCABULARY, MultiOperandAddition, padded_length
 from models.transformer.config import Dtype, TransformerConfig
 from models.transformer.parts.weights import Weights, under
 

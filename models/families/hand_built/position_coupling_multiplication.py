@@ -2,7 +2,8 @@
 
 It is not in the paper, which trains its multipliers (Position Coupling, ICLR 2025, section 5). It has two layers, nine
 heads, no norms, ReLU and no free parameters, for operands of up to ``max_digits`` digits each. Sequences and ids are as
-in :mod:`models.tasks.multiplication`: products p_j of A and digit j of B, then running sums c_j.
+in :mod:`models.tasks.named.position_coupling.multiplication`: products p_j of A and digit j of B, then running sums
+c_j.
 
 The first layer's heads look up tokens by coupled ids, with BOS as the sink of each (``HEADS`` is the table; k is the
 column to be written, o the token just written). Stage 1 writes p_j[k], stage 2 writes c_j[k]:
@@ -57,7 +58,7 @@ from models.families.hand_built.construction import (
     register_construction,
     residual_dims,
 )
-from models.tasks.multiplication import VOCABULARY, Multiplication
+from models.tasks.named.position_coupling.multiplication import VOCABULARY, Multiplication
 from models.transformer.config import Dtype, TransformerConfig
 from models.transformer.part_names import in_block
 from models.transformer.parts.weights import Weights

@@ -2,8 +2,9 @@
 
 It is not in the paper, which trains its parity models (Position Coupling, ICLR 2025, section 3); the codes, the tie
 with BOS and the way to see the end are those of its appendix D. It has one layer, one head, three hidden units, no
-norms and no free parameters, for strings of up to ``max_bits`` bits. Position ids (:mod:`models.tasks.parity`) are 1
-for ``=``, and k + 1 for bit k of the query and of the scratchpad.
+norms and no free parameters, for strings of up to ``max_bits`` bits. Position ids
+(:mod:`models.tasks.named.position_coupling.parity`) are 1 for ``=``, and k + 1 for bit k of the query and of the
+scratchpad.
 
     x        = W_E[token] + W_pos[p]            NUM, IS_BOS, FULL_ONES; v_p in POS, v_{p+1} in NEXT; 0 for BOS
     q.k      = eta P if the key is the query's next id or BOS, <= eta (P - 2) else      v in {-1, 1}^P (equation 3)
@@ -34,7 +35,7 @@ from models.families.hand_built.construction import (
     register_construction,
     residual_dims,
 )
-from models.tasks.parity import VOCABULARY, Parity
+from models.tasks.named.position_coupling.parity import VOCABULARY, Parity
 from models.transformer.config import Dtype, TransformerConfig
 from models.transformer.parts.weights import Weights, under
 

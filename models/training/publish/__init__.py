@@ -23,12 +23,12 @@ from models.rates import Rate
 from models.registry import build
 from models.text_scores import TextLoss
 from models.training.acceptance import AcceptanceTest
-from models.training.objective import ParameterLayout
 from models.training.provenance import how_made
 from models.training.publish.kinds import report_of
 from models.training.publish.report import Runs, Seed
 from models.training.publish.ten_digit import report_ten_digit
 from models.training.run_folder import MEASURED, RunFolder, differences
+from models.training.stacked_objective import ParameterLayout
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.zoo import ZOO, entry_file, read_entry, save_entry
 

@@ -26,7 +26,7 @@ from models.fast import exact_match, greedy
 from models.files.checkpoint import load_weights
 from models.rates import Rate
 from models.registry import recipe_of
-from models.tasks.base import Task
+from models.tasks.task import Task
 from models.text_scores import text_loss
 from models.training.publish.report import Report, Runs, Seed, check_once, finished_seeds, grokked
 from models.training.publish.ten_digit import report_ten_digit

@@ -12,8 +12,8 @@ from models.errors import UserError
 from models.evaluation import Score
 from models.rates import Rate
 from models.text_scores import TextLoss
-from models.training.objective import ParameterLayout
 from models.training.run_folder import RunFolder
+from models.training.stacked_objective import ParameterLayout
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 

@@ -25,10 +25,10 @@ from models.errors import UserError
 from models.evaluation import Score, score
 from models.files.checkpoint import format_weights
 from models.rates import Rate
-from models.tasks.base import Task
+from models.tasks.task import Task
 from models.training.acceptance import Acceptance, AcceptanceTest
-from models.training.load_run import best_row
 from models.training.publish.report import Report, Runs, Seed, finished_seeds, grokked
+from models.training.run_reader import best_row
 
 SECOND_VALIDATION = 20_000
 SNAPSHOT_BYTES = 2_000_000

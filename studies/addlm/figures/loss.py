@@ -9,9 +9,9 @@ import plotly.graph_objects as go
 
 from interp.core.results import Provenance
 from interp.figures import theme
-from interp.figures.layers import curve, hover
-from interp.figures.panels import Panel, compose
-from interp.probes.curves import LearningCurves
+from interp.figures.figure_panels import Panel, compose
+from interp.figures.traces import curve, hover
+from interp.probes.learning_curves import LearningCurves
 
 COLOURS = (theme.BLACK, theme.BLUE, theme.GREEN, theme.VERMILION, theme.ORANGE, theme.PURPLE, theme.SKY)
 

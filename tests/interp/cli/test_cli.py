@@ -119,7 +119,7 @@ def test_the_module_runs_as_a_program():
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=str)
 def test_a_command_that_is_ended_says_so_and_leaves_signals_as_they_were(number, capsys, monkeypatch):
     before = signal.getsignal(number)
-    monkeypatch.setattr("interp.cli.listing.rows_now", lambda: signal.raise_signal(number))
+    monkeypatch.setattr("interp.cli.list_models.rows_now", lambda: signal.raise_signal(number))
     assert status("list") == 130 and capsys.readouterr().err.strip() == "interp: interrupted"
     assert signal.getsignal(number) == before
 

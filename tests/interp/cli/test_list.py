@@ -19,9 +19,9 @@ import pytest
 
 import models
 from benchmarks.circuits.command import PROGRAM as CIRCUITS
-from interp.cli import listing, main
+from interp.cli import list_models, main
 from interp.cli.commands import INTERP, Program, find_command, parse
-from interp.cli.own_files import OWN_FLAGS, accepted
+from interp.cli.own_flags import OWN_FLAGS, accepted
 from interp.cli.parsing import marks, parameters
 from interp.core.stored_data import digest, keep, kept
 from models.errors import UserError
@@ -98,7 +98,7 @@ def test_what_an_installed_package_does_not_have_is_marked(
     for name in (*models.zoo_names(), *constructed()):
         alone = len(lines[at[name]].split()) == 1  # a long name, whose row is the next line
         own = lines[at[name] + alone]
-        assert (listing.LEFT_OUT in own) == (name in left)
+        assert (list_models.LEFT_OUT in own) == (name in left)
         assert len(own) <= 80  # other tests may have registered models with longer names
 
 
@@ -193,24 +193,24 @@ print("\\n" + json.dumps(outcomes))
 
 
 def test_the_kept_table_of_models_is_made_of_what_is_there_now() -> None:
-    """`python -m interp.cli.listing` writes it again."""
-    assert json.loads(listing.FILE.read_text())["made_of"] == digest(listing.sources())
+    """`python -m interp.cli.list_models` writes it again."""
+    assert json.loads(list_models.FILE.read_text())["made_of"] == digest(list_models.sources())
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("without_shape_checks")
 def test_the_kept_table_of_models_is_the_one_that_is_made_now() -> None:
-    kept = json.loads(listing.FILE.read_text())
+    kept = json.loads(list_models.FILE.read_text())
     names = {row["model"] for row in kept["table"]["rows"]}
     # Other tests' models are registered in this process, and the order is that in which modules were imported; a new
     # module that registers some changes the digest.
-    made = {row["model"]: row for row in listing.table()["rows"] if row["model"] in names}
+    made = {row["model"]: row for row in list_models.table()["rows"] if row["model"] in names}
     assert {row["model"]: row for row in kept["table"]["rows"]} == json.loads(json.dumps(made))
 
 
 def test_the_kept_table_depends_on_every_module_that_registers_models() -> None:
-    root = listing.ZOO.parent.parent
-    assert {root / f"{module.replace('.', '/')}.py" for module in REGISTERING} <= set(listing.sources())
+    root = list_models.ZOO.parent.parent
+    assert {root / f"{module.replace('.', '/')}.py" for module in REGISTERING} <= set(list_models.sources())
 
 
 def test_a_table_that_was_made_of_other_files_is_made_again(tmp_path: Path) -> None:

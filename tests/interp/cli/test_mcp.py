@@ -19,15 +19,15 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from interp.cli import main, questions, tools
-from interp.cli.tool_process import ToolProcess, answered
+from interp.cli import asked_probes, main, mcp_tools
+from interp.cli.mcp_process import ToolProcess, answered
 from interp.core.probe import find_probe, registered
 from models.errors import UserError
 
 mcp = pytest.importorskip("mcp")
 
 ROOT = Path(__file__).parents[3]
-BY_NAME = {tool.__name__: tool for tool in tools.TOOLS}
+BY_NAME = {tool.__name__: tool for tool in mcp_tools.TOOLS}
 
 
 class Here:
@@ -100,10 +100,10 @@ def test_a_file_that_does_not_say_its_activation_is_loaded_once_it_is_told(tmp_p
     save_file({name: value.detach().contiguous() for name, value in model.effective_weights().items()}, path)
     asked = {"model": str(path), "task": "{a:2r}+{b:2r}={s:3r}; a + b"}
     with pytest.raises(UserError):
-        tools.load(**asked)
-    data = tools.load(**asked, config="act_fn=gelu").to_dict()["result"]["data"]
+        mcp_tools.load(**asked)
+    data = mcp_tools.load(**asked, config="act_fn=gelu").to_dict()["result"]["data"]
     assert data["act_fn"] == "gelu" and data["n_heads"] == 2
-    told = tools.solve(problems=["12+34"], config='{"act_fn": "gelu"}', **asked).to_dict()["result"]["rows"]
+    told = mcp_tools.solve(problems=["12+34"], config='{"act_fn": "gelu"}', **asked).to_dict()["result"]["rows"]
     assert len(told) == 1
 
 
@@ -129,11 +129,11 @@ def test_a_question_that_takes_a_time_gets_no_more_than_a_call_may_take(seconds:
     timed = [each for each in registered().values() if "minutes" in inspect.signature(each.ask).parameters]
     assert "certify" in {each.name for each in timed}
     for question in timed:
-        taken, said = questions.within(question, given, seconds)
+        taken, said = asked_probes.within(question, given, seconds)
         wanted = given.get("minutes", inspect.signature(question.ask).parameters["minutes"].default)
         expected = seconds / 60 if wanted is None else min(wanted, seconds / 60)
         assert taken.get("minutes", wanted) == pytest.approx(expected) and bool(said) == (expected != wanted)
-    assert questions.within(find_probe("carry_units"), {"n": 3}, seconds) == ({"n": 3}, "")
+    assert asked_probes.within(find_probe("carry_units"), {"n": 3}, seconds) == ({"n": 3}, "")
 
 
 @pytest.mark.slow
@@ -245,7 +245,7 @@ def test_a_reply_is_short_and_the_rest_comes_on_request(name: str, given: dict[s
     if name == "probes":
         return
     short, (first, *_) = value["result"], value["result"]["rows"]
-    assert len(short["rows"]) == tools.ROWS < short["rows_in_all"]
+    assert len(short["rows"]) == mcp_tools.ROWS < short["rows_in_all"]
     whole = reply(name, **given, rows=60, detail=True)["result"]
     assert len(whole["rows"]) == min(60, whole["rows_in_all"]) and whole["sentence"] == short["sentence"]
     assert set(whole["rows"][0]) == {*first, *short["data"]["columns_with_detail"]} > set(first)

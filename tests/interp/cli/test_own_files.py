@@ -8,10 +8,10 @@ import torch
 
 import models
 from interp.cli import main
-from interp.cli.own_files import taken_out, trusted
+from interp.cli.own_flags import taken_out, trusted
 from interp.core import probe as registry
 from models import registry as model_registry
-from models.importers.format_guess import _exact_gelu_first
+from models.importers.guess_from_model import _exact_gelu_first
 from tests.other_tasks import exact_adder, modular_addition
 
 TASK = "{a}{b}=; (a + b) % 7; base=7; variables=addition"
@@ -68,7 +68,7 @@ def test_a_file_without_its_task_is_refused(adder_file: Path):
 
 
 def test_operators_are_given_one_by_one():
-    from models.tasks.task_text import task_of_text
+    from models.tasks.formats.task_definitions import task_of_text
 
     task = task_of_text("{a:2}{op}{b:2}={s:+3}; op + = a + b; op - = a - b; held_out=0.2; seed=4")
     assert task.decode(task.targets(["31+4", "4-31"])) == [35, -27]

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from interp.cli import main
-from interp.cli.questions import answers
+from interp.cli.asked_probes import answers
 from interp.core.replies import MOST_ROWS, reply
 from interp.core.results import Provenance, Strength
 from interp.proofs import check_certificate, load_certificate

@@ -13,7 +13,7 @@ import torch
 
 import interp
 import models
-from interp.compare.many import question_of, task_asked_about
+from interp.compare.compare_models import question_of, task_asked_about
 from interp.compare.model_table import ModelRow, ModelTable, TableQuestion, cell_text
 from interp.core import probe as registry
 from interp.core.controls import untrained_twin
@@ -21,10 +21,10 @@ from interp.core.measured import DoesNotApply, Measured, MeasuredPart
 from interp.core.probe import Scalar, find_probe, probe, registered, with_number
 from interp.core.results import Findings
 from models.errors import UserError
-from models.tasks.addition import TenDigitAddition
-from models.tasks.algorithms import RIPPLE
-from models.tasks.column_layouts import column_layout
-from models.tasks.multi_addition import AdditionFormat, MultiOperandAddition
+from models.tasks.columns.addition_algorithms import RIPPLE
+from models.tasks.columns.column_places import column_layout
+from models.tasks.named.addition import TenDigitAddition
+from models.tasks.named.position_coupling.multi_addition import AdditionFormat, MultiOperandAddition
 from tests.sampling import every_third, sampled
 from tests.shape_checks import unchecked_shapes
 
@@ -115,7 +115,7 @@ def test_a_model_set_by_hand_has_a_twin_that_knows_nothing() -> None:
 
 
 #: A model that a number can be asked of, and few problems, where the adder of 57 parameters will not do.
-ELSEWHERE = {name: "position-coupling-1l4h-small" for name in ("exact_match_grid", "key_attention", "first_errors")}
+ELSEWHERE = {name: "position-coupling-1l4h-small" for name in ("exact_match_grid", "key_attention")}
 ELSEWHERE |= {"pattern_substitution": "position-coupling-1l4h-small", "sum_units": "position-coupling-hand-built"}
 MODULAR = "modular-pizza-hand-built"
 LONG = (

@@ -7,7 +7,7 @@ import torch
 
 import interp
 import models
-from interp.causal.interchange.accuracy import interchange
+from interp.causal.interchange.interchange_intervention import interchange
 from models.errors import UserError
 from tests.exams.subjects import scaled
 

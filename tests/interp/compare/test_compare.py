@@ -15,7 +15,7 @@ import models
 from interp.compare.comparison_result import Comparison
 from interp.compare.weight_circuits import NAMES
 from models.errors import UserError
-from models.tasks.multi_addition import MultiOperandAddition
+from models.tasks.named.position_coupling.multi_addition import MultiOperandAddition
 from tests.interp.compare.gauge import CONFIG, TASK, Change, dense, permute, rescale, rotate
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")

@@ -11,10 +11,10 @@ from scipy.spatial.distance import jensenshannon
 
 import models
 from interp.compare import weight_circuits as circuits
-from interp.compare.heads import head_distances, js_distance, shuffled_roles
+from interp.compare.head_matching import head_distances, js_distance, shuffled_roles
 from interp.compare.matching import centred_rows, match, relabelled_distances, scaled_distance
-from interp.compare.readings import frame, read
-from interp.compare.units import correlations, unit_distances, varying
+from interp.compare.neuron_matching import correlations, unit_distances, varying
+from interp.compare.paired_readings import frame, read
 from interp.compare.weight_circuits import inner_products
 
 seeds = st.integers(0, 2**31 - 1)

@@ -8,12 +8,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interp.compare.readings import ReadingFrame, frame
-from interp.compare.swaps.maps import least_squares
-from interp.compare.swaps.swap_result import recovered_shares
-from interp.compare.swaps.swapped_parts import by_role
-from models.tasks.addition import TenDigitAddition
-from models.tasks.multi_addition import MultiOperandAddition
+from interp.compare.activation_maps import least_squares
+from interp.compare.paired_readings import ReadingFrame, frame
+from interp.compare.swap_result import recovered_shares
+from interp.compare.swapped_parts import by_role
+from models.tasks.named.addition import TenDigitAddition
+from models.tasks.named.position_coupling.multi_addition import MultiOperandAddition
 
 seeds = st.integers(0, 2**31 - 1)
 

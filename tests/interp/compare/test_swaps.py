@@ -12,10 +12,10 @@ from torch import Tensor
 
 import interp
 import models
-from interp.compare.swaps.swap_result import SOURCES, Swaps
+from interp.compare.swap_result import SOURCES, Swaps
 from models.errors import UserError
-from models.tasks.addition import TwoDigitAddition
-from models.tasks.multi_addition import MultiOperandAddition
+from models.tasks.named.addition import TwoDigitAddition
+from models.tasks.named.position_coupling.multi_addition import MultiOperandAddition
 from tests.interp.compare.gauge import CONFIG, dense, gauge_copy
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
@@ -94,7 +94,7 @@ def test_a_swap_of_the_mlp_is_what_replacing_its_output_by_hand_gives():
 
 
 def _problems(task: Any, n: int, seed: int) -> Tensor:
-    from interp.compare.swaps.swaps import two_samples
+    from interp.compare.swap_components import two_samples
 
     fit, held_out, _ = two_samples(task, n - n // 3, n // 3, seed)
     return torch.cat((fit, held_out))
@@ -163,7 +163,7 @@ def test_a_part_that_does_not_vary_in_the_other_model_is_ablated():
 
 
 def test_no_problem_is_both_fitted_and_measured_on():
-    from interp.compare.swaps.swaps import two_samples
+    from interp.compare.swap_components import two_samples
 
     task = TwoDigitAddition()
     fit, held_out, source = two_samples(task, 700, 900, seed=0)
@@ -173,7 +173,7 @@ def test_no_problem_is_both_fitted_and_measured_on():
 
 
 def test_a_small_task_is_asked_all_its_problems_each_once():
-    from interp.compare.swaps.swaps import two_samples
+    from interp.compare.swap_components import two_samples
 
     fit, held_out, source = two_samples(MultiOperandAddition(2, 1), 200, 200, seed=0)
     every = torch.cat((fit, held_out)).flatten(1)

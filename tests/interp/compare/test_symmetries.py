@@ -27,8 +27,8 @@ from interp.compare.symmetries.base import (
 from interp.compare.symmetries.spaces import SymmetrySpace, random_member
 from models.errors import UserError
 from models.registry import build
-from models.tasks.addition import TwoDigitAddition
-from models.tasks.multi_addition import MultiOperandAddition
+from models.tasks.named.addition import TwoDigitAddition
+from models.tasks.named.position_coupling.multi_addition import MultiOperandAddition
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.config import TransformerConfig
 from models.weight_maps.dense import DenseWeights

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 import models
-from interp.core.metrics import FACTORIES, Metric, exact_match, kl, logit_diff, loss, probability, resolve_metrics
+from interp.causal.metrics import FACTORIES, Metric, exact_match, kl, logit_diff, loss, probability, resolve_metrics
 from interp.core.model_checks import (
     require_evaluation_mode,
     require_hook,

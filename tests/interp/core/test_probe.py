@@ -31,7 +31,7 @@ from interp.core.results import Findings, Result
 from interp.public_names import EVERYDAY, OTHERS, stub
 from interp.site.pages import page_html
 from models.errors import UserError
-from models.tasks.formatted_task import formatted
+from models.tasks.formats.formatted_task import formatted
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.config import TransformerConfig
 from models.weight_maps.dense import DenseWeights

@@ -21,8 +21,8 @@ from interp.core.problems import (
 )
 from models.errors import UserError
 from models.tasks import Parity, formatted
-from models.tasks.addition import TenDigitAddition
-from models.tasks.multi_addition import MultiOperandAddition
+from models.tasks.named.addition import TenDigitAddition
+from models.tasks.named.position_coupling.multi_addition import MultiOperandAddition
 from tests.toy_task import ToyAddition
 
 TWO = formatted("{a}+{b}={s:2}", "a + b")

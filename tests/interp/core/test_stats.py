@@ -14,10 +14,8 @@ from scipy import stats as scipy_stats
 
 from interp.causal.ablation.intervals import bootstrap_ratio
 from interp.causal.circuits.faithfulness import compute_faithfulness
-from interp.causal.interchange.scrubbing import recovered_share
+from interp.causal.interchange.causal_scrubbing import recovered_share
 from interp.core import bootstrap_draws, stats
-from interp.core.separation import auroc, best_threshold, stratified_auroc, stratified_difference
-from interp.core.signal_measures import effect_interval
 from interp.core.significance import permutation_p
 from interp.core.stats import (
     bootstrap_interval,
@@ -28,6 +26,8 @@ from interp.core.stats import (
     proportion,
     widened,
 )
+from interp.probes.neuron_selectivity import effect_interval
+from interp.probes.separation import auroc, best_threshold, stratified_auroc, stratified_difference
 from models.errors import UserError
 from models.number_format import in_percent, in_percent_with
 from models.text_scores import TextLoss

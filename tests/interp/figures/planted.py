@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from interp.core.results import Findings, Provenance, Result
-from interp.probes.curves import LearningCurves, curve_table
+from interp.probes.learning_curves import LearningCurves, curve_table
 from interp.probes.score import by_chain
 from interp.probes.score_result import Scores
 from models.rates import Rate

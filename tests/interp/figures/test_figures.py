@@ -18,10 +18,10 @@ import models
 from interp.core.results import Provenance, Result
 from interp.core.stats import Proportion
 from interp.core.views import Bars, Picture, Series
-from interp.figures import drawings, layers, theme
-from interp.figures.dots import dot_plot
+from interp.figures import drawings, theme, traces
+from interp.figures.dot_plot import dot_plot
 from interp.figures.draw_views import draw_picture
-from interp.figures.panels import Panel, compose
+from interp.figures.figure_panels import Panel, compose
 from interp.probes.score_result import Scores
 from models.number_format import in_percent
 from tests.comparing import numbers_are_finite
@@ -145,7 +145,7 @@ def test_names_on_a_short_arc_stand_at_two_distances():
 
 def test_figures_import_no_model_and_nothing_that_runs_one(package_dir: Path):
     files = sorted((package_dir / "figures").glob("*.py"))
-    assert {"layers.py", "panels.py"} <= {file.name for file in files}
+    assert {"traces.py", "figure_panels.py"} <= {file.name for file in files}
     # Words, numbers and writing files.
     allowed = (
         "models.errors",
@@ -216,13 +216,13 @@ def test_grokking_curves_are_grouped_by_whether_the_seed_was_ever_perfect():
 
 
 def test_hovering_writes_no_exponents():
-    assert layers.hover("{x:.4g} {y:,.3g} {z:.2f} {low:.3~g}", low=[1e-7])["hovertemplate"] == (
+    assert traces.hover("{x:.4g} {y:,.3g} {z:.2f} {low:.3~g}", low=[1e-7])["hovertemplate"] == (
         "%{x:.4~r} %{y:,.3~r} %{z:.2f} %{customdata[0]:.3~r}<extra></extra>"
     )
 
 
 def test_hovering_names_its_fields():
-    said = layers.hover("{y} at {x}: {z:.2f} [{low:.1f}] {n:,}", low=[[1.0, 2.0]], n=[[3], [4]])
+    said = traces.hover("{y} at {x}: {z:.2f} [{low:.1f}] {n:,}", low=[[1.0, 2.0]], n=[[3], [4]])
     assert said["hovertemplate"] == "%{y} at %{x}: %{z:.2f} [%{customdata[0]:.1f}] %{customdata[1]:,}<extra></extra>"
     assert said["customdata"].shape == (2, 2, 2) and said["customdata"][1, 0].tolist() == [1.0, 4]
 
@@ -231,7 +231,7 @@ def test_the_legend_keeps_clear_of_a_title_of_two_lines():
     """Below the panel stand the tick labels, the axis title and the legend; each further line moves the legend down."""
 
     def below(title: str) -> float:
-        series = layers.points([0, 1], [0, 1], "series", theme.BLUE, "circle", 5)
+        series = traces.points([0, 1], [0, 1], "series", theme.BLUE, "circle", 5)
         layout = compose([Panel([series], x=title)], "", Provenance(2, None, "points"), height=500).layout
         return -layout.legend.y * (layout.height - layout.margin.t - layout.margin.b)
 
@@ -239,9 +239,9 @@ def test_the_legend_keeps_clear_of_a_title_of_two_lines():
 
 
 def test_a_scale_has_one_bar_and_a_series_one_place_in_the_legend():
-    one = [layers.cells([[0.5]], ["a"], ["b"], bar="share"), layers.points([1], [2], "series")]
-    other = [layers.cells([[0.7]], ["a"], ["b"], bar="share"), layers.points([1], [3], "series")]
-    own = [layers.cells([[7.0]], ["a"], ["b"], limits=(0, 9), bar="count")]
+    one = [traces.cells([[0.5]], ["a"], ["b"], bar="share"), traces.points([1], [2], "series")]
+    other = [traces.cells([[0.7]], ["a"], ["b"], bar="share"), traces.points([1], [3], "series")]
+    own = [traces.cells([[7.0]], ["a"], ["b"], limits=(0, 9), bar="count")]
     figure = compose([Panel(one), Panel(other), Panel(own)], "A title", planted.PROVENANCE, columns=3)
     maps = [trace for trace in figure.data if trace.type == "heatmap"]
     assert [trace.showscale for trace in maps] == [True, False, True]
@@ -251,16 +251,16 @@ def test_a_scale_has_one_bar_and_a_series_one_place_in_the_legend():
 
 
 def test_intervals_end_where_they_are_said_to():
-    estimate = layers.points([1, 2], [0.5, 0.7], ends=([0.4, 0.1], [0.6, 0.9]))
+    estimate = traces.points([1, 2], [0.5, 0.7], ends=([0.4, 0.1], [0.6, 0.9]))
     np.testing.assert_allclose(estimate.y - np.array(estimate.error_y.arrayminus), [0.4, 0.1])
     np.testing.assert_allclose(estimate.y + np.array(estimate.error_y.array), [0.6, 0.9])
-    lying = layers.bars([0.5], ["a"], across=True, ends=([0.4], [0.6]))
+    lying = traces.bars([0.5], ["a"], across=True, ends=([0.4], [0.6]))
     assert lying.orientation == "h" and lying.error_y.array is None
     np.testing.assert_allclose(lying.error_x.array, 0.1)
 
 
 def test_signed_cells_have_one_scale_blue_above_zero_and_vermilion_below():
-    layer = layers.cells([[-1.0, 4.0]], ["a", "b"], ["c"], signed=True)
+    layer = traces.cells([[-1.0, 4.0]], ["a", "b"], ["c"], signed=True)
     assert (layer.zmin, layer.zmax) == (-4.0, 4.0) and layer.reversescale is None
     ends = [colour for _, colour in layer.colorscale]
     assert ends == [theme.NEGATIVE, "#FFFFFF", theme.POSITIVE] == ["#D55E00", "#FFFFFF", "#0072B2"]

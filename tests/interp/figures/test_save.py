@@ -54,7 +54,7 @@ def test_another_suffix_is_refused_and_nothing_is_written(result, tmp_path: Path
 
 @pytest.mark.parametrize("suffix", LEADS)
 def test_without_kaleido_a_picture_says_what_to_install(result, tmp_path: Path, monkeypatch, suffix: str):
-    monkeypatch.setattr("interp.figures.save.find_spec", lambda name: None)
+    monkeypatch.setattr("interp.figures.save_figure.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"carrylens\[figures\]"):
         interp.save_figure(result, tmp_path / f"circle.{suffix}")
     assert not any(tmp_path.iterdir())
@@ -64,7 +64,7 @@ def test_a_browser_that_does_not_start_is_an_error_of_one_sentence(result, tmp_p
     def fails(*_, **__):
         raise RuntimeError("\nNo Chrome.\nMore.")
 
-    monkeypatch.setattr("interp.figures.save.find_spec", lambda name: object())
+    monkeypatch.setattr("interp.figures.save_figure.find_spec", lambda name: object())
     monkeypatch.setattr(go.Figure, "to_image", fails)
     with pytest.raises(UserError, match=r"No Chrome\.\)"):
         interp.save_figure(result, tmp_path / "circle.pdf")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 import models
-from models.tasks.addition import TenDigitAddition
+from models.tasks.named.addition import TenDigitAddition
 from models.weight_maps.dense import DenseWeights
 
 

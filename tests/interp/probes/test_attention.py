@@ -14,9 +14,9 @@ import interp
 import models
 from interp.core.results import Provenance
 from interp.core.thresholds import MAJORITY
-from interp.probes.attention import AttentionByRole, compute_attention_by_role
+from interp.probes.attention_by_role import AttentionByRole, compute_attention_by_role
 from models.errors import UserError
-from models.tasks.addition import TenDigitAddition
+from models.tasks.named.addition import TenDigitAddition
 from models.weight_maps import DenseWeights
 from tests.interp.probes.free_weights import dense_model
 from tests.toy_task import ToyAddition

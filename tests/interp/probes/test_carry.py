@@ -12,10 +12,10 @@ import interp
 import models
 from interp.core.problems import draw
 from interp.core.results import Provenance
-from interp.core.signal_measures import RIVALS, column_signals
-from interp.probes.carry import CarryUnits, compute_carry_units
+from interp.probes.carry_units import CarryUnits, compute_carry_units
+from interp.probes.neuron_selectivity import RIVALS, column_signals
 from models.errors import UserError
-from models.tasks.addition import TenDigitAddition
+from models.tasks.named.addition import TenDigitAddition
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.weight_maps.constant import ConstantWeights
 from tests.interp.probes.free_weights import dense_model

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import interp
 import models
-from interp.probes.named_stream import as_fraction
+from interp.compare.construction.residual_by_dimension import as_fraction
 from models.errors import UserError
 from tests.parity.printed_tables import FROM_EQUALS, OFFSETS, TABLES, TOKENS
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 import interp
 import models
-from interp.probes.coupled_keys import key_sets
-from interp.probes.key_sets import read_patterns
+from interp.compare.construction.needed_keys import key_sets
+from interp.core.runs import read_patterns
 from models.errors import UserError
-from models.tasks.multi_addition import AdditionFormat, MultiOperandAddition
+from models.tasks.named.position_coupling.multi_addition import AdditionFormat, MultiOperandAddition
 
 SHAPES = [(1, 2), (2, 3), (4, 3), (6, 2)]
 NO_SCRATCHPAD = AdditionFormat(scratchpad=False)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import interp
-from interp.probes.dynamics import snapshots
+from interp.probes.training_snapshots import snapshots
 from models.errors import UserError
 
 STEPS = [500, 1000, 1500]

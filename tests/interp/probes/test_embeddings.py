@@ -13,8 +13,14 @@ from hypothesis import strategies as st
 
 import interp
 import models
-from interp.probes.embeddings import POOR, circular_rank_correlation
-from interp.probes.geometry import aligned_plane, geometric_circle, line_distances, parabola_distances, taubin_circle
+from interp.probes.circle_fit import POOR, circular_rank_correlation
+from interp.probes.circle_geometry import (
+    aligned_plane,
+    geometric_circle,
+    line_distances,
+    parabola_distances,
+    taubin_circle,
+)
 from models.errors import UserError
 from models.weight_maps.geometry import circular_arc
 from tests.moved_tokens import moved

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 import interp
 import models
-from interp.core.group_spectra import pair_power, sum_power
+from interp.core.modular.group_spectra import pair_power, sum_power
 from models.errors import UserError
 from models.families.hand_built.modular_programs import frequencies
 from models.tasks import formatted
-from models.tasks.groups import CyclicGroup, group_of
+from models.tasks.named.cyclic_groups import CyclicGroup, group_of
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.weight_maps.constant import ConstantWeights
 

@@ -8,14 +8,15 @@ import torch
 
 import interp
 import models
-from interp.compare.pattern_substitution import compute_pattern_substitution
+from interp.compare.construction.key_attention import compute_key_attention
+from interp.compare.construction.key_sets import KeySets
+from interp.compare.construction.needed_keys import key_sets
+from interp.compare.construction.pattern_patching import compute_pattern_substitution
 from interp.core.results import Provenance
-from interp.probes.coupled_keys import key_sets
-from interp.probes.head_writes import compute_head_writes
-from interp.probes.key_attention import compute_key_attention
-from interp.probes.key_sets import KeySets, read_patterns
+from interp.core.runs import read_patterns
+from interp.probes.ov_output_shape import compute_head_writes
 from models.errors import UserError
-from models.tasks.multi_addition import MultiOperandAddition
+from models.tasks.named.position_coupling.multi_addition import MultiOperandAddition
 
 HAND_BUILT_HEADS = {0: "sum", 1: "carry", 2: "arrow", 3: "eos"}  # heads 1-4 of the theorem, counted from 0
 MADE_UP = Provenance(8, 0, "made-up problems")

@@ -7,10 +7,10 @@ import pytest
 
 import interp
 import models
-from interp.compare.heads import known_mean
+from interp.compare.construction.key_sets import key_sets, keys_by_role
+from interp.compare.head_matching import known_mean
 from interp.core.significance import permutation_p
 from interp.core.stats import mean_interval, mean_intervals
-from interp.probes.key_sets import key_sets, keys_by_role
 from models.errors import UserError
 from models.tasks import TenDigitAddition
 

@@ -17,7 +17,7 @@ from interp.core.results import Provenance
 from interp.probes.score import TAKEN, tabulated
 from interp.probes.score_result import Scores, error_bound
 from models.errors import UserError
-from models.tasks.addition import TwoDigitAddition
+from models.tasks.named.addition import TwoDigitAddition
 
 ADDER = models.load("microadder-57")
 

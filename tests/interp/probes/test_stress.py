@@ -7,10 +7,10 @@ import torch
 
 import interp
 import models
-from interp.probes.stress import edge_numbers, full_chains, runs_of_nines, suites
+from interp.probes.stress_suites import edge_numbers, full_chains, runs_of_nines, suites
 from models.errors import UserError
 from models.tasks import TenDigitAddition
-from models.tasks.addition import PaddedAddition
+from models.tasks.named.addition import PaddedAddition
 
 N = 100
 TASK = TenDigitAddition()

@@ -11,7 +11,7 @@ import torch
 import interp
 import models
 from models.errors import UserError
-from models.tasks.column_layouts import column_layout
+from models.tasks.columns.column_places import column_layout
 
 
 def looks(ratio: float, below: float = 1.0, written: float = 1.0) -> Any:

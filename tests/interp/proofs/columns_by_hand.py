@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import torch
 
-from models.tasks.formatted_task import FormattedTask, formatted
+from models.tasks.formats.formatted_task import FormattedTask, formatted
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.config import TransformerConfig
 from models.transformer.parts.weights import weight_shapes

@@ -15,7 +15,7 @@ from benchmarks.false_certificates import perturb
 from interp.proofs.columns.column_evidence import PairEvidence
 from interp.proofs.columns.pair_counting import NODES, Diagram
 from interp.proofs.verdict.verdict import Verdict
-from models.tasks.sequences import SequenceTask
+from models.tasks.named.position_coupling.sequence_task import SequenceTask
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.weight_maps.dense import DenseWeights
 from tests.shape_checks import unchecked_shapes

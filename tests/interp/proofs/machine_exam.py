@@ -16,8 +16,8 @@ from interp.proofs.machine.path_search import PathClass
 from interp.proofs.verdict.time_limit import time_limit
 from models import ArithmeticTransformer
 from models.tasks import FormattedTask, formatted
-from models.tasks.machine import sequences
-from models.tasks.task_machines import machine_of
+from models.tasks.machines.machine import sequences
+from models.tasks.machines.machine_of import machine_of
 from models.transformer.config import TransformerConfig
 from models.weight_maps import DenseWeights
 

@@ -31,7 +31,7 @@ from models.evaluation import predict
 from models.training import train
 from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder
-from models.training.start import Start
+from models.training.warm_start import Start
 from models.zoo.card import render_card
 from tests.interp.proofs.conftest import certificate, zoo
 from tests.sampling import stored_models

@@ -10,7 +10,7 @@ import torch
 import interp
 import models
 from models.errors import UserError
-from models.tasks.column_layouts import column_layout
+from models.tasks.columns.column_places import column_layout
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from tests.interp.proofs.columns_by_hand import Weights, by_hand
 from tests.interp.proofs.test_subtraction import all_pairs

@@ -297,7 +297,7 @@ def test_what_cannot_be_judged_is_refused_in_one_sentence():
     with pytest.raises(UserError, match="Did you mean 'interval'"):
         interp.certify(zoo("microadder-57"), arithmetic="intervall")  # type: ignore[arg-type]
     with pytest.raises(UserError, match="has 14 tokens"):
-        from models.tasks.addition import DelimitedAddition
+        from models.tasks.named.addition import DelimitedAddition
 
         interp.certify(zoo("microadder-57"), task=DelimitedAddition())
 

@@ -7,7 +7,7 @@ import pytest
 
 from interp.proofs.columns.column_classes import all_classes
 from interp.proofs.columns.digit_layout import read_layout, sequence_of
-from models.tasks.addition import DelimitedAddition, PaddedAddition, TenDigitAddition, UnendedAddition
+from models.tasks.named.addition import DelimitedAddition, PaddedAddition, TenDigitAddition, UnendedAddition
 from tests.interp.proofs.conftest import class_of
 
 TASKS = (TenDigitAddition(), UnendedAddition(), DelimitedAddition(), PaddedAddition())

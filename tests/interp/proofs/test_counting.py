@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from interp.proofs.columns.pair_counting import OPEN, RIGHT, WRONG, Diagram, count, diagram_of_windows, reduced, symbols
 from models.errors import UserError
 from models.tasks.column_rule import ColumnRule
-from models.tasks.schoolbook import schoolbook
+from models.tasks.columns.schoolbook import schoolbook
 from tests.sampling import sampled
 
 VERDICTS = np.array([RIGHT, OPEN, WRONG])

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 import interp
 import models
-from interp.core.operand_problems import grid_problems
 from interp.proofs.hand_built.addition_proof import attended, prove_shapes, read_heads, required_keys
 from interp.proofs.hand_built.addition_values import NotSeparated, Perturbation, digit_values, read_units
 from interp.proofs.hand_built.coupled_grid import CertifiedGrid, certify_grid, load_certified_grids
+from interp.proofs.hand_built.shape_problems import grid_problems
 from models.errors import UserError
 from models.evaluation import predict
 from studies.position_coupling.hand_built import run_cell

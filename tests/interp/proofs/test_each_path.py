@@ -28,8 +28,8 @@ from interp.proofs.verdict import time_limit
 from interp.proofs.verdict.verdict import Verdict
 from models.errors import UserError
 from models.evaluation import margins
-from models.tasks.multi_addition import AdditionFormat, MultiOperandAddition
-from models.tasks.task_machines import machine_of_shorter
+from models.tasks.machines.machine_of import machine_of_shorter
+from models.tasks.named.position_coupling.multi_addition import AdditionFormat, MultiOperandAddition
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.config import TransformerConfig
 from models.weight_maps.constant import ConstantWeights

@@ -21,7 +21,7 @@ from interp.proofs.verdict.verdict import Verdict
 from models.errors import UserError
 from models.evaluation import predict
 from models.tasks import Multiplication, Parity, TenDigitAddition
-from models.tasks.addition import TwoDigitAddition
+from models.tasks.named.addition import TwoDigitAddition
 from models.tasks.problem_space import ProblemSpace
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.config import TransformerConfig

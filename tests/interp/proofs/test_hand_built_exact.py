@@ -22,7 +22,7 @@ from interp.proofs.numbers.rounded_operations import FLOAT32, REAL
 from interp.proofs.verdict.verdict import Verdict
 from models.errors import UserError
 from models.evaluation import margins, predict
-from models.tasks.parity import DOLLAR
+from models.tasks.named.position_coupling.parity import DOLLAR
 from models.tasks.problem_space import ProblemSpace
 from tests.interp.proofs.conftest import in_shape
 

@@ -20,7 +20,7 @@ from interp.proofs.verdict.wrong_answers import wrong_answer
 from models import ArithmeticTransformer
 from models.errors import UserError
 from models.tasks import Machine, formatted
-from models.tasks.machine import Step
+from models.tasks.machines.machine import Step
 from tests.interp.proofs.machine_exam import TASKS, random_model, trained
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")

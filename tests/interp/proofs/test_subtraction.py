@@ -26,7 +26,7 @@ from interp.proofs.verdict.verdict import Verdict
 from models.errors import UserError
 from models.evaluation import margins
 from models.tasks.column_rule import ColumnRule
-from models.tasks.formatted_task import FormattedTask
+from models.tasks.formats.formatted_task import FormattedTask
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from tests.interp.proofs.columns_by_hand import VALUE, Weights, by_hand, column_task
 from tests.sampling import sampled

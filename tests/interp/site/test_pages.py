@@ -15,8 +15,8 @@ import pytest
 from interp.core.results import Provenance
 from interp.core.sections import Section
 from interp.figures import theme
-from interp.figures.layers import bars, cells, points
-from interp.figures.panels import Panel, compose
+from interp.figures.figure_panels import Panel, compose
+from interp.figures.traces import bars, cells, points
 from interp.site.pages import document, figure_data, figure_html, section_html, style, table_html
 from interp.site.pages.figure import as_markup, figure_script, least_width
 from interp.site.pages.words import as_read, heading

@@ -9,7 +9,7 @@ from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
 
-from models.calls import pulse
+from models.calls import progress_line
 from models.calls.checked_calls import checked
 
 
@@ -30,10 +30,10 @@ def asks(seconds: float) -> None:
 
 @pytest.fixture
 def terminal(monkeypatch) -> Terminal:
-    monkeypatch.setattr(pulse, "DELAY", 0.1)
-    monkeypatch.setattr(pulse, "EVERY", 0.02)
-    monkeypatch.setattr(pulse._pulse, "thread", None)
-    monkeypatch.setattr(pulse._pulse, "last", (0.0, 0.0))
+    monkeypatch.setattr(progress_line, "DELAY", 0.1)
+    monkeypatch.setattr(progress_line, "EVERY", 0.02)
+    monkeypatch.setattr(progress_line._pulse, "thread", None)
+    monkeypatch.setattr(progress_line._pulse, "last", (0.0, 0.0))
     return Terminal()
 
 
@@ -57,7 +57,7 @@ def test_a_short_question_and_one_of_another_thread_write_nothing(terminal: Term
 
 
 def test_nothing_is_written_where_there_is_no_terminal(monkeypatch):
-    monkeypatch.setattr(pulse, "DELAY", 0.0)
+    monkeypatch.setattr(progress_line, "DELAY", 0.0)
     with redirect_stderr(io.StringIO()) as elsewhere:
         takes(0.1)
     assert elsewhere.getvalue() == ""
@@ -73,7 +73,7 @@ def test_a_bar_stays_alone(terminal: Terminal):
 
 def test_a_command_names_its_question_and_prints_where_the_line_was(terminal: Terminal):
     output = io.StringIO()
-    with redirect_stderr(terminal), redirect_stdout(output), pulse.commanded("starting"):
+    with redirect_stderr(terminal), redirect_stdout(output), progress_line.commanded("starting"):
         time.sleep(0.2)
         asks(0.2)
         before = terminal.getvalue()
@@ -94,9 +94,9 @@ def test_a_bar_that_is_not_drawn_yet_leaves_the_line(terminal: Terminal):
 def test_a_question_says_what_it_does_now(terminal: Terminal):
     @checked
     def tries() -> None:
-        pulse.doing("the first way")
+        progress_line.doing("the first way")
         time.sleep(0.2)
-        pulse.doing("the second way")
+        progress_line.doing("the second way")
         time.sleep(0.2)
 
     with redirect_stderr(terminal):

@@ -9,9 +9,9 @@ import torch
 
 import models
 from models.families.column_arithmetic import mixed
-from models.training.data import TrainingStream
-from models.training.objective import GeneralObjective
-from models.training.objectives import objective_for
+from models.training.choose_objective import objective_for
+from models.training.stacked_objective import GeneralObjective
+from models.training.training_batches import TrainingStream
 from models.transformer.parts.weights import weight_shapes
 from tests.models.training.stacked import stack
 

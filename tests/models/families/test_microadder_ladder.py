@@ -24,10 +24,10 @@ from models.families.microadder_ladder import (
 )
 from models.families.microadder_options import MicroAdderOptions
 from models.registry import names
-from models.training.addition_problems import AdditionProblems
-from models.training.data import TrainingStream
-from models.training.objective import GeneralObjective, ParameterLayout
-from models.training.objectives import objective_for
+from models.training.choose_objective import objective_for
+from models.training.stacked_objective import GeneralObjective, ParameterLayout
+from models.training.ten_digit_problems import AdditionProblems
+from models.training.training_batches import TrainingStream
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.weight_maps.geometry import mirrored_square, scaled_axes, spiral
 

@@ -9,7 +9,7 @@ import models
 from models.errors import UserError
 from models.families.modular import CELLS
 from models.tasks.counter_rng import row_keys
-from models.tasks.groups import group_of
+from models.tasks.named.cyclic_groups import group_of
 from models.training.task_problems import TaskProblems
 from tests.sampling import every_third
 

@@ -13,10 +13,10 @@ from models.errors import UserError
 from models.families.microadder import MicroAdderWeights
 from models.families.microadder_options import MicroAdderOptions
 from models.families.subtractors import TWIN
-from models.training.addition_problems import SubtractionProblems
-from models.training.data import TrainingStream
-from models.training.objective import GeneralObjective
-from models.training.objectives import objective_for
+from models.training.choose_objective import objective_for
+from models.training.stacked_objective import GeneralObjective
+from models.training.ten_digit_problems import SubtractionProblems
+from models.training.training_batches import TrainingStream
 from tests.models.training.stacked import stack
 from tests.sampling import every_third
 

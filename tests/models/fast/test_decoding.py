@@ -8,7 +8,7 @@ import torch
 import models
 from models.errors import UserError
 from models.fast import NOTHING, greedy
-from models.tasks.multi_addition import AdditionFormat, MultiOperandAddition
+from models.tasks.named.position_coupling.multi_addition import AdditionFormat, MultiOperandAddition
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from tests.conformance.table import dense
 from tests.models.coders import CODERS, coder

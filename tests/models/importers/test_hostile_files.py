@@ -19,7 +19,7 @@ import models
 from models.errors import UserError
 from models.files import headers
 from models.importers import contents
-from models.tasks.formatted_task import formatted
+from models.tasks.formats.formatted_task import formatted
 from tests.sampling import every_third
 
 TASK = formatted("{a:3}+{b:3}={s:4}", "a + b")

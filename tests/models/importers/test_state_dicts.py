@@ -18,9 +18,9 @@ import models
 from models.errors import UserError
 from models.files import stored_names
 from models.importers import readers
-from models.importers.nearest_format import nearest
+from models.importers.nearest_file_format import nearest
 from models.importers.readers import Reader, reader_of, register
-from models.tasks.formatted_task import formatted
+from models.tasks.formats.formatted_task import formatted
 from tests.conformance.table import ROWS
 
 TEXT = "{a:3}+{b:3}={s:4}; a + b; variables=addition"
@@ -150,7 +150,7 @@ def own_reader(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readers, "READERS", list(readers.READERS))
     monkeypatch.setattr(stored_names, "MODEL_FILES", kinds := set(stored_names.MODEL_FILES))
     monkeypatch.setattr(readers, "MODEL_FILES", kinds)
-    for module in ("models.zoo", "models.importers.format_guess"):
+    for module in ("models.zoo", "models.importers.guess_from_model"):
         monkeypatch.setattr(f"{module}.reader_of", lambda file: reader_of(file, readers.READERS))
     built = models.build("toygpt-learned-pre")
 

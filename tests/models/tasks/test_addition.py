@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from models.errors import UserError
 from models.tasks import TenDigitAddition
-from models.tasks.addition import as_problems
-from models.tasks.ten_digits import LIMIT
+from models.tasks.named.addition import as_problems
+from models.tasks.named.ten_digits import LIMIT
 
 TASK = TenDigitAddition()
 N_COLUMNS = 11

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from models.errors import UserError
 from models.tasks import AdditionFormat, CharacterLanguage, MultiOperandAddition, Multiplication, Parity, formatted
-from models.tasks.addition import DelimitedAddition, PaddedAddition, TenDigitAddition, TwoDigitAddition, UnendedAddition
-from models.tasks.algorithms import (
+from models.tasks.columns.addition_algorithms import (
     ALGORITHMS,
     CHAINED,
     CHAINED_FROM_ABOVE,
@@ -20,8 +19,15 @@ from models.tasks.algorithms import (
     chained,
     resolve_algorithm,
 )
-from models.tasks.column_layouts import column_layout
+from models.tasks.columns.column_places import column_layout
 from models.tasks.counter_rng import row_keys
+from models.tasks.named.addition import (
+    DelimitedAddition,
+    PaddedAddition,
+    TenDigitAddition,
+    TwoDigitAddition,
+    UnendedAddition,
+)
 
 EVERY = [*ALGORITHMS.values(), *(chained(t) for t in (1, 6, 9)), chained(zero_or_one=True)]
 TASKS = [TenDigitAddition(), PaddedAddition(), UnendedAddition(), DelimitedAddition(), TwoDigitAddition()]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from models.errors import UserError
-from models.tasks.brackets import BalancedBrackets
+from models.tasks.named.brackets import BalancedBrackets
 
 
 @pytest.mark.parametrize("bad", [[7, 8], [1.5], ["01"], 7, ["0a01"], torch.zeros(1, 4), []])

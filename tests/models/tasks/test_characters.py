@@ -15,8 +15,8 @@ import models
 from interp.cli import main
 from models.errors import UserError
 from models.files.texts import TINYSHAKESPEARE, VARIABLE, cache_path, fetch, read_corpus
-from models.tasks.characters import CHARACTERS, N_CTX, TRAINING, CharacterLanguage
 from models.tasks.counter_rng import row_keys
+from models.tasks.named.shakespeare import CHARACTERS, N_CTX, TRAINING, CharacterLanguage
 from models.text_scores import text_loss
 from models.training import train
 from models.training.named_recipes import get_recipe

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from models.errors import UserError
-from models.tasks.addition import PaddedAddition
-from models.tasks.column_layouts import column_layout
 from models.tasks.column_rule import ColumnRule, column_rule
-from models.tasks.formatted_task import formatted
+from models.tasks.columns.column_places import column_layout
+from models.tasks.formats.formatted_task import formatted
+from models.tasks.named.addition import PaddedAddition
 
 RULES = [
     ColumnRule(2),

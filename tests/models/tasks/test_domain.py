@@ -17,10 +17,10 @@ from models.tasks import (
     TwoDigitAddition,
     problem_pairs,
 )
-from models.tasks.addition import PaddedAddition
-from models.tasks.base import Role, domain_of
 from models.tasks.domain import NoDomain
+from models.tasks.named.addition import PaddedAddition
 from models.tasks.problem_space import ProblemSpace
+from models.tasks.task import Role, domain_of
 from tests.other_tasks import column_addition, modular_addition
 from tests.toy_task import ToyAddition
 

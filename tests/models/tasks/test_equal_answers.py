@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from models.errors import UserError
 from models.tasks import formatted
-from models.tasks.affine_cases import NotDecided
-from models.tasks.equal_answers import altered, first_difference
+from models.tasks.altered_tasks import altered, first_difference
 from models.tasks.expressions import Expression
+from models.tasks.machines.affine_cases import NotDecided
 
 LIMIT = 9
 NAMES = ("a", "b")

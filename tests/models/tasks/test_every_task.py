@@ -20,7 +20,7 @@ from models.tasks import (
     TenDigitAddition,
     TwoDigitAddition,
 )
-from models.tasks.addition import PaddedAddition
+from models.tasks.named.addition import PaddedAddition
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from tests.conformance.table import dense
 from tests.models.tasks.task_sequences import FORMATS, assert_prefixes_keep_their_ids

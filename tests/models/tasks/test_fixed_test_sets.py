@@ -9,9 +9,9 @@ import torch
 
 from models.errors import UserError
 from models.tasks import TenDigitAddition
-from models.tasks.carries import carry_heavy
-from models.tasks.fixed_test_sets import ADDER_BOARD, FIXED_PAIRS, FixedTest
-from models.tasks.ten_digits import LIMIT
+from models.tasks.columns.long_carries import carry_heavy
+from models.tasks.named.adder_test_sets import ADDER_BOARD, FIXED_PAIRS, FixedTest
+from models.tasks.named.ten_digits import LIMIT
 
 TASK = TenDigitAddition()
 

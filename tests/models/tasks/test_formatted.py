@@ -15,13 +15,13 @@ import models
 from interp.proofs.verdict.wrong_answers import answer_text
 from models.errors import UserError
 from models.tasks import Task, TenDigitAddition, TwoDigitAddition, formatted
-from models.tasks.addition import PADDED_TOKENS, DelimitedAddition, PaddedAddition, UnendedAddition
 from models.tasks.counter_rng import row_keys
 from models.tasks.domain import NotCountable
 from models.tasks.expressions import Expression
+from models.tasks.formats.string_task import function
+from models.tasks.formats.task_definitions import task_of_text
+from models.tasks.named.addition import PADDED_TOKENS, DelimitedAddition, PaddedAddition, UnendedAddition
 from models.tasks.problem_space import ProblemSpace
-from models.tasks.task_text import task_of_text
-from models.tasks.token_function import function
 from models.weight_maps.dense import DenseWeights
 from studies.adderboard.framed_addition import Frame, framed_addition
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from models.errors import UserError
 from models.tasks import formatted
-from models.tasks.task_guesses import OPERATIONS, guess
+from models.tasks.formats.guess_from_texts import OPERATIONS, guess
 
 orders = st.sampled_from(["", "r"])
 bases = st.sampled_from([2, 7, 10])

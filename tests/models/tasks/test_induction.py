@@ -11,7 +11,7 @@ import torch
 import models
 from models.tasks import induction
 from models.tasks.counter_rng import row_keys
-from models.training.run_definition import task_of
+from models.training.model_definition import task_of
 
 
 def test_the_answer_follows_the_first_of_two():

@@ -28,9 +28,9 @@ from models.tasks import (
     function,
     machine_of,
 )
-from models.tasks.addition import DelimitedAddition, PaddedAddition, UnendedAddition
-from models.tasks.formatted_task import FormattedTask
-from models.tasks.machine import sequences
+from models.tasks.formats.formatted_task import FormattedTask
+from models.tasks.machines.machine import sequences
+from models.tasks.named.addition import DelimitedAddition, PaddedAddition, UnendedAddition
 
 DIGITS = "0123456789"
 COMPLEMENT = "(a - b) % 100 + 100 * (a < b)"

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import models
-from models.tasks.addition import PaddedAddition
-from models.tasks.carries import problems_of_chain_length
-from models.tasks.fixed_test_sets import SEEDS, TEN_SETS, held_out_fingerprints, is_listed, stream, ten_test_sets
-from models.tasks.ten_digits import LIMIT
+from models.tasks.columns.long_carries import problems_of_chain_length
+from models.tasks.named.adder_test_sets import SEEDS, TEN_SETS, held_out_fingerprints, is_listed, stream, ten_test_sets
+from models.tasks.named.addition import PaddedAddition
+from models.tasks.named.ten_digits import LIMIT
 
 TASK = PaddedAddition()
 operand = st.one_of(st.integers(0, LIMIT - 1), st.integers(0, 99), st.integers(0, 10).map(lambda k: 10**k - 1))

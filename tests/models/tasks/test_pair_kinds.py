@@ -29,7 +29,7 @@ from models.tasks import (
     problem_pairs,
     variable_pairs,
 )
-from models.tasks.addition import PaddedAddition
+from models.tasks.named.addition import PaddedAddition
 from studies.adderboard.framed_addition import Frame, framed_addition
 from tests.other_tasks import column_addition
 from tests.sampling import sampled

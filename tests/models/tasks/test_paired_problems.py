@@ -24,8 +24,8 @@ from models.tasks import (
     problem_pairs,
     variable_pairs,
 )
-from models.tasks.characters import CharacterLanguage
-from models.tasks.pair_kinds import KINDS
+from models.tasks.named.shakespeare import CharacterLanguage
+from models.tasks.paired.carry_pairs import KINDS
 from tests.toy_task import ToyAddition
 
 TEN, TWO = TenDigitAddition(), TwoDigitAddition()

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.tasks import formatted
-from models.tasks.affine_cases import NotDecided
 from models.tasks.expressions import Expression
-from models.tasks.machine import sequences
-from models.tasks.partial_evaluation import ends, known, normal
-from models.tasks.reading_machines import machine_by_reading
-from models.tasks.task_machines import machine_of
+from models.tasks.formats.machine_by_reading import machine_by_reading
+from models.tasks.machines.affine_cases import NotDecided
+from models.tasks.machines.machine import sequences
+from models.tasks.machines.machine_of import machine_of
+from models.tasks.machines.partial_evaluation import ends, known, normal
 
 NAMES = ("a", "b", "c")
 BASE = 4

@@ -3,10 +3,10 @@
 import pytest
 
 from models.errors import UserError
-from models.tasks.multi_addition import MultiOperandAddition as Addition
-from models.tasks.multiplication import Multiplication as Product
-from models.tasks.parity import Parity
-from models.tasks.sequences import SequenceTask
+from models.tasks.named.position_coupling.multi_addition import MultiOperandAddition as Addition
+from models.tasks.named.position_coupling.multiplication import Multiplication as Product
+from models.tasks.named.position_coupling.parity import Parity
+from models.tasks.named.position_coupling.sequence_task import SequenceTask
 
 
 @pytest.mark.parametrize(

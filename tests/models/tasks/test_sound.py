@@ -20,8 +20,8 @@ from models.tasks import (
     TwoDigitAddition,
     pairs,
 )
-from models.tasks.base import Task
 from models.tasks.check_task import require_sound
+from models.tasks.task import Task
 from studies.adderboard.framed_addition import Frame, framed_addition
 from tests.other_tasks import column_addition, modular_addition
 from tests.toy_task import ToyAddition

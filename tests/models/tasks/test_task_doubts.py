@@ -9,9 +9,9 @@ import torch
 import interp
 import models
 from models.evaluation import predict
+from models.task_mismatch import proposal
 from models.tasks import formatted
-from models.tasks.task_doubts import proposal
-from models.tasks.task_text import task_of_text
+from models.tasks.formats.task_definitions import task_of_text
 from models.weight_maps.dense import DenseWeights
 
 OWN = "{a:1}+{b:1}={s:2r}; a + b"

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from models.errors import UserError
-from models.tasks.addition import TwoDigitAddition
 from models.tasks.counter_rng import row_keys
+from models.tasks.named.addition import TwoDigitAddition
 
 TASK = TwoDigitAddition()
 NUMBER = st.integers(0, 99)

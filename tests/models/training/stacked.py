@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 
 import models
-from models.tasks.addition import TenDigitAddition
-from models.tasks.base import Task
-from models.training.addition_problems import AdditionProblems
-from models.training.data import TrainingStream
-from models.training.objective import ParameterLayout
+from models.tasks.named.addition import TenDigitAddition
+from models.tasks.task import Task
+from models.training.stacked_objective import ParameterLayout
+from models.training.ten_digit_problems import AdditionProblems
+from models.training.training_batches import TrainingStream
 
 CPU = torch.device("cpu")
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from models.training.adamw import StackedAdamW
 from models.training.recipes import Recipe
+from models.training.stacked_adamw import StackedAdamW
 
 RECIPE = Recipe(steps=100, warmup_steps=10, lr=0.02, weight_decay=0.1, grad_clip=1.0)
 

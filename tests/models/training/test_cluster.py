@@ -24,10 +24,10 @@ import models
 from benchmarks.false_certificates import Trials, trial
 from interp.cli.commands import main, parse
 from models.errors import UserError
-from models.training import get_recipe, many_seeds
+from models.training import get_recipe, train_in_parts
 from models.training.cluster import LOCAL, MOST_DEATHS, Cluster, connected, each
-from models.training.many_seeds import Run, train_on
 from models.training.run_folder import RunFolder
+from models.training.train_in_parts import Run, train_on
 from studies.runs import sweeps
 from studies.runs.study import Settings
 from tests.models.training.edited import saved
@@ -106,7 +106,7 @@ def test_a_killed_worker_s_part_goes_on_from_its_checkpoint_and_the_bits_are_the
     cluster: Cluster, expected: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     out, begun, killed = tmp_path / "run", list[int](), list[int]()
-    pack = many_seeds.pack
+    pack = train_in_parts.pack
 
     def packed(folder: Path) -> dict[str, bytes]:
         files = pack(folder)
@@ -118,7 +118,7 @@ def test_a_killed_worker_s_part_goes_on_from_its_checkpoint_and_the_bits_are_the
         killed.append(wait_for(lambda: workers("_train_part"))[0])
         os.kill(killed[0], signal.SIGKILL)
 
-    monkeypatch.setattr(many_seeds, "pack", packed)
+    monkeypatch.setattr(train_in_parts, "pack", packed)
     killer = threading.Thread(target=kill)
     killer.start()
     run = Run("microadder-57", out, 6, recipe=RECIPE)

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from models.families.column_arithmetic import mixed
 from models.rates import Rate
 from models.registry import get_spec
-from models.tasks.addition import DelimitedAddition, PaddedAddition, TenDigitAddition, UnendedAddition
 from models.tasks.counter_rng import mix, signed, uniform
-from models.training.addition_problems import (
+from models.tasks.named.addition import DelimitedAddition, PaddedAddition, TenDigitAddition, UnendedAddition
+from models.training.task_problems import Drawn, TaskProblems
+from models.training.ten_digit_problems import (
     AdditionProblems,
     CarryMix,
     MetricCarryMix,
@@ -20,8 +21,7 @@ from models.training.addition_problems import (
     VariedLengthProblems,
     carry_rich_problems,
 )
-from models.training.data import TrainingStream
-from models.training.task_problems import Drawn, TaskProblems
+from models.training.training_batches import TrainingStream
 
 CPU = torch.device("cpu")
 SOURCE, ROWS = AdditionProblems(), 64

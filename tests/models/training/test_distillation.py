@@ -13,13 +13,13 @@ from models.errors import UserError
 from models.families.hand_built.adders import ADDERS
 from models.registry import recipe_of
 from models.training import train
+from models.training.choose_objective import make_objective
 from models.training.distillation import TaughtObjective, distilled
 from models.training.named_recipes import get_recipe
-from models.training.objective import GeneralObjective
-from models.training.objectives import make_objective
-from models.training.position_only import PositionOnlyObjective
 from models.training.recipes import Recipe, Teacher
 from models.training.run_folder import RunFolder
+from models.training.split_stream_kernel import PositionOnlyObjective
+from models.training.stacked_objective import GeneralObjective
 from tests.models.training.stacked import assert_stream_is_split, batch, stack
 from tests.sampling import sampled
 

@@ -15,12 +15,12 @@ import models
 from models.errors import UserError
 from models.training import train
 from models.training.acceptance import Acceptance, judge_of
-from models.training.objective import ParameterLayout
 from models.training.publish import publish
 from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder
-from models.training.start import Start
+from models.training.stacked_objective import ParameterLayout
 from models.training.trainer import Trainer
+from models.training.warm_start import Start
 from tests.models.training.edited import contents, saved
 from tests.sampling import sampled
 

@@ -14,16 +14,16 @@ import torch
 import models
 from models.errors import UserError
 from models.training import train
-from models.training.addition_problems import AdditionProblems, MetricCarryMix
 from models.training.devices import resolve_device
 from models.training.named_recipes import get_recipe
-from models.training.objective import ParameterLayout
-from models.training.position_only import PositionOnlyObjective
 from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder, log_spaced_steps
 from models.training.seed_state import SeedState
-from models.training.start import Start
+from models.training.split_stream_kernel import PositionOnlyObjective
+from models.training.stacked_objective import ParameterLayout
+from models.training.ten_digit_problems import AdditionProblems, MetricCarryMix
 from models.training.trainer import SeedGroup, Trainer
+from models.training.warm_start import Start
 from tests.models.training.edited import contents, plant, saved, theta
 from tests.sampling import sampled
 

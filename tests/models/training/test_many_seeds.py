@@ -10,13 +10,13 @@ import torch
 import interp
 import models
 from models.errors import UserError
-from models.training import get_recipe, many_seeds, train
+from models.training import get_recipe, train, train_in_parts
 from models.training.acceptance import Acceptance
-from models.training.many_seeds import KEPT_EVALUATIONS, Run, coarse, merge, pack, train_on, unpack
 from models.training.publish import publish
 from models.training.run_folder import RunFolder
 from models.training.seed_state import SeedState
-from models.training.start import Start
+from models.training.train_in_parts import KEPT_EVALUATIONS, Run, coarse, merge, pack, train_on, unpack
+from models.training.warm_start import Start
 from tests.models.training.edited import saved
 
 RECIPE = get_recipe("microadder").replace(
@@ -106,7 +106,7 @@ def test_a_merge_that_a_crash_cut_short_is_made_again(merged: Path, tmp_path: Pa
         with pytest.raises(MemoryError):
             train_on(None, [run], parts_of=2, progress=False)
     with monkeypatch.context() as patch:
-        patch.setattr("models.training.many_seeds.train", crash)  # nothing is left to train
+        patch.setattr("models.training.train_in_parts.train", crash)  # nothing is left to train
         train_on(None, [run], progress=False)
     for name, table in tables(merged).items():
         assert torch.equal(table, tables(run.out)[name])
@@ -182,7 +182,7 @@ def test_4096_seeds_of_57_parameters_take_less_than_16_mib(n: int, tmp_path: Pat
     """As large as they get, with other numbers for every seed at every evaluation; 256 take a sixteenth."""
     run = Run("microadder-57", tmp_path / "run", n, recipe=RECIPE.replace(steps=1, eval_every=1))
     generator = torch.Generator().manual_seed(0)
-    parts = many_seeds._parts(run, n // 4)
+    parts = train_in_parts._parts(run, n // 4)
     for part in parts:
         folder = part.folder
         with folder.open({}):

@@ -6,12 +6,12 @@ from torch.nn import functional as F
 
 import models
 from models import TransformerConfig
-from models.tasks.addition import TenDigitAddition
-from models.training.objective import GeneralObjective, ParameterLayout
-from models.training.objectives import objective_for
-from models.training.one_layer import OneLayerObjective
-from models.training.position_only import PositionOnlyObjective
-from models.training.unstacked import UnstackedObjective
+from models.tasks.named.addition import TenDigitAddition
+from models.training.choose_objective import objective_for
+from models.training.one_layer_kernel import OneLayerObjective
+from models.training.split_stream_kernel import PositionOnlyObjective
+from models.training.stacked_objective import GeneralObjective, ParameterLayout
+from models.training.unstacked_objective import UnstackedObjective
 from models.weight_maps import DenseWeights
 from tests.models.training.stacked import assert_stream_is_split, batch, stack
 

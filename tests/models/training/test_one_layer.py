@@ -8,12 +8,12 @@ from torch.nn import functional as F
 
 import models
 from models import TransformerConfig
-from models.tasks.addition import TenDigitAddition
-from models.training.addition_problems import AdditionProblems
-from models.training.data import TrainingStream
-from models.training.objective import GeneralObjective, ParameterLayout
-from models.training.objectives import objective_for
-from models.training.one_layer import OneLayerObjective
+from models.tasks.named.addition import TenDigitAddition
+from models.training.choose_objective import objective_for
+from models.training.one_layer_kernel import OneLayerObjective
+from models.training.stacked_objective import GeneralObjective, ParameterLayout
+from models.training.ten_digit_problems import AdditionProblems
+from models.training.training_batches import TrainingStream
 from models.transformer.parts.weights import Weights
 from models.weight_maps import DenseWeights
 

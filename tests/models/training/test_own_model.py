@@ -10,7 +10,7 @@ import torch
 import models
 from models.errors import UserError
 from models.tasks import formatted
-from models.tasks.token_function import function
+from models.tasks.formats.string_task import function
 from models.training.task_problems import TaskProblems
 from models.weight_maps.dense import DenseWeights
 from tests.sampling import sampled

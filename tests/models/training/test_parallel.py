@@ -14,7 +14,7 @@ from models.errors import UserError
 from models.families.position_coupling import SMALL
 from models.tasks import MultiOperandAddition
 from models.training import train
-from models.training.parallel import Share
+from models.training.data_parallel import Share
 from models.training.run_folder import RunFolder
 from models.training.sequence_objective import SequenceStream
 

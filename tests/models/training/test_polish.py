@@ -9,14 +9,14 @@ import torch
 from models.errors import UserError
 from models.registry import build, parameter_count, recipe_of
 from models.training import train
-from models.training.addition_problems import AdditionProblems
-from models.training.data import TrainingStream
+from models.training.bfgs_polish import MOST_PARAMETERS, Polish, polished
+from models.training.choose_objective import objective_for
 from models.training.named_recipes import get_recipe
-from models.training.objective import ParameterLayout
-from models.training.objectives import objective_for
-from models.training.polish import MOST_PARAMETERS, Polish, polished
 from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder
+from models.training.stacked_objective import ParameterLayout
+from models.training.ten_digit_problems import AdditionProblems
+from models.training.training_batches import TrainingStream
 from models.zoo import zoo_names
 from tests.models.training.edited import contents
 

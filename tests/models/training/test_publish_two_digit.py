@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import models
-from interp.probes.curves import learning_curves
+from interp.probes.learning_curves import learning_curves
 from models.errors import UserError
 from models.evaluation import score
-from models.tasks.addition import TwoDigitAddition
+from models.tasks.named.addition import TwoDigitAddition
 from models.training.loop import train
 from models.training.named_recipes import get_recipe
 from models.training.publish import publish

@@ -9,10 +9,10 @@ import torch
 import models
 from models.errors import UserError
 from models.training import RECIPES
-from models.training.addition_problems import AdditionProblems, CarryMix, MetricCarryMix, VariedLengthProblems
 from models.training.native import library
 from models.training.recipes import AdaptiveDecay, Recipe, Teacher
 from models.training.sequence_problems import AdditionSet, MultiplicationSet, ParitySet
+from models.training.ten_digit_problems import AdditionProblems, CarryMix, MetricCarryMix, VariedLengthProblems
 
 NAN, INF = math.nan, math.inf
 

@@ -15,10 +15,10 @@ from models.families.position_coupling import SMALL, DecoderSize
 from models.registry import recipe_of
 from models.training import train
 from models.training.named_recipes import get_recipe
-from models.training.objective import ParameterLayout
 from models.training.publish import publish
 from models.training.run_folder import RunFolder
 from models.training.sequence_objective import SequenceObjective, SequenceStream, SequenceValidator
+from models.training.stacked_objective import ParameterLayout
 
 NAME = "position-coupling-1l4h-d32-small"
 

@@ -9,8 +9,8 @@ from scipy.stats import chisquare
 import models
 from models.errors import UserError
 from models.tasks import formatted
-from models.training.addition_problems import AdditionProblems, SubtractionProblems
-from models.training.data import require_problems_of
+from models.training.ten_digit_problems import AdditionProblems, SubtractionProblems
+from models.training.training_batches import require_problems_of
 
 CPU, ROWS, SOURCE = torch.device("cpu"), 96, SubtractionProblems()
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from models.tasks.addition import PaddedAddition
-from models.tasks.fixed_test_sets import fingerprint
-from models.training import addition_problems
-from models.training.addition_problems import VariedLengthProblems
+from models.tasks.named.adder_test_sets import fingerprint
+from models.tasks.named.addition import PaddedAddition
+from models.training import ten_digit_problems
+from models.training.ten_digit_problems import VariedLengthProblems
 
 CPU, TASK, SOURCE, ROWS = torch.device("cpu"), PaddedAddition(), VariedLengthProblems(), 96
 
@@ -37,8 +37,8 @@ def test_a_held_out_pair_is_drawn_again(monkeypatch, native: bool):
     """With every tenth problem of a batch declared held out, exactly these change, in both samplers."""
     before = SOURCE.draw(3, 20_000, ROWS, CPU)
     forbidden = fingerprint(before[::10]).unique()
-    monkeypatch.setattr(addition_problems, "held_out_fingerprints", lambda: forbidden)
-    monkeypatch.setattr(addition_problems, "_held_out_table", addition_problems._held_out_table.__wrapped__)
+    monkeypatch.setattr(ten_digit_problems, "held_out_fingerprints", lambda: forbidden)
+    monkeypatch.setattr(ten_digit_problems, "_held_out_table", ten_digit_problems._held_out_table.__wrapped__)
     if native:
         batch = SOURCE.native_batch(TASK, torch.tensor([3]), 20_000, ROWS)
         if batch is None:

@@ -6,8 +6,8 @@ import pytest
 
 from models.errors import UserError
 from models.registry import build
-from models.tasks.column_layouts import column_layout
-from models.tasks.places import OUTPUT, OWN, PLACES, PREVIOUS, with_places
+from models.tasks.columns.column_places import column_layout
+from models.tasks.roles import OUTPUT, OWN, PLACES, PREVIOUS, with_places
 from models.transformer.part_names import head_name, in_block, layer_part, neuron_name, read_part, with_part_names
 
 

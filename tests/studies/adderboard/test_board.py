@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from interp.cli import commands
-from interp.cli.own_files import said, taken_out, trusted
+from interp.cli.own_flags import said, taken_out, trusted
 from interp.site.pages.html_document import page_data
 from models.families.arc_decoder import DECODERS
-from models.tasks.addition import DIGITS
+from models.tasks.named.addition import DIGITS
 from studies.adderboard.board_page import summary
 from studies.adderboard.board_rows import BoardRow, _made, judge, near_nines
 from studies.adderboard.command import PROGRAM

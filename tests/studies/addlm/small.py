@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from models import TransformerConfig
-from models.tasks.characters import CharacterLanguage
+from models.tasks.named.shakespeare import CharacterLanguage
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.weight_maps.ternary import TernaryWeights
 

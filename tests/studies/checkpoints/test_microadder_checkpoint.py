@@ -14,7 +14,7 @@ import torch
 
 import models
 from models.errors import UserError
-from models.tasks.fixed_test_sets import ADDER_BOARD
+from models.tasks.named.adder_test_sets import ADDER_BOARD
 from studies.checkpoints import load_published
 from tests.published import STRENGTHS, upper_rung, write_published
 

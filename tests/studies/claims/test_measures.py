@@ -15,8 +15,8 @@ from scipy.stats import binomtest, sem, t, ttest_ind
 
 import models
 from interp.core.stats import rate_difference
-from interp.probes.curves import learning_curves
 from interp.probes.grid_panels import GridPanel, GridPanels
+from interp.probes.learning_curves import learning_curves
 from interp.probes.score_result import by_size
 from studies.adder_456.measures import halfway, keys_like_values
 from studies.adder_456.studies import errors_by_test_seed

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import models
 from interp.compare.alignment import Alignment, align, component_of
-from interp.compare.heads import js_divergence
+from interp.compare.head_matching import js_divergence
 from interp.core.problems import draw
 from interp.core.results import Provenance
 from models.errors import UserError

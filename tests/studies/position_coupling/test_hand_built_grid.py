@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import models
-from interp.core.operand_problems import carry_heavy, grid_problems
+from interp.proofs.hand_built.shape_problems import carry_heavy, grid_problems
 from models.errors import UserError
 from studies.position_coupling.hand_built import (
     LARGEST,

@@ -13,11 +13,11 @@ import torch
 import models
 from models.errors import UserError
 from models.families.microadder_ladder import LADDER
-from models.training.addition_problems import AdditionProblems, CarryMix, MetricCarryMix
-from models.training.load_run import model_of
 from models.training.named_recipes import get_recipe
 from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder
+from models.training.run_reader import model_of
+from models.training.ten_digit_problems import AdditionProblems, CarryMix, MetricCarryMix
 from studies.microadder import studies as microadder
 from studies.papers import DATA
 from studies.runs import sweeps

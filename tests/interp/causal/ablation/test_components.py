@@ -26,18 +26,18 @@ from interp.causal.ablation import (
     sublayers,
 )
 from interp.causal.ablation.ablated_runs import as_far
-from interp.causal.ablation.component_ablations import counts
+from interp.causal.ablation.component_ablation import counts
 from interp.causal.ablation.intervals import bootstrap_ratio, masked_proportions
-from interp.core.metrics import Metric, exact_match, kl, logit_diff
+from interp.causal.metrics import Metric, exact_match, kl, logit_diff
 from interp.core.places import check_components
 from interp.core.problems import derangement
 from interp.core.results import Provenance
 from interp.core.stats import bootstrap_interval, clopper_pearson
 from models.errors import UserError
 from models.tasks import function, problem_pairs
-from models.tasks.addition import TenDigitAddition
-from models.tasks.paired_problems import ProblemPairs
-from models.tasks.places import OWN, REST
+from models.tasks.named.addition import TenDigitAddition
+from models.tasks.paired.problem_pairs import ProblemPairs
+from models.tasks.roles import OWN, REST
 from tests.conformance.table import dense
 from tests.toy_task import ToyAddition
 

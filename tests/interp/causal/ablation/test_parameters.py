@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 import models
 from interp.causal.ablation import compute_parameter_ablation, parameter_ablation, parameter_names
-from interp.causal.ablation.variants import initial_values, make_variants, run_variants
+from interp.causal.ablation.parameter_variants import initial_values, make_variants, run_variants
 from interp.core.parameters import parameter_table
 from interp.core.problems import draw
 from interp.core.results import Provenance
 from models.errors import UserError
-from models.training.objective import ParameterLayout
+from models.training.stacked_objective import ParameterLayout
 from tests.conformance.table import dense
 from tests.interp.conftest import stock_copy
 from tests.sampling import sampled
@@ -190,7 +190,7 @@ def test_a_collapsed_arc_leaves_ten_equal_logits():
 
 
 def test_a_stock_model_has_its_weights_as_free_parameters(monkeypatch):
-    monkeypatch.setattr("interp.causal.ablation.parameter_ablations.require_answered", lambda *_: None)
+    monkeypatch.setattr("interp.causal.ablation.parameter_ablation.require_answered", lambda *_: None)
     model = dense(n_layers=1, d_model=4, n_heads=1, d_head=4, d_mlp=3, biases=False)(0)
     ours = parameter_ablation(model, only=["unembed/W_U"], n=16, pairs=False)
     stock = parameter_ablation(stock_copy(model), task=ToyAddition(), only=["unembed/W_U"], n=16, pairs=False)

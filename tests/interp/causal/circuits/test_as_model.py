@@ -10,8 +10,8 @@ import torch
 
 import interp
 import models
-from interp.causal.circuits.as_model import constants_of, masked_as_model
-from interp.causal.edges.masked import MaskedModel
+from interp.causal.circuits.circuit_as_model import constants_of, masked_as_model
+from interp.causal.edges.masked_model import MaskedModel
 from models.errors import UserError
 from tests.conformance.table import dense
 from tests.sampling import sampled

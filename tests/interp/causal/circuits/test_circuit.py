@@ -14,13 +14,13 @@ import models
 from interp.causal.circuits import Circuit, Criterion, search, smallest_circuit, space_of
 from interp.causal.circuits.faithfulness import random_circuits
 from interp.causal.edges import EdgeExperiment
-from interp.causal.edges.graph import part_and_input
-from interp.core.metrics import Metric, logit_diff
+from interp.causal.edges.edge_graph import part_and_input
+from interp.causal.metrics import Metric, logit_diff
 from models.errors import UserError
 from models.number_format import in_percent_with
-from models.tasks.base import Task
-from models.tasks.pair_kinds import problem_pairs
-from models.tasks.paired_problems import ProblemPairs
+from models.tasks.paired.carry_pairs import problem_pairs
+from models.tasks.paired.problem_pairs import ProblemPairs
+from models.tasks.task import Task
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from tests.conformance.table import dense
 from tests.sampling import sampled

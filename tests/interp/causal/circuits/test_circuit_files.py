@@ -7,7 +7,7 @@ import pytest
 import models
 from interp.causal.circuits.circuit_files import attribution_graph, circuit_json, edge_name
 from interp.causal.edges import EdgeExperiment
-from interp.causal.edges.paths import compute_direct
+from interp.causal.edges.path_patching import compute_direct
 from models.tasks import problem_pairs
 
 CIRCUIT = ("embed->L0H0.v", "L0H0->L0.mlp", "L0H0->logits", "L0.mlp->logits")

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 import interp
 import models
 from interp.causal.circuits import CircuitSpace
+from interp.causal.circuits.all_circuits import compute_stability, minimal_rows, outcomes
 from interp.causal.circuits.circuit_space import jaccard
-from interp.causal.circuits.every_circuit import compute_stability, minimal_rows, outcomes
-from interp.causal.circuits.exchange import exchanged
+from interp.causal.circuits.part_exchange import exchanged
 from interp.causal.edges import EdgeExperiment
-from interp.causal.edges.optimal import fit_constants
+from interp.causal.edges.optimal_ablation import fit_constants
 from models.errors import UserError
 from models.tasks import formatted, problem_pairs
 from models.transformer.arithmetic_transformer import ArithmeticTransformer

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from interp.causal.circuits.circuit_space import CircuitSpace
 from interp.causal.circuits.faithfulness import compute_drops, compute_faithfulness, random_circuits
-from interp.causal.circuits.split import halves, linked
+from interp.causal.circuits.pair_halves import halves, linked
 from interp.core.stats import ratio_interval, unseen
 from models.errors import UserError
-from models.tasks.addition import TenDigitAddition
-from models.tasks.paired_problems import ProblemPairs
+from models.tasks.named.addition import TenDigitAddition
+from models.tasks.paired.problem_pairs import ProblemPairs
 
 
 def test_the_same_share_of_every_example_is_still_not_known_of_all() -> None:

@@ -11,8 +11,8 @@ from torch import Tensor
 
 import models
 from models.tasks import problem_pairs
-from models.tasks.base import Task
-from models.tasks.paired_problems import ProblemPairs
+from models.tasks.paired.problem_pairs import ProblemPairs
+from models.tasks.task import Task
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from tests.conformance.table import addlm, decoder, dense, hand_built, registered
 

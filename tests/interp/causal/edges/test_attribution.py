@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from interp.causal.edges import EdgeExperiment, attribution_methods, edge_attribution, path_patching
-from interp.causal.edges import written as written_module
+from interp.causal.edges import sender_values as written_module
 from interp.causal.edges.attribution_methods import SCORES, TOLERANCE, compute_attribution
-from interp.causal.edges.paths import compute_direct
-from interp.core.agreement import agreement
-from interp.core.metrics import Metric
+from interp.causal.edges.effect_agreement import agreement
+from interp.causal.edges.path_patching import compute_direct
+from interp.causal.metrics import Metric
 from models.errors import UserError
 from tests.comparing import numbers_are_finite
 from tests.conformance.table import dense

@@ -7,14 +7,14 @@ import pytest
 import torch
 
 import models
-from interp.causal.circuits.circuit_edges import unchanged_embeddings
+from interp.causal.circuits.edge_space import unchanged_embeddings
 from interp.causal.edges import Edge, EdgeExperiment, EdgeGraph, MaskedModel, edge_attribution, path_patching
-from interp.causal.edges import experiment as experiment_module
-from interp.causal.edges import masked as masked_module
-from interp.causal.edges import written as written_module
-from interp.causal.edges.paths import PATHS
+from interp.causal.edges import edge_experiment as experiment_module
+from interp.causal.edges import masked_model as masked_module
+from interp.causal.edges import sender_values as written_module
+from interp.causal.edges.path_patching import PATHS
 from models.errors import UserError
-from models.tasks.paired_problems import ProblemPairs
+from models.tasks.paired.problem_pairs import ProblemPairs
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from tests.conformance.table import dense
 from tests.interp.causal.edges.conftest import POST_NORM, pairs_for, with_pairs

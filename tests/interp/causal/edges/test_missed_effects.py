@@ -10,7 +10,7 @@ import torch
 
 import interp
 import models
-from interp.causal.edges.experiment import EdgeExperiment
+from interp.causal.edges.edge_experiment import EdgeExperiment
 from interp.causal.edges.missed_effects import SHARE, largest_contribution, missed_effects
 from models.errors import UserError
 from models.tasks import problem_pairs

@@ -9,7 +9,7 @@ from transformer_lens import patching
 
 import models
 from interp.causal.edges import EdgeExperiment, edge_attribution, path_patching
-from interp.core.metrics import Metric, resolve_metrics
+from interp.causal.metrics import Metric, resolve_metrics
 from models.errors import UserError
 from models.tasks import carry_pairs
 from tests.comparing import numbers_are_finite

@@ -8,7 +8,7 @@ import torch
 import interp
 import models
 from interp.causal.interchange.group_program import UNDECIDED
-from interp.core.group_marks import GroupMarks
+from interp.core.modular.gradient_symmetricity import GroupMarks
 from models.tasks import formatted
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.weight_maps.constant import ConstantWeights

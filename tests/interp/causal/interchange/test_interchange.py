@@ -15,8 +15,7 @@ from interp.causal.interchange import (
     untrained_twin,
     which_algorithm,
 )
-from interp.causal.interchange.pairs import distinct_problems, draw_pairs
-from interp.causal.interchange.subspaces import (
+from interp.causal.interchange.aligned_subspaces import (
     TrainingPairs,
     das_basis,
     das_starts,
@@ -26,14 +25,15 @@ from interp.causal.interchange.subspaces import (
     project,
     random_basis,
 )
+from interp.causal.interchange.interchange_pairs import distinct_problems, draw_pairs
 from interp.core import runs
 from interp.core.named_places import find_place
 from interp.core.stats import clopper_pearson
 from models.errors import UserError
 from models.number_format import in_percent_with
-from models.tasks.addition import TwoDigitAddition
-from models.tasks.algorithms import CHAINED, RIPPLE, chained
-from models.tasks.column_layouts import column_layout
+from models.tasks.columns.addition_algorithms import CHAINED, RIPPLE, chained
+from models.tasks.columns.column_places import column_layout
+from models.tasks.named.addition import TwoDigitAddition
 from tests.sampling import sampled
 
 MID, N = "blocks.0.hook_resid_mid", 200

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import models
 from interp.causal.interchange import Claim, Place, causal_scrubbing, chained_claims
-from interp.causal.interchange.scrubbing import partners, recovered_share
+from interp.causal.interchange.causal_scrubbing import partners, recovered_share
 from interp.core.stats import unseen
 from models.errors import UserError
 from tests.sampling import sampled

@@ -10,12 +10,12 @@ import torch
 
 import interp
 import models
-from interp.causal.interchange import which, which_algorithm
+from interp.causal.interchange import which_algorithm
 from models.errors import UserError
 from models.tasks import Parity
-from models.tasks.algorithms import ALGORITHMS, CHAINED_FROM_ABOVE, RIPPLE, chained
-from models.tasks.base import Task
-from models.tasks.column_layouts import column_layout
+from models.tasks.columns.addition_algorithms import ALGORITHMS, CHAINED_FROM_ABOVE, RIPPLE, chained
+from models.tasks.columns.column_places import column_layout
+from models.tasks.task import Task
 from tests.comparing import numbers_are_finite
 from tests.sampling import sampled
 
@@ -51,8 +51,8 @@ class Digits:
 @pytest.fixture
 def planted(monkeypatch):
     """Makes planted models; their untrained twin is that of a real one."""
-    twin = which.untrained_twin
-    monkeypatch.setattr(which, "untrained_twin", lambda model, task, seed: twin(model.inner, task, seed))
+    twin = which_algorithm.untrained_twin
+    monkeypatch.setattr(which_algorithm, "untrained_twin", lambda model, task, seed: twin(model.inner, task, seed))
     return lambda algorithm: Planted(algorithm, models.get_spec("microadder-57").task())
 
 
@@ -275,9 +275,9 @@ def test_a_mixture_of_two_algorithms_follows_neither(share, follows):
     answer, after = found.examples.answer, found.examples.after.copy(deep=True)
     other = np.random.default_rng(0).random(after.shape) >= share
     after.values[other] = answer.sel(algorithm="ripple").transpose(*after.dims).values[other]
-    mixed = which.WhichAlgorithm("mixed", found.examples.assign(after=after), found.provenance)
+    mixed = which_algorithm.WhichAlgorithm("mixed", found.examples.assign(after=after), found.provenance)
     assert mixed.winner() == follows
-    for corruption, of_other in zip(which.CORRUPTIONS, other, strict=True):
+    for corruption, of_other in zip(which_algorithm.CORRUPTIONS, other, strict=True):
         kept = ~of_other[found.disagree(corruption)]
         most = found.accuracy("chained", corruption).value  # of the model itself, before the mixture
         assert mixed.accuracy("chained", corruption).value == pytest.approx(kept.mean() * most, abs=0.05)

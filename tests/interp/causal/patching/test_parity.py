@@ -13,13 +13,13 @@ from torch import Tensor
 from transformer_lens import ActivationCache, patching
 
 import interp
+from interp.causal.metrics import Metric
 from interp.causal.patching import SITES, patch_sweep
 from interp.causal.patching.engine import Engine
+from interp.causal.patching.hooked_patching import PlainPatcher
 from interp.causal.patching.patch_sites import parts_of, position_groups
-from interp.causal.patching.plain import PlainPatcher
 from interp.causal.patching.run import CachedActivations, CachedRun, RunFrame
-from interp.core.metrics import Metric
-from models.tasks.paired_problems import ProblemPairs
+from models.tasks.paired.problem_pairs import ProblemPairs
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from tests.conformance.table import ROWS, Row
 

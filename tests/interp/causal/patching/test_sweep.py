@@ -11,15 +11,15 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import models
-from interp.causal.patching import SITES, PatchMismatch, activation_patching, patch_sweep, patching_sweeps, values
+from interp.causal.metrics import Metric, exact_match, kl, logit_diff
+from interp.causal.patching import SITES, PatchMismatch, activation_patching, patch_sweep, patching_values
 from interp.causal.patching.engine import Engine
+from interp.causal.patching.hooked_patching import PlainPatcher
 from interp.causal.patching.patching_result import runs_differ
-from interp.causal.patching.plain import PlainPatcher
 from interp.causal.patching.run import RunFrame
-from interp.core.metrics import Metric, exact_match, kl, logit_diff
 from models.errors import UserError
 from models.tasks import problem_pairs
-from models.tasks.paired_problems import ProblemPairs
+from models.tasks.paired.problem_pairs import ProblemPairs
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.parts.weights import weight_shapes
 from models.weight_maps.constant import ConstantWeights
@@ -103,7 +103,7 @@ def test_a_table_of_nodes_has_every_component_with_its_interval_and_names_the_st
 
 def patched_through_hooks(pairs: ProblemPairs, **asked: Any) -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(patching_sweeps, "_copy", lambda *of: None)
+        patch.setattr(activation_patching, "_copy", lambda *of: None)
         return activation_patching(stock_copy(TOY), pairs, **asked)
 
 
@@ -255,8 +255,8 @@ def test_a_single_pair_has_no_spread_and_says_nothing_about_others():
 def test_batches_that_do_not_divide_the_pairs_change_nothing(monkeypatch: pytest.MonkeyPatch):
     asked = {"by": "role", "metrics": ("kl", "loss"), "layers": [0, -1]}
     whole = {site: activation_patching(TOY, TOY_PAIRS, site=site, **asked) for site in ("resid_pre", "k", "head_out")}
-    monkeypatch.setattr(values, "ROWS_AT_ONCE", 10_000)
-    assert 2 < len(values._batches(24, 7, TOY)) < 24
+    monkeypatch.setattr(patching_values, "ROWS_AT_ONCE", 10_000)
+    assert 2 < len(patching_values._batches(24, 7, TOY)) < 24
     for site, at_once in whole.items():
         parts = activation_patching(TOY, TOY_PAIRS, site=site, **asked)
         assert np.abs(at_once.values - parts.values).max() <= 1e-4 * np.abs(at_once.values).max()
@@ -351,13 +351,13 @@ def test_stacked_variants_are_those_of_single_runs_and_the_unpatched_run_is_amon
         assert np.allclose(fast.base, plain.base, atol=1e-3) and sizes == [cells, cells, 1, 0]
         sizes.clear()
         with monkeypatch.context() as not_copied:
-            not_copied.setattr(patching_sweeps, "_copy", lambda *of: None)
+            not_copied.setattr(activation_patching, "_copy", lambda *of: None)
             together = activation_patching(stock, few, site=site, layers=[0, -1])
         assert sizes == [cells + 1, cells] and not together.fast
         assert np.allclose(together.unpatched.values, plain.base, atol=1e-4)
         sizes.clear()
         with monkeypatch.context() as one_by_one:
-            one_by_one.setattr(values, "PLAIN_AT_ONCE", 1)
+            one_by_one.setattr(patching_values, "PLAIN_AT_ONCE", 1)
             single = patch_sweep(stock, *asked, **where).found
         assert sizes == [1] * (2 * cells) and np.allclose(single.patched, plain.patched, atol=1e-4)
         sizes.clear()

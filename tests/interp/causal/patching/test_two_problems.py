@@ -7,7 +7,7 @@ import pytest
 
 import interp
 import models
-from interp.cli import tools
+from interp.cli import mcp_tools
 from interp.cli.commands import main
 from models.errors import UserError
 from models.tasks import pairs
@@ -40,8 +40,8 @@ def test_the_command_and_the_tool_take_two_problems(tmp_path: Path, capsys: pyte
     said = capsys.readouterr().out
     assert "15 + 27 or 15 + 22" in said and page.exists()
     assert main(["patch", "microadder-57", "15+27", "15+27"]) == 2
-    reply = tools.patch("microadder-57", clean="15+27", corrupted="15+22", site="z")
+    reply = mcp_tools.patch("microadder-57", clean="15+27", corrupted="15+22", site="z")
     assert "15 + 27 or 15 + 22" in str(reply)
     for wrong in ({"clean": "15+27"}, {"pairs": "made carry", "clean": "15+27", "corrupted": "15+22"}, {}):
         with pytest.raises(UserError):
-            tools.patch("microadder-57", **wrong)
+            mcp_tools.patch("microadder-57", **wrong)

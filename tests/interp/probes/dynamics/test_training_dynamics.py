@@ -13,7 +13,8 @@ import models
 from interp.core.measured import Measured
 from interp.core.probe import find_probe
 from interp.core.results import Provenance
-from interp.probes.dynamics import compute_training_dynamics, snapshots, training_dynamics
+from interp.probes.training_dynamics import compute_training_dynamics, training_dynamics
+from interp.probes.training_snapshots import snapshots
 from models.errors import UserError
 from models.evaluation import score
 from models.files.checkpoint import write_json_atomic

@@ -19,7 +19,7 @@ from models.errors import UserError
 from models.families.position_coupling import SMALL
 from models.fast import greedy
 from models.tasks import Parity
-from models.tasks.multi_addition import AdditionFormat, MultiOperandAddition
+from models.tasks.named.position_coupling.multi_addition import AdditionFormat, MultiOperandAddition
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.weight_maps.weight_map import WeightMap
 from tests.models.coders import coder

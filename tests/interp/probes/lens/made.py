@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 import models
-from models.tasks.addition import TwoDigitAddition
+from models.tasks.named.addition import TwoDigitAddition
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.weight_maps import DenseWeights
 

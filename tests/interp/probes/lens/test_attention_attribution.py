@@ -10,7 +10,7 @@ import torch
 
 import interp
 import models
-from interp.probes.lens.score_parts import score_parts, sources_of
+from interp.probes.lens.attention_score_sources import score_parts, sources_of
 from models.errors import UserError
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from tests.conformance.table import ROWS, dense

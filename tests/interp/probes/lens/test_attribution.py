@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 import models
 from interp.core.results import Provenance
 from interp.probes.lens import compute_logit_attribution, logit_attribution
-from interp.probes.lens.reading import carry_flipped, digit_targets
-from interp.probes.lens.stream_parts import choose_rivals
+from interp.probes.lens.residual_contributions import choose_rivals
+from interp.probes.lens.residual_points import carry_flipped, digit_targets
 from models.errors import UserError
-from models.tasks.addition import TenDigitAddition
+from models.tasks.named.addition import TenDigitAddition
 from tests.interp.probes.lens.made import SWITCHES, random_model
 
 N = 24

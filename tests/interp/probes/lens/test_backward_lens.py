@@ -9,7 +9,7 @@ import torch
 import interp
 import models
 from interp.probes.lens.backward_lens import _read
-from interp.probes.lens.reading import stream_points
+from interp.probes.lens.residual_points import stream_points
 from models.errors import UserError
 from tests.comparing import numbers_are_finite
 from tests.interp.probes.lens.made import random_model

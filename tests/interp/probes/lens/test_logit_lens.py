@@ -13,7 +13,7 @@ from scipy.stats import entropy
 import models
 from interp.core.results import Provenance
 from interp.probes.lens import compute_logit_lens, logit_lens
-from interp.probes.lens.reading import stream_points
+from interp.probes.lens.residual_points import stream_points
 from models.errors import UserError
 from tests.interp.probes.lens.made import SWITCHES, random_model
 
@@ -154,9 +154,7 @@ def test_the_figure_and_the_table_hold_the_numbers():
 
 def test_the_logit_lens_keeps_no_logits_of_the_whole_sample(monkeypatch):
     """What it holds of a chunk is reduced before the next is read: never more than a chunk's logits at a time."""
-    module = importlib.import_module(
-        "interp.probes.lens.logits_by_layer"
-    )  # the package holds the function of that name
+    module = importlib.import_module("interp.probes.lens.logit_lens")  # the package holds the function of that name
     seen = []
     log_softmax = module.log_softmax
 

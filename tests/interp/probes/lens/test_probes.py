@@ -17,10 +17,10 @@ from interp.core.problems import distinct
 from interp.core.results import Provenance
 from interp.probes.lens import compute_linear_probes, linear_probes
 from interp.probes.lens.probe_labels import SIGNALS, column_labels, pair_folds
-from interp.probes.lens.reading import stream_points
-from interp.probes.lens.ridge import directions, held_out_predictions
+from interp.probes.lens.residual_points import stream_points
+from interp.probes.lens.ridge_probe import directions, held_out_predictions
 from models.errors import UserError
-from models.tasks.addition import TenDigitAddition, TwoDigitAddition
+from models.tasks.named.addition import TenDigitAddition, TwoDigitAddition
 from studies.papers import DATA
 from tests.comparing import numbers_are_finite
 from tests.interp.probes.lens.made import random_model

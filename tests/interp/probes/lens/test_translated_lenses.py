@@ -12,8 +12,8 @@ import torch
 import interp
 import models
 from interp.probes.lens.jacobian_lens import _turned_at_random, mean_jacobians
-from interp.probes.lens.logits_by_layer import unembedded
-from interp.probes.lens.reading import stream_points
+from interp.probes.lens.logit_lens import unembedded
+from interp.probes.lens.residual_points import stream_points
 from interp.probes.lens.tuned_lens import PENALTY, trained
 from models.errors import UserError
 from tests.interp.probes.lens.made import random_model

@@ -23,7 +23,7 @@ from models.errors import UserError
 from models.evaluation import predict
 from models.tasks import CharacterLanguage, MultiOperandAddition
 from models.tasks.domain import NoDomain
-from models.tasks.multi_addition import AdditionFormat
+from models.tasks.named.position_coupling.multi_addition import AdditionFormat
 from studies.checkpoints import load_published
 from tests.interp.conftest import stock_copy
 

@@ -33,8 +33,8 @@ from models.tasks import (
     formatted,
     function,
 )
-from models.tasks.addition import PaddedAddition
-from models.tasks.base import Task
+from models.tasks.named.addition import PaddedAddition
+from models.tasks.task import Task
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.weight_maps.dense import DenseWeights
 from tests.sampling import sampled

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 
 import models
 from interp.causal.ablation import Head, Neuron, mean_activations
-from interp.probes.lens.reading import variable_index
+from interp.probes.lens.residual_points import variable_index
 from interp.site.explorer import Subject
 from interp.site.explorer.own_tasks import own_task, shown_variable
 from interp.site.explorer.pack import task_data
 from models.errors import UserError
 from models.evaluation import predict
-from models.tasks.base import Task
-from models.tasks.formatted_task import formatted
-from models.tasks.sequences import SequenceTask
+from models.tasks.formats.formatted_task import formatted
+from models.tasks.named.position_coupling.sequence_task import SequenceTask
+from models.tasks.task import Task
 from models.transformer.part_names import in_block, read_part
 from models.weight_maps.dense import DenseWeights
 from tests.interp.conftest import stock_copy

@@ -14,7 +14,7 @@ from torch.func import functional_call, stack_module_state, vmap
 from transformer_lens import patching
 
 import models
-from interp.core.operand_problems import grid_problems
+from interp.proofs.hand_built.shape_problems import grid_problems
 from models.errors import UserError
 from models.families.hand_built.construction import codes
 from models.families.hand_built.position_coupling_addition import HandBuiltOptions

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import models
-from interp.core.operand_problems import grid_problems
+from interp.proofs.hand_built.shape_problems import grid_problems
 from studies.position_coupling.hand_built import run_cell
 
 NAME = "position-coupling-hand-built"

@@ -1,0 +1,375 @@
+"""Ablation of every free parameter of a small model, and of every pair of them, in one stacked run.
+
+A parameter is set to zero or to its *initial value*. There is no mean or resample ablation of a parameter, since it
+does not vary between inputs.
+
+    drop[i]          = accuracy - accuracy without i                           single
+    drop[i, j]       = accuracy - accuracy without i and j                     pair
+    interaction      = drop[i, j] - drop[i] - drop[j]                          > 0: worse together than one by one
+
+These are computed for the accuracy of single answer tokens, for the loss (as its rise) and for the logit of the
+accuracy, ``ln((k + 1/2) / (n - k + 1/2))``. On the accuracy itself the sum of two large drops exceeds what there is to
+lose, so most interactions of important parameters are negative: this is a floor effect, not redundancy. The loss has no
+floor, but grows with how confident a broken model is; the logit is bounded by ``ln(2 n + 1)`` either way.
+
+The control moves the whole parameter vector as far as the single replacement does, in random directions. If zeroing a
+parameter costs no more than that, only the size of the step matters.
+
+Limits. Sampled and teacher forced. Zero is a special value for a norm gain or an angle, but not for the start of an
+arc: the numbers say what the model does without this number's training, not what the number "is for".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+import xarray as xr
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from interp.causal.ablation.intervals import masked_proportions
+from interp.causal.ablation.parameter_variants import flat_parameters, initial_values, make_variants, run_variants
+from interp.causal.metrics import require_answered
+from interp.core.drawings import drawing
+from interp.core.frames import as_frame
+from interp.core.measured import Measured
+from interp.core.probe import Scalar, parameters, probe
+from interp.core.problems import draw, resolve_task
+from interp.core.results import Provenance, Result
+from interp.core.stats import Bounds, bootstrap_interval, unseen
+from interp.core.strata import answer_columns
+from interp.core.thresholds import HARMLESS
+from interp.core.views import Grid, Picture, Points, Series, View
+from models import ArithmeticTransformer
+from models.calls import Count, Index, Seed, Share
+from models.errors import UserError
+from models.number_format import in_percent, in_percent_with
+from models.tasks import Task
+from models.transformer import HookedModel, model_name
+
+SCALES = ("accuracy", "loss", "logit")
+
+
+@dataclass(frozen=True, eq=False)
+class ParameterAblation(Result):
+    """What breaks without each parameter and pair. ``single`` is a Dataset over ``parameter``:
+
+    * ``trained`` and ``replaced_by``: its values; ``changed``: whether they differ
+    * ``accuracy`` of single answer tokens and ``exact`` of whole answers with ``_low`` and ``_high``; ``loss`` in
+      nats per token; ``drop`` and ``rise`` (of the loss) with ``_low`` and ``_high``
+    * ``control``, ``control_rise``: mean drop and rise of the control's random directions; ``control_worst``: the
+      largest drop
+
+    ``pairs``, a Dataset over (parameter, other), symmetric, NaN on the diagonal: ``accuracy``, ``loss``, ``drop``,
+    ``rise`` and ``interaction_accuracy``, ``interaction_loss`` (each with ``_low`` and ``_high``) and
+    ``interaction_logit``. Without pairs it is empty.
+
+    ``right`` [variant, problem, target] and ``losses`` [variant, problem] are the values of every example, with
+    variants in the order clean, singles, pairs (row by row), controls; ``seconds``: the time of the stacked run.
+    """
+
+    model: str
+    replacement: str
+    clean: dict[str, float]
+    single: xr.Dataset
+    pairs: xr.Dataset
+    right: Bool[np.ndarray, "variant n target"]
+    losses: Float[np.ndarray, "variant n"]
+    seconds: float
+    provenance: Provenance
+
+    def ranked(self) -> pd.DataFrame:
+        """Single parameters, the one that costs most accuracy first."""
+        return self.to_dataframe().sort_values("drop", ascending=False, ignore_index=True)
+
+    def harmless(self) -> list[str]:
+        """Parameters whose drop has an interval up to at most 0.01, the most costly first."""
+        table = self.ranked()
+        return table[table["drop_high"] <= HARMLESS].parameter.tolist()
+
+    def harmless_text(self) -> str:
+        """A phrase that counts the parameters that cost at most :data:`HARMLESS`, and names the first six."""
+        if unseen(self.provenance.n) > HARMLESS:
+            return f"{self.provenance.n} problems are too few to show that one costs at most {in_percent(HARMLESS)}"
+        names = self.harmless()
+        listed = (", ".join(names[:6]) or "none") + (", ..." if len(names) > 6 else "")
+        return f"{len(names)} cost at most {in_percent(HARMLESS)} of the answer tokens ({listed})"
+
+    def interactions(self, scale: str = "loss") -> pd.DataFrame:
+        """One row per pair: ``parameter``, ``other``, ``drop`` and the interaction, the largest first.
+
+        Raises:
+            UserError: the scale is unknown, or the result has no pairs.
+        """
+        check_scale(scale)
+        if not self.pairs.data_vars:
+            raise UserError("Pairs of parameters were not ablated; run parameter_ablation with pairs=True.")
+        i, j = np.triu_indices(self.pairs.sizes["parameter"], 1)
+        names = self.pairs.parameter.values
+        wanted = [f"interaction_{scale}{end}" for end in ("", "_low", "_high")]
+        frame = {"parameter": names[i], "other": names[j]}
+        frame |= {
+            name: self.pairs[name].values[i, j] for name in ("drop", "rise", *wanted) if name in self.pairs.data_vars
+        }
+        return pd.DataFrame(frame).sort_values(wanted[0], ascending=False, ignore_index=True)
+
+    def sentence(self) -> str:
+        table, n = self.ranked(), len(self.single.parameter)
+        first, above = table.iloc[0], int((self.single["drop"] > self.single.control_worst).sum())
+        text = (
+            f"{self.model}, {parameters_text(n)} {self.replacement}{self._same_text()}: {self.harmless_text()}; "
+            f"the largest drop is that of {first.parameter} (accuracy from {in_percent(self.clean['accuracy'])} to "
+            f"{in_percent_with(first.accuracy, first.accuracy_low, first.accuracy_high)})"
+        )
+        if not bool(self.single.control_worst.isnull().all()):
+            text += f"; {above} of {n} cost more than any random step of the same size"
+        if self.pairs.data_vars:
+            pairs = self.interactions("loss")
+            pairs = pairs[np.isfinite(pairs.interaction_loss)]  # a diverged variant has no loss
+        if self.pairs.data_vars and len(pairs):
+            top, bottom = pairs.iloc[0], pairs.iloc[-1]
+            apart = int(((pairs.interaction_loss_low > 0) | (pairs.interaction_loss_high < 0)).sum())
+            text += (
+                f"; {apart:,} of {len(pairs):,} pairs interact in loss (95% interval without 0), most "
+                f"of all {_pair(top)} ({top.interaction_loss:+.2f} nats) and {_pair(bottom)} "
+                f"({bottom.interaction_loss:+.2f} nats)"
+            )
+        diverged = int((~np.isfinite(self.losses)).any(1).sum())
+        text += f". {len(self.right):,} variants" + (f", {diverged:,} of which diverged" if diverged else "")
+        return text + "."
+
+    def _same_text(self) -> str:
+        """How many parameters already had their replacement's value, in words: these cannot cost anything."""
+        same = int((~self.single.changed).sum())
+        return f" ({same} had that value already)" if same else ""
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """One row per single replacement."""
+        return as_frame(self.single)
+
+
+def parameters_text(n: int) -> str:
+    return "one free parameter" if n == 1 else f"{n} free parameters one by one"
+
+
+def _pair(row: Any) -> str:
+    return f"{row.parameter} with {row.other}"
+
+
+def check_scale(scale: str) -> str:
+    """The scale. Raises UserError unless it is one of accuracy, loss and logit."""
+    if scale not in SCALES:
+        raise UserError(f"An interaction is taken on {', '.join(SCALES)}, not {scale!r}.")
+    return scale
+
+
+def compute_parameter_ablation(
+    right: Bool[np.ndarray, "variant n target"],
+    losses: Float[np.ndarray, "variant n"],
+    names: Sequence[str],
+    trained: Float[np.ndarray, " parameter"],
+    replaced_by: Float[np.ndarray, " parameter"],
+    pairs: Int[np.ndarray, "2 pair"],
+    controls: int,
+    provenance: Provenance,
+    model: str = "the model",
+    replacement: str = "replaced",
+    seconds: float = float("nan"),
+) -> ParameterAblation:
+    """Drops and interactions, from what every variant gets right; variants are in the order of the result.
+
+    Cost: bootstraps of [pair, n] values, a second or two for 1,596 pairs and 512 problems.
+    """
+    p, q, seed = len(names), pairs.shape[1], provenance.resampling_seed
+    share = right.mean(2, dtype=np.float64)  # [variant, n]
+    lost, risen = share[:1] - share, losses.astype(np.float64) - losses[:1]
+    single, paired = slice(1, 1 + p), slice(1 + p, 1 + p + q)
+    controlled = slice(1 + p + q, None)
+    everything = np.ones(right.shape[1:], dtype=bool)
+    whole = np.expand_dims(right[single].all(2), 2)
+    found: dict[str, np.ndarray] = {"trained": trained, "replaced_by": replaced_by, "changed": trained != replaced_by}
+    for name, values, mask in (
+        ("accuracy", right[single], everything),
+        ("exact", whole, everything[:, :1]),
+    ):
+        found |= dict(zip((name, f"{name}_low", f"{name}_high"), masked_proportions(values, mask).T, strict=True))
+    found["loss"] = losses[single].mean(1)
+    for name, values in (("drop", lost[single]), ("rise", risen[single])):
+        found |= _with_interval(name, values, seed, (-1.0, 1.0) if name == "drop" else None)
+    if controls:
+        drops, rises = (x[controlled].mean(1).reshape(p, controls) for x in (lost, risen))
+        found |= {"control": drops.mean(1), "control_rise": rises.mean(1), "control_worst": drops.max(1)}
+    else:
+        found |= {key: np.full(p, np.nan) for key in ("control", "control_rise", "control_worst")}
+    coords = {"parameter": list(names), "other": list(names)}
+    both: dict[str, np.ndarray] = {}
+    if q:
+        i, j = pairs
+        both = {"accuracy": share[paired].mean(1), "loss": losses[paired].mean(1)}
+        for name, values, kind in (("drop", lost, "accuracy"), ("rise", risen, "loss")):
+            both |= _with_interval(name, values[paired], seed, (-1.0, 1.0) if name == "drop" else None)
+            together = values[paired] - values[single][i] - values[single][j]
+            both |= _with_interval(f"interaction_{kind}", together, seed)
+        logit = _logit(right)
+        both["interaction_logit"] = logit[single][i] + logit[single][j] - logit[paired] - logit[0]
+        both = {name: _square(values, i, j, p) for name, values in both.items()}
+    return ParameterAblation(
+        model,
+        replacement,
+        {"accuracy": float(share[0].mean()), "exact": float(right[0].all(1).mean()), "loss": float(losses[0].mean())},
+        xr.Dataset({k: ("parameter", v) for k, v in found.items()}, coords={"parameter": list(names)}),
+        xr.Dataset({k: (("parameter", "other"), v) for k, v in both.items()}, coords=coords),
+        right,
+        losses,
+        seconds,
+        provenance,
+    )
+
+
+def _with_interval(
+    name: str, values: Float[np.ndarray, "cell n"], seed: int, bounds: Bounds | None = None
+) -> dict[str, np.ndarray]:
+    low, high = bootstrap_interval(values, seed, bounds=bounds)
+    return {name: values.mean(1), f"{name}_low": low, f"{name}_high": high}
+
+
+def _logit(right: Bool[np.ndarray, "variant n target"]) -> Float[np.ndarray, " variant"]:
+    k, n = right.sum((1, 2)), right[0].size
+    return np.log((k + 0.5) / (n - k + 0.5))
+
+
+def _square(values: np.ndarray, i: np.ndarray, j: np.ndarray, p: int) -> np.ndarray:
+    found = np.full((p, p), np.nan)
+    found[i, j] = found[j, i] = values
+    return found
+
+
+MOST_VARIANTS = 20_000
+CONTROLS = 4
+
+
+def _few(model: HookedModel, task: Any) -> str:
+    """All parameters, their pairs and their controls must fit into one call."""
+    count = sum(parameter.numel() for parameter in model.parameters())
+    variants = 1 + count * (1 + CONTROLS) + count * (count - 1) // 2
+    return "" if variants <= MOST_VARIANTS else f"{count:,} parameters have too many pairs: pass pairs=False or only="
+
+
+def _main_parameter(found: ParameterAblation) -> Measured:
+    worst = found.ranked().iloc[0]
+    note = f"without {worst.parameter}"
+    return Measured(float(worst["drop"]), float(worst.drop_low), float(worst.drop_high), note=note)
+
+
+@probe(
+    "What breaks without a parameter, or two?",
+    needs=[parameters],
+    by_default=[_few],
+    scalar=Scalar(
+        "tokens lost without one parameter", "share", _main_parameter, 0.01, lambda *_: {"pairs": False}, asked_by=()
+    ),
+)
+def parameter_ablation(
+    model: HookedModel,
+    *,
+    replacement: str | Float[Tensor, " parameter"] = "zero",
+    task: Task | None = None,
+    problems: Any = None,
+    n: int = 512,
+    seed: int = 0,
+    carry_heavy: Share = 0.5,
+    only: str | Sequence[str] | None = None,
+    pairs: bool = True,
+    controls: Index = CONTROLS,
+    initial_seed: Seed = 0,
+    most_variants: Count = MOST_VARIANTS,
+) -> ParameterAblation:
+    """Replace every free parameter, and every pair, of a small model.
+
+    Args:
+        model: this project's, or a stock TransformerLens model (its free parameters are then its whole weights).
+        replacement: "zero", "initial" (what :func:`models.build` draws with ``initial_seed``; the seed of the model's
+            training gives its own start), or a value for each parameter.
+        task, problems, n, seed, carry_heavy: as in :func:`interp.causal.ablation.component_ablation`; only answer
+            digits count.
+        only: names of parameters ("W_qk", or single numbers "W_qk[0,1]") to replace only these.
+        controls: random directions per parameter.
+        most_variants: refuse to run more than this.
+
+    Cost: ``1 + P (1 + controls) + P (P - 1) / 2`` runs, stacked: MicroAdder's 57 parameters, 1,596 pairs and 228
+    controls on 512 problems, the default, take about 3 s on one thread, the bootstraps two more.
+
+    Raises:
+        UserError: a model that gets no more than half of the answer tokens right; no free parameters, an unknown
+            replacement or parameter name, a replacement that changes nothing, too many variants, or a model in training
+            mode.
+    """
+    from models.importers import from_transformer_lens
+
+    task = resolve_task(model, task)
+    sample = draw(task, problems, n, seed, carry_heavy)
+    require_answered(model, task, sample)
+    name, model = model_name(model), from_transformer_lens(model, task)
+    values, words = _replacement(model, replacement, initial_seed)
+    variants = make_variants(model, values, only, pairs, controls, seed, most_variants)
+    targets = answer_columns(task, with_operands=False).targets or list(range(len(task.query_positions)))
+    right, losses, seconds = run_variants(model, task, sample.problems, variants.theta, targets)
+    return compute_parameter_ablation(
+        right.numpy(),
+        losses.double().numpy(),
+        variants.names,
+        variants.trained[variants.chosen].double().numpy(),
+        values[variants.chosen].double().numpy(),
+        variants.pairs.numpy(),
+        controls,
+        sample.provenance,
+        name,
+        words,
+        seconds,
+    )
+
+
+def _replacement(model: ArithmeticTransformer, replacement: Any, initial_seed: int) -> tuple[Tensor, str]:
+    """The values, and the words for what is done to a parameter."""
+    if not list(model.weight_map.parameters()):
+        raise UserError("This model has no free parameters: its weights are constants, so there is none to ablate.")
+    trained = flat_parameters(model)
+    if isinstance(replacement, Tensor):
+        return replacement.detach().to(trained), "replaced"
+    if replacement == "zero":
+        return torch.zeros_like(trained), "set to zero"
+    if replacement == "initial":
+        return initial_values(model, initial_seed).to(trained), f"set to the initial value of seed {initial_seed}"
+    raise UserError(f"A parameter is set to 'zero', to 'initial' or to values, not {replacement!r}; it has no mean.")
+
+
+_UNITS = {"loss": "nats", "accuracy": "share", "logit": "logits"}
+
+
+@drawing(ParameterAblation)
+def parameter_view(result: ParameterAblation, scale: str = "loss") -> Picture:
+    """The drop of each parameter, then of each pair of them, and how they interact; colours end at the 95% quantile."""
+    check_scale(scale)
+    table = result.single.to_dataframe().reset_index()
+    said, ends = ("trained", "replaced_by", "loss"), ("drop_low", "drop_high")
+    bars = [Series.of(table, "parameter", "drop", "this parameter", ends, said)]
+    if not bool(table["control"].isna().all()):
+        bars.append(Series.of(table, "parameter", "control", "a random step of its size", control=True))
+    views: list[View] = [Points("", "drop in accuracy", "one parameter", bars, "share", across=True)]
+    if result.pairs.data_vars:
+        names, interaction = table["parameter"].tolist(), result.pairs[f"interaction_{scale}"].values
+        limit = float(np.nanquantile(np.abs(interaction), 0.95)) or 1.0
+        title = "what a pair costs beyond its two parameters"
+        unit = f"interaction, {_UNITS[scale]}"
+        views += [
+            Grid("", "", "a pair of them", result.pairs["drop"].values, names, names, "drop in accuracy"),
+            Grid("", "", title, interaction, names, names, unit, "signed", limit),
+        ]
+    return Picture(
+        views, 1, note="Intervals: 95% bootstrap. Controls: mean of steps of the same size in random directions"
+    )

@@ -1,0 +1,418 @@
+"""Every circuit that does what the model does, how many there are, and how much of that is the sample.
+
+What the model does is here to tell one problem of a pair from the other. All else that an answer needs may come over
+cut edges, which carry the other problem, so that these circuits are smaller than those that answer every problem with
+constants on cut edges (:func:`interp.certified_circuits`).
+
+A circuit is a set of edges (or nodes) of the residual stream; all others carry what they would in another run, or a
+constant. Every different circuit is run on one half of the pairs. It is faithful if it restores both the logit
+difference and the right answers: ``1 - |1 - F| >= threshold`` for each, F as in
+:mod:`interp.causal.circuits.circuit_search`. A faithful circuit is *minimal* if no other faithful circuit is part of
+it. A smallest circuit is minimal; a minimal one need not be smallest.
+
+Three things say how much the answer can be trusted: the other half of the pairs, judged by itself; resamples of the
+pairs; other thresholds. Where there are several minimal circuits, each part that two of them share is *exchanged*: what
+it writes in the run of the one is put into the run of the other. If the other's answers stay, that part does the same
+in both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations, islice
+from math import comb
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from interp.causal.circuits.circuit_search import Criterion, search
+from interp.causal.circuits.circuit_space import CircuitSpace, jaccard
+from interp.causal.circuits.edge_space import space_of
+from interp.causal.circuits.pair_halves import halves
+from interp.causal.circuits.part_exchange import exchanged
+from interp.causal.circuits.smallest_circuit import position_groups
+from interp.causal.edges import EdgeExperiment, EdgeGraph
+from interp.causal.edges.edge_graph import EMBED, LOGITS, POS_EMBED, part_and_input
+from interp.causal.edges.optimal_ablation import optimal_values
+from interp.causal.metrics import require_pairs_answered
+from interp.core.drawings import drawing
+from interp.core.measured import Measured
+from interp.core.probe import Scalar, probe
+from interp.core.problems import middle_carry_pairs
+from interp.core.results import Provenance, Result
+from interp.core.views import Line, Picture, Points, Series
+from models.calls import Share
+from models.errors import UserError, known_name
+from models.number_format import in_percent
+from models.tasks import ProblemPairs
+from models.transformer import HookedModel, model_name
+
+METRICS = ("logit_diff", "exact_match")
+REPLACEMENTS = ("corrupted", "mean", "zero", "optimal")
+MOST_CIRCUITS = 2**16
+MOST_FITTED = 2**9  # circuits whose own constants are fitted
+THRESHOLDS = (0.8, 0.9, 0.95, 0.99)
+RESAMPLES = 100
+#: What its circuits are, next to those of :func:`interp.certified_circuits`.
+MEANING = (
+    "A circuit carries what differs between two problems; certified_circuits lists those that answer every problem."
+)
+#: Where draws of a kind come out so, in words: its name, and how many of how many.
+_DRAWN = {
+    "the other half of the pairs": "on {0}",
+    "resampled pairs": "in {1} resamples",
+    "other thresholds": "at {1} {0}",
+}
+_MOST_EXCHANGED, _MOST_NAMED, _GREEDY_BY_ONE = 6, 3, 64
+
+
+@dataclass(frozen=True, eq=False)
+class AllCircuits(Result):
+    """Every different circuit up to ``looked_to`` edges (or nodes), and which of them are faithful.
+
+    Attributes:
+        masks: the circuits [circuit, edge], over ``space.labels``; ``sets`` are the units (edges or nodes) of each
+            [circuit, unit], over ``units``, and count for its size.
+        faithfulness: F [metric, circuit] of the logit difference and of the right answers.
+        complete: whether these are all circuits; if not, every circuit that is not listed is larger than ``looked_to``,
+            and ``at_most`` is the size of a faithful one that greedy removal found (None: it found none smaller).
+        stability: one row per other draw, resample or threshold, with the size of its smallest circuit, how many
+            minimal ones it has, whether these are the ``same``, and the ``jaccard`` overlap of the smallest ones.
+        exchange: one row per ordered pair of minimal circuits and part that both have: the share of the second one's
+            answers that stay when the part writes what it does in the first (NaN rows: nothing is shared).
+    """
+
+    model: str
+    what: str
+    replacement: str
+    by: str
+    threshold: float
+    space: CircuitSpace
+    units: tuple[str, ...]
+    masks: Bool[Tensor, "circuit edge"]
+    sets: Bool[Tensor, "circuit unit"]
+    faithfulness: Float[np.ndarray, "metric circuit"]
+    complete: bool
+    looked_to: int
+    at_most: int | None
+    stability: pd.DataFrame
+    exchange: pd.DataFrame
+    provenance: Provenance
+
+    @cached_property
+    def scores(self) -> Float[np.ndarray, "metric circuit"]:
+        """``1 - |1 - F|`` of each metric; minus infinity where it is NaN."""
+        return np.nan_to_num(1 - np.abs(1 - self.faithfulness), nan=-np.inf)
+
+    def faithful(self, threshold: float | None = None) -> Bool[np.ndarray, " circuit"]:
+        """Which circuits restore both metrics."""
+        return self.scores.min(0) >= (self.threshold if threshold is None else threshold)
+
+    @cached_property
+    def minimal_at(self) -> list[int]:
+        """Where the minimal circuits stand among all, the smallest first."""
+        return minimal_rows(self.sets.numpy(), self.faithful())
+
+    @cached_property
+    def minimal(self) -> tuple[tuple[str, ...], ...]:
+        """The minimal circuits, the smallest first, each as names of edges or nodes."""
+        return tuple(tuple(np.array(self.units)[self.sets[row].numpy()].tolist()) for row in self.minimal_at)
+
+    @property
+    def size(self) -> int | None:
+        """The size of the smallest faithful circuit; None if there is none among those listed."""
+        return len(self.minimal[0]) if self.minimal else None
+
+    @property
+    def smallest(self) -> tuple[tuple[str, ...], ...]:
+        """The minimal circuits of the smallest size."""
+        return tuple(names for names in self.minimal if len(names) == self.size)
+
+    @property
+    def unique(self) -> bool:
+        """Whether there is exactly one minimal circuit, and all circuits were looked at."""
+        return self.complete and len(self.minimal) == 1
+
+    @property
+    def overlap(self) -> float:
+        """Mean Jaccard overlap of two minimal circuits; NaN for fewer than two."""
+        found = [jaccard(self.sets[one], self.sets[other]) for one, other in combinations(self.minimal_at, 2)]
+        return float(np.mean(found)) if found else float("nan")
+
+    @property
+    def same_function(self) -> bool | None:
+        """Whether every part that minimal circuits share can be exchanged; None where nothing is shared."""
+        stay = self.exchange["answers_stay"].dropna()
+        return None if stay.empty else bool((stay >= self.threshold).all())
+
+    def stable(self, over: str = "resampled pairs") -> float:
+        """Share of the other draws of a kind that have the same minimal circuits."""
+        known_name("kind of draw", over, self.stability["over"].unique().tolist())
+        return float(self.stability.loc[self.stability["over"] == over, "same"].mean())
+
+    def sentence(self) -> str:
+        by_logits, by_answers = (int((scores >= self.threshold).sum()) for scores in self.scores)
+        looked = f"all {len(self.masks):,}" if self.complete else f"the {len(self.masks):,} of up to {self.looked_to}"
+        kept = int(self.faithful().sum())
+        said = (
+            f"Of {looked} circuits of {self.model}'s {self.by}s that differ for {self.what}, under "
+            f"{self.replacement} ablation {kept:,} {'keeps' if kept == 1 else 'keep'} {in_percent(self.threshold)} of "
+            f"the logit difference and of the answers ({by_logits:,} of the first, {by_answers:,} of the second)"
+        )
+        if not self.minimal:
+            bound = f"; greedy removal finds one of {self.at_most}" if self.at_most is not None else ""
+            least = f", so that the smallest has more than {self.looked_to} {self.by}s{bound}"
+            return f"{said}{'' if self.complete else least}."
+        named = "; ".join(", ".join(names) or "nothing at all" for names in self.minimal[:_MOST_NAMED])
+        more = ", ..." if len(self.minimal) > _MOST_NAMED else ""
+        sizes = sorted({len(names) for names in self.minimal})
+        count = f"{len(self.minimal)} {'contains' if len(self.minimal) == 1 else 'contain'} no smaller one"
+        said += f"; {count}, of {' or '.join(map(str, sizes))} {self.by}s ({named}{more})"
+        if not self.complete:
+            said += f"; larger circuits than {self.looked_to} were not listed"
+        if len(self.minimal) > 1:
+            shared = {None: "have no part in common", True: "share parts that can be exchanged without a change of"}
+            shared[False] = "share parts that cannot all be exchanged without a change of"
+            words = shared[self.same_function] + (" answers" if self.same_function is not None else "")
+            said += f". Two of them overlap by {in_percent(self.overlap)} (Jaccard), and they {words}"
+        return f"{said}. {how_stable(self.stability, self.by)} {MEANING}"
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """One row per faithful circuit: its size, whether it is minimal, both faithfulnesses, and its edges."""
+        rows = []
+        for row in np.flatnonzero(self.faithful()).tolist():
+            names = np.array(self.units)[self.sets[row].numpy()].tolist()
+            shares = dict(zip(METRICS, self.faithfulness[:, row], strict=True))
+            rows.append({"size": len(names), "minimal": row in self.minimal_at, **shares, "of": ", ".join(names)})
+        columns = ["size", "minimal", *METRICS, "of"]
+        table = pd.DataFrame(rows, columns=columns).sort_values(["size", "minimal"], ascending=[True, False])
+        return table.reset_index(drop=True).assign(n=self.provenance.n)
+
+
+def outcomes(stability: pd.DataFrame) -> pd.DataFrame:
+    """What other draws came to, one row per kind (``over``): how many there are (``n``), how many have the ``same``
+    minimal circuits, ``other`` ones or ``none`` that is faithful; of those with others, the sizes of the smallest
+    (``least``, ``most``) and its mean overlap (``jaccard``), NaN without any."""
+    rows = []
+    for over, draws in stability.groupby("over", sort=False):
+        none = ~draws["same"] & (draws["minimal"] == 0)
+        other = draws[~draws["same"] & ~none]
+        sizes = pd.to_numeric(other["size"])
+        counts = {"n": len(draws), "same": int(draws["same"].sum()), "other": len(other), "none": int(none.sum())}
+        rows.append(
+            {"over": over, **counts, "least": sizes.min(), "most": sizes.max(), "jaccard": other.jaccard.mean()}
+        )
+    return pd.DataFrame(rows)
+
+
+def how_stable(stability: pd.DataFrame, unit: str = "edge") -> str:
+    """The rows of a table of stability as sentences: which draws have the same circuits, which others, which none."""
+    said: dict[str, list[str]] = {"same": [], "other": [], "none": []}
+    for row in outcomes(stability).itertuples():
+        for kind, parts in said.items():
+            if not (count := getattr(row, kind)):
+                continue
+            where = _DRAWN[row.over].format(row.over, f"{count:,} of {row.n:,}" if row.n > 1 else "")
+            sizes = f"{row.least:.0f}" if row.least == row.most else f"{row.least:.0f} to {row.most:.0f}"
+            smallest = f" (the smallest has {sizes} {unit}{'s' * (sizes != '1')}, overlap {row.jaccard:.2f})"
+            parts.append(" ".join(where.split()) + smallest * (kind == "other"))
+    begins = {"same": "The same minimal circuits come out", "other": "Others come out", "none": "None is faithful"}
+    return " ".join(f"{begins[kind]} {', '.join(parts)}." for kind, parts in said.items() if parts)
+
+
+def minimal_rows(sets: Bool[np.ndarray, "circuit unit"], faithful: Bool[np.ndarray, " circuit"]) -> list[int]:
+    """The faithful rows of which no other faithful row is a part, the smallest first; of equal rows the first."""
+    rows = np.flatnonzero(faithful)
+    sizes = sets[rows].sum(1)
+    found: list[int] = []
+    for size in np.unique(sizes):
+        level = rows[sizes == size]
+        if found:
+            inside = sets[level].astype(np.float32) @ sets[found].T.astype(np.float32)
+            level = level[~(inside >= sets[found].sum(1) - 0.5).any(1)]
+        _, first = np.unique(sets[level], axis=0, return_index=True)
+        found += level[np.sort(first)].tolist()
+    return found
+
+
+def compute_stability(
+    sets: Bool[np.ndarray, "circuit unit"],
+    draws: Sequence[tuple[str, str, Bool[np.ndarray, " circuit"]]],
+    faithful: Bool[np.ndarray, " circuit"],
+) -> pd.DataFrame:
+    """One row per (over, which, faithful circuits) of other draws, compared with ``faithful``."""
+    own = minimal_rows(sets, faithful)
+    rows = []
+    for over, which, other in draws:
+        found = minimal_rows(sets, other)
+        both = own and found
+        overlap = jaccard(*(torch.from_numpy(sets[rows[0]]) for rows in (own, found))) if both else float("nan")
+        size = int(sets[found[0]].sum()) if found else None
+        rows.append((over, which, size, len(found), set(own) == set(found), overlap))
+    return pd.DataFrame(rows, columns=["over", "which", "size", "minimal", "same", "jaccard"])
+
+
+def resampled(
+    values: Float[Tensor, "metric circuit n"],
+    full: Float[Tensor, "metric n"],
+    empty: Float[Tensor, "metric n"],
+    threshold: float,
+    seed: int,
+) -> list[Bool[np.ndarray, " circuit"]]:
+    """Which circuits are faithful in each resample of the pairs. A metric that cannot change there makes none so."""
+    n = values.shape[-1]
+    weights = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=RESAMPLES).T / n  # [n, resample]
+    drawn = torch.from_numpy(weights)
+    above = (values.double() - empty.double()[:, None]) @ drawn
+    below = (full.double() - empty.double()) @ drawn
+    scores = 1 - (1 - above / below[:, None]).abs()
+    return list((scores.nan_to_num(nan=-torch.inf).amin(0) >= threshold).T.numpy())
+
+
+@probe(
+    "How many circuits are enough, and which?",
+    scalar=Scalar(
+        "minimal circuits of a carry",
+        "count",
+        lambda found: Measured(float(len(found.minimal)), note="; ".join(map(", ".join, found.minimal))),
+        arguments=lambda _, task, n, seed: {"pairs": middle_carry_pairs(task, min(n, 128), seed)},
+        asked_by=(),
+    ),
+    able=require_pairs_answered,
+    least=4,
+)
+def all_circuits(
+    model: HookedModel,
+    pairs: ProblemPairs,
+    *,
+    replacement: str = "corrupted",
+    by: str = "edge",
+    threshold: Share = 0.9,
+    groups: Mapping[str, Sequence[int]] | str | None = None,
+    most: int = MOST_CIRCUITS,
+    bound: bool = True,
+    seed: int = 0,
+) -> AllCircuits:
+    """List every faithful circuit of a model, on one half of the pairs, and say how stable the list is.
+
+    Args:
+        pairs: clean and corrupted problems; the circuit carries what they differ in.
+        replacement: what cut edges carry: "corrupted", "mean", "zero" or "optimal", each circuit's own best constants,
+            fitted on the other half of the pairs (:mod:`interp.causal.edges.optimal_ablation`).
+        by: "edge", or "node" for sets of heads and MLPs with all edges between them.
+        groups: "roles" or groups of positions, which split every edge, as in :func:`interp.smallest_circuit`.
+        most: list no more than so many circuits (with "optimal", 512 at most). If there are more, all up to a size are
+            listed, and with ``bound`` greedy removal from the whole graph bounds the smallest from above.
+        seed: of the halves and of the resamples.
+
+    Cost: two masked runs of half of the pairs for each circuit; "optimal" 200 more, with gradients.
+
+    Raises:
+        UserError: a model that answers no more than half of the pairs right, and whatever
+            :class:`interp.causal.edges.EdgeExperiment` or the split refuses.
+    """
+    known_name("replacement", replacement, REPLACEMENTS)
+    known_name("unit", by, ("edge", "node"))
+    if most < 1:
+        raise UserError(f"most must be at least 1, not {most}.")
+    if by == "node" and groups is not None:
+        raise UserError("Groups of positions split edges; nodes are whole heads and MLPs.")
+    kind = "mean" if replacement == "optimal" else replacement
+    split = position_groups(pairs, groups)
+    sides = halves(pairs, seed)
+    one, other = (EdgeExperiment(model, side, METRICS, kind, "noise", split, seed=seed) for side in sides)
+    space = space_of(one)
+    undecided = ~space.everything()
+    most = min(most, MOST_FITTED) if replacement == "optimal" else most
+    masks, sets, units, looked_to, complete = _listed(space, one.graph, by, most)
+
+    def run(experiment: EdgeExperiment, fitted_on: ProblemPairs) -> Callable[[Tensor], Tensor]:
+        if replacement == "optimal":
+            return lambda masks: optimal_values(experiment, masks | undecided, fitted_on.clean_tokens)
+        return lambda masks: experiment(masks | undecided)
+
+    runs = run(one, sides[1]), run(other, sides[0])
+    values = [each(masks) for each in runs]
+    nothing = torch.zeros(1, len(space), dtype=torch.bool)
+    ends = [(each.full, ask(nothing)[:, 0]) for each, ask in zip((one, other), runs, strict=True)]
+    criteria = [Criterion(*end, threshold) for end in ends]
+    scores = [criterion.score(found).numpy() for criterion, found in zip(criteria, values, strict=True)]
+    faithful = scores[0] >= threshold
+    draws = [("the other half of the pairs", "", scores[1] >= threshold)]
+    draws += [
+        ("resampled pairs", str(i), found) for i, found in enumerate(resampled(values[0], *ends[0], threshold, seed))
+    ]
+    draws += [("other thresholds", f"{t:g}", scores[0] >= t) for t in THRESHOLDS if t != threshold]
+    minimal = minimal_rows(sets.numpy(), faithful)
+    at_most = None
+    if bound and not complete and not minimal:
+        share = 0.0 if int(space.everything().sum()) <= _GREEDY_BY_ONE else 0.1
+        found = search(runs[0], space, criteria[0], "greedy", share=share, to_the_end=False) if by == "edge" else None
+        at_most = found and found.size
+    few = masks[minimal[:_MOST_EXCHANGED]] | undecided
+    exchange = exchanged(one, few) if len(few) > 1 else exchanged(one, few[:0])
+    return AllCircuits(
+        model=model_name(model),
+        what=pairs.what,
+        replacement=replacement,
+        by=by,
+        threshold=threshold,
+        space=space,
+        units=units,
+        masks=masks,
+        sets=sets,
+        faithfulness=criteria[0].faithfulness(values[0]).numpy(),
+        complete=complete,
+        looked_to=looked_to,
+        at_most=at_most,
+        stability=compute_stability(sets.numpy(), draws, faithful),
+        exchange=exchange,
+        provenance=Provenance(len(one), pairs.seed, f"pairs that differ in {pairs.what}, half of {len(pairs):,}"),
+    )
+
+
+def _listed(
+    space: CircuitSpace, graph: EdgeGraph, by: str, most: int
+) -> tuple[Bool[Tensor, "circuit edge"], Bool[Tensor, "circuit unit"], tuple[str, ...], int, bool]:
+    """(edges, units, names of the units, the largest size listed, whether these are all) of the circuits."""
+    if by == "edge":
+        masks, size = space.circuits(most)
+        return masks, masks, space.labels, size, size == int(space.everything().sum())
+    nodes = tuple(name for name in graph.senders if name not in (EMBED, POS_EMBED))
+    always = {EMBED, POS_EMBED, LOGITS}
+    size = next(
+        (k - 1 for k in range(1, len(nodes) + 1) if sum(comb(len(nodes), i) for i in range(k + 1)) > most), None
+    )
+    looked = len(nodes) if size is None else size
+    chosen = [set(some) for k in range(looked + 1) for some in islice(combinations(nodes, k), most)]
+    ends = [(edge.sender, part_and_input(edge.receiver)[0]) for edge in graph.edges]
+    rows = [[all(end in some or end in always for end in both) for both in ends] for some in chosen]
+    masks = space.live(torch.tensor(rows, dtype=torch.bool))
+    found: dict[tuple[bool, ...], int] = {}
+    for i, row in enumerate(masks.tolist()):
+        found.setdefault(tuple(row), i)
+    first = sorted(found.values())
+    sets = torch.tensor([[node in chosen[i] for node in nodes] for i in first], dtype=torch.bool)
+    return masks[first], sets.reshape(len(first), len(nodes)), nodes, looked, size is None
+
+
+@drawing(AllCircuits)
+def every_circuit_view(result: AllCircuits, most: int = 2_000) -> Picture:
+    """Each circuit by its size and its worse faithfulness score; the ``most`` best ones, the minimal ones apart."""
+    score, sizes = result.scores.min(0), result.sets.sum(1).numpy()
+    best = np.argsort(-score, kind="stable")[:most]
+    rest = best[~np.isin(best, result.minimal_at) & np.isfinite(score[best])]
+    series = [
+        Series(name, sizes[of], score[of], control=name == "circuits")
+        for name, of in (("circuits", rest), ("minimal ones", np.array(result.minimal_at, dtype=int)))
+        if len(of)
+    ]
+    y = "1 - |1 - F|, the worse of logits and answers"
+    points = Points(f"{result.by}s", y, series=series, lines=(Line(result.threshold),))
+    note = f"{result.replacement.capitalize()} ablation, faithful from {result.threshold:g}"
+    return Picture([points], title=f"{result.model}: every circuit for {result.what}", note=note)

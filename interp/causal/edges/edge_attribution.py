@@ -1,0 +1,261 @@
+"""Estimates of every edge's and every node's effect from a few gradients, each compared with the exact effect.
+
+The methods are those of :mod:`interp.causal.edges.attribution_methods`. As the steps grow, some sums approach
+``metric(other run) - metric(run)``: with "eap-ig" the edges out of the embeddings; with "conductance" the edges into
+the logits, or those across any cut of the graph. The gradient of a trained model can have a sharp peak on the way,
+which few steps miss: then the sum is far off. So steps are doubled, from 5 on, until the sum out of the embeddings is
+complete to :data:`TOLERANCE`, and the sentence says how complete it is. A complete estimate is not yet a right one: an
+edge's share of the difference can have another sign than its effect when it alone is patched. A node's estimate is the
+sum over its edges. For a sender that is, by the chain rule, the first-order term of patching it wherever it is read
+(AtP for nodes: heads, MLPs, embeddings); for a receiver it is that of giving it the other run's input (a head's query,
+key or value).
+
+Signs are those of :mod:`interp.causal.edges.path_patching`: metric with the edge patched minus metric without. In the
+direction "noise" the gradients of "eap" are taken on the clean run, in "denoise" on the corrupted one (as in
+TransformerLens 4.3's ``attribution_patch``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from interp.causal.edges.attribution_methods import METHODS, ONE_STEP, SCORES, TOLERANCE, estimates, incompleteness
+from interp.causal.edges.edge_effects import EdgeEffects, asked, edge_grid, edge_matrix, effect_table, labelled
+from interp.causal.edges.edge_experiment import EdgeExperiment
+from interp.causal.edges.effect_agreement import Agreement, agreement
+from interp.causal.edges.missed_effects import FEWEST_SUBSETS, missed_effects, missed_in_words
+from interp.causal.edges.path_patching import compute_direct
+from interp.causal.metrics import Metric, spoken
+from interp.core.drawings import drawing
+from interp.core.probe import probe
+from interp.core.views import Picture, Points, Series
+from models.calls import Count, Index, Natural
+from models.errors import UserError, known_name
+from models.number_format import in_percent, p_value
+from models.tasks import ProblemPairs
+from models.transformer import HookedModel
+
+_SAID = 3
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeAttribution(EdgeEffects):
+    """``estimate`` and (if asked for) ``exact`` effects over (metric, edge, example); the same for whole nodes in
+    ``senders`` and ``receivers``, datasets over (metric, sender or receiver, example).
+
+    Effects are the metric with the edge (all edges of the node) patched minus ``base``. Of methods in :data:`SCORES`
+    the estimates are scores, on a scale of their own. ``missed`` (if asked for): the exact effects of the strongest
+    edges, and a bound on what any other one contributes (:mod:`interp.causal.edges.missed_effects`).
+    """
+
+    method: str
+    steps: int
+    estimate: xr.DataArray
+    exact: xr.DataArray | None
+    senders: xr.Dataset
+    receivers: xr.Dataset
+    missed: xr.Dataset | None = None
+
+    @property
+    def called(self) -> str:
+        """What the method's numbers are: "estimate" of the exact effects, or "score"."""
+        return "score" if self.method in SCORES else "estimate"
+
+    @cached_property
+    def agreements(self) -> dict[tuple[str, str], Agreement]:
+        """(metric, "edges", "senders" or "receivers") -> agreement of estimates and exact effects on the same pairs."""
+        if self.exact is None:
+            return {}
+        pairs = {"edges": (self.estimate, self.exact)}
+        pairs |= {name: (x.estimate, x.exact) for name, x in (("senders", self.senders), ("receivers", self.receivers))}
+        return {
+            (metric, what): agreement(estimate.sel(metric=metric).values, exact.sel(metric=metric).values)
+            for metric in self.estimate.metric.values.tolist()
+            for what, (estimate, exact) in pairs.items()
+        }
+
+    def agreement_table(self) -> pd.DataFrame:
+        """One row per metric and level: rank correlation with its permutation p, worst absolute error and its place.
+
+        Raises:
+            UserError: the exact sweep was not asked for.
+        """
+        if not self.agreements:
+            raise UserError("There is nothing to compare with: this was computed with exact=False.")
+        names = {"edges": self.estimate.edge, "senders": self.senders.sender, "receivers": self.receivers.receiver}
+        rows = []
+        for (metric, what), found in self.agreements.items():
+            row = {"metric": metric, "level": what, "method": self.method, "steps": self.steps} | found.to_dict()
+            row |= {"worst": str(names[what].values[found.worst])}
+            rows.append(row | ({"worst_error": np.nan, "worst": ""} if self.called == "score" else {}))
+        return pd.DataFrame(rows)
+
+    def completeness(self, metric: str | None = None) -> dict[str, float]:
+        """Mean sums of the estimates out of the embeddings and into the logits, and the difference they approximate.
+
+        ``error`` is how far the sums out of the embeddings are off, as a share of the difference (means over pairs of
+        absolute values): complete is an error of at most :data:`TOLERANCE`. It is NaN where the runs do not differ.
+        """
+        metric = self.metric(metric)
+        estimate, difference = self.estimate.sel(metric=metric), (self.other - self.base).sel(metric=metric)
+        mean, out = estimate.mean("example"), estimate.isel(edge=_out_of(estimate)).sum("edge")
+        return {
+            "out of the embeddings": float(out.mean()),
+            "into the logits": float(mean.values[mean.receiver.values == "logits"].sum()),
+            "difference": float(difference.mean()),
+            "error": incompleteness(out.values, difference.values),
+        }
+
+    def matrix(self, metric: str | None = None, group: str | None = None, split: bool = False) -> xr.DataArray:
+        """Mean estimates over (sender, receiver); arguments as in :meth:`PathPatching.matrix`."""
+        return edge_matrix(self.estimate.sel(metric=self.metric(metric)).mean("example"), group, split)
+
+    def sentence(self) -> str:
+        metric = self.metric(None)
+        effect = self.estimate.sel(metric=metric).mean("example").values
+        strongest = np.argsort(-np.abs(effect), kind="stable")[:_SAID]
+        parts = ", ".join(f"{self.estimate.edge.values[i]} ({effect[i]:+.3g})" for i in strongest)
+        name = self.method if self.method in ONE_STEP else f"{self.method} in {self.steps} step{'s' * (self.steps > 1)}"
+        text = f"{self.model}, {self.what}, {self.direction}: by {name}, the strongest edges on the {spoken(metric)} "
+        text += f"are {parts}; "
+        sums = self.completeness(metric)
+        if self.method not in ONE_STEP and np.isfinite(sums["error"]):
+            off = f"off by {in_percent(sums['error'], 0)} of the difference in the mean pair"
+            text += f"out of the embeddings the estimates add up to {sums['out of the embeddings']:.3g} "
+            text += f"where the runs differ by {sums['difference']:.3g}, "
+            complete = sums["error"] <= TOLERANCE
+            text += f"complete ({off}); " if complete else f"NOT complete ({off}, more than {TOLERANCE:.0%}); "
+        if self.missed is not None:
+            text += f"{missed_in_words(self.missed, metric)}; "
+        if (metric, "edges") not in self.agreements:
+            return text + f"these {self.called}s were not compared with exact effects."
+        found = self.agreements[metric, "edges"]
+        ranks = f"{found.spearman:.2f} [{found.spearman_low:.2f}, {found.spearman_high:.2f}]"
+        ranked = f"the rank correlation with the exact effects is {ranks}"
+        if not np.isfinite(found.spearman):
+            ranked = "no rank correlation can be computed (all alike, or too few)"
+        edges = f"the {found.live} of {found.cells} edges that have an effect"
+        if wrongly := found.ranked - found.live:
+            edges += f" and {wrongly} that {'has' if wrongly == 1 else 'have'} none but by this {self.called}"
+        text += f"over {edges} {ranked}"
+        if self.called == "score":
+            return f"{text}; these are scores and estimate no effect."
+        return text + (
+            f" and the worst error {found.worst_error:.3g}, at {self.estimate.edge.values[found.worst]}, where the "
+            f"largest effect is {found.largest:.3g}."
+        )
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """One row per metric and edge: mean estimate (or score), spread, bootstrap interval (95%), n, exact mean."""
+        table = effect_table(self.estimate, self.provenance.resampling_seed).rename(columns={"effect": self.called})
+        exact = np.nan if self.exact is None else self.exact.mean("example").values.ravel()
+        table.insert(table.columns.get_loc(self.called) + 1, "exact", exact)  # pyright: ignore[reportArgumentType]
+        return table
+
+
+@probe("Which edges would matter, by gradients?", least=1)
+def edge_attribution(
+    model: HookedModel,
+    pairs: ProblemPairs,
+    *,
+    metrics: str | Metric | Sequence[str | Metric] = "logit_diff",
+    method: str = "eap-ig",
+    steps: Count | None = None,
+    direction: str | None = None,
+    replacement: str = "corrupted",
+    groups: Mapping[str, Sequence[int]] | None = None,
+    target: Index | None = None,
+    exact: bool = True,
+    verified: Natural = 10,
+    subsets: Natural = 0,
+    seed: int = 0,
+) -> EdgeAttribution:
+    """Estimated effects of all edges and nodes, compared with the exact ones on the same pairs.
+
+    Args:
+        method, steps: see the module; only "eap-ig" and "conductance" take more than one step. None takes 5, and
+            twice as many (640 at most) until the estimates of the first metric are complete.
+        exact: also patch every edge and node (the cost of :func:`interp.causal.edges.path_patching`); without it,
+            nothing says how good the estimates are, unless ``subsets`` are asked for.
+        verified, subsets: patch so many of the strongest edges, and so many random subsets of the others, 30 or more,
+            which bound what any of those contributes (:mod:`interp.causal.edges.missed_effects`).
+        direction, replacement, groups, target, seed: see :class:`interp.causal.edges.EdgeExperiment`.
+
+    Cost: ``steps`` forward and backward passes (conductance one more; twice as many where they are raised), in addition
+    to the exact sweep.
+
+    Raises:
+        UserError: unknown names, a metric without a gradient (exact match), steps below 1, or conductance with an
+            replacement that is not a run (mean, zero).
+    """
+    known_name("method", method, METHODS)
+    if method == "conductance" and replacement not in ("corrupted", "resample"):
+        raise UserError(
+            f"Conductance follows runs from one input to another, and the replacement {replacement!r} is not a run."
+        )
+    if 0 < subsets < FEWEST_SUBSETS:
+        raise UserError(f"A bound on missed effects needs at least {FEWEST_SUBSETS} random subsets, not {subsets}.")
+    experiment = EdgeExperiment(model, pairs, metrics, replacement, direction, groups, target, seed)
+    graph, base = experiment.graph, experiment.full[:, None]
+    steps, estimate = estimates(experiment, method, steps)
+    sweep = labelled(experiment, compute_direct(experiment) - base, "edge") if exact else None
+    nodes = []
+    for axis, column, names in (("sender", 2, graph.senders), ("receiver", 1, graph.receivers)):
+        part = graph.edge_index[:, column]
+        sums = estimate.new_zeros(len(estimate), len(names), len(experiment))
+        sums = sums.index_add(1, part.to(estimate.device), estimate)
+        found = {"estimate": labelled(experiment, sums, axis)}
+        if exact:
+            found["exact"] = labelled(experiment, experiment.without_each(part, len(names)) - base, axis)
+        nodes.append(xr.Dataset(found))
+    return EdgeAttribution(
+        **asked(experiment),
+        method=method,
+        steps=steps,
+        estimate=labelled(experiment, estimate, "edge"),
+        exact=sweep,
+        senders=nodes[0],
+        receivers=nodes[1],
+        missed=missed_effects(experiment, estimate, verified, subsets, seed) if subsets else None,
+    )
+
+
+def _out_of(edges: xr.DataArray) -> np.ndarray:
+    """The edges out of the embeddings."""
+    return np.flatnonzero(np.isin(edges.sender.values, ("embed", "pos_embed")))
+
+
+@drawing(EdgeAttribution)
+def attribution_view(result: EdgeAttribution, metric: str | None = None) -> Picture:
+    """Estimated effects as a matrix, and next to it each edge's estimate over its exact effect (if computed)."""
+    metric = result.metric(metric)
+    grid = edge_grid(result.matrix(metric, split=True), metric)
+    steps = "" if result.method in ONE_STEP else f" in {result.steps} step{'s' * (result.steps > 1)}"
+    of = f"{result.called}s of edges for the {spoken(metric)} by {result.method}{steps}"
+    note = f"{result.direction.capitalize()}, {result.replacement}. Grey: no edge"
+    if result.exact is None:
+        return Picture([grid], title=f"{result.model}: {of}, not compared ({result.what})", note=note)
+    estimate, exact = (
+        each.sel(metric=metric).mean("example").values.astype(float) for each in (result.estimate, result.exact)
+    )
+    edges, size = result.estimate.edge.values, np.maximum(np.abs(exact), np.abs(estimate))
+    labels = np.where(size >= np.sort(size)[-min(4, len(size))], edges, "")
+    found = result.agreements[metric, "edges"]
+    ranked = f"rank correlation {found.spearman:.2f} with the exact ones"
+    if not np.isfinite(found.spearman):
+        ranked = "no order to compare with the exact ones"
+    series = [Series("", exact, estimate, labels=labels, said={"edge": edges})]
+    if result.called != "score":
+        ranked += f" and err by up to {found.worst_error:.3g}"
+    points = Points(
+        f"exact effect on the {spoken(metric)}", result.called, series=series, diagonal=result.called != "score"
+    )
+    title = f"{result.model}: {of} have {ranked} ({result.what})"
+    note += f". Shuffled edges reach this rank correlation with {p_value(found.p)}"
+    return Picture([grid, points], title=title, note=note)

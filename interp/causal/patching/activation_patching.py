@@ -1,0 +1,276 @@
+"""Activation patching over every layer and position, head or neuron: which activation carries the answer?
+
+    sweep = interp.activation_patching(model, pairs, "resid_pre", metrics=("logit_diff", "exact_match"))
+    sweep.figure()
+
+``direction="denoise"`` runs the corrupted problem and puts one activation of the clean run in its place (what
+*restores* the answer), ``"noise"`` runs the clean problem with one activation of the corrupted run (what *breaks* it).
+The two differ where components are redundant or only together sufficient. ``recovered`` is
+
+    (patched - unpatched) / (other run - unpatched)
+
+of means over the pairs: 1 means that the patch does all that exchanging the whole problem would do, in either
+direction. A logit difference can come back in full while the answer does not, if another digit is larger than both: so
+``answers``, the share of pairs that get the clean answer, stands next to every share.
+
+A patch of a stream carries the difference along every route that begins there. Which of the routes it takes is a
+question for :func:`interp.path_patching`, which holds the others.
+
+``by="component"`` is a table of nodes: both embeddings, every head, and what each layer's attention and MLP write, each
+patched by itself at all positions. Where positions do not differ between the runs, exchanging the token embeddings is
+exchanging the problem: their share is 1 by construction, and a sentence names the strongest of the others.
+
+Patches are computed by :mod:`interp.causal.patching.engine` if the model is this project's or can be copied into it,
+else through the model's own hooks. ``check=True`` runs some cells of a fast sweep both ways.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, cast
+
+import numpy as np
+import xarray as xr
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.causal.metrics import FACTORIES, Metric, require_metrics, require_pairs_answered, resolve_metrics, spoken
+from interp.causal.patching.patch_sites import component_name, component_sites
+from interp.causal.patching.patching_result import PatchingSweep, runs_differ
+from interp.causal.patching.patching_values import (
+    PatchQuestion,
+    SweepValues,
+    check_values,
+    differs,
+    fast_values,
+    plain_values,
+)
+from interp.core.model_checks import stream_is_written
+from interp.core.probe import probe
+from interp.core.results import Provenance
+from models import ArithmeticTransformer
+from models.calls import Index
+from models.errors import UserError, known_name
+from models.fast import KNOWN
+from models.importers import from_transformer_lens
+from models.tasks import ProblemPairs, Task
+from models.transformer import HookedModel, alterations, model_name
+
+DIRECTIONS = ("denoise", "noise")
+RIGHT = "exact_match"  # the metric that says whether the clean answer is given
+
+
+@dataclass(frozen=True, eq=False)
+class RawSweep:
+    """What :func:`patch_sweep` returns.
+
+    Attributes:
+        values: [metric, layer, ..., n], an axis for each of ``axes`` between the metrics and the examples.
+        axes: the labels of these axes by name: layer, head or neuron, pos or role or dest and src.
+        found: the values as computed, and those of the unpatched run.
+        fast: whether :mod:`interp.causal.patching.engine` computed them.
+    """
+
+    found: SweepValues
+    asked: PatchQuestion
+    axes: dict[str, list[Any]]
+    fast: bool
+
+    @property
+    def values(self) -> Float[np.ndarray, "metric *axes n"]:
+        patched = self.found.patched
+        return patched.reshape(len(patched), *map(len, self.axes.values()), patched.shape[-1])
+
+    @cached_property
+    def labelled(self) -> xr.DataArray:
+        """The values over (metric, layer, ..., pair), with their labels."""
+        coords = {"metric": [metric.name for metric in self.asked.metrics]} | self.axes
+        return xr.DataArray(self.values, dims=(*coords, "pair"), coords=coords)
+
+
+@probe("Which activation carries it, for tokens and metrics of one's own?")
+def patch_sweep(
+    model: HookedModel,
+    base_tokens: Int[Tensor, "n pos"],
+    source: Any,
+    metrics: Metric | Sequence[Metric],
+    *,
+    site: str = "resid_pre",
+    by: str = "position",
+    layers: Sequence[int] | int | None = None,
+    task: Task | None = None,
+    target: Index | None = None,
+    check: bool = False,
+    seed: int = 0,
+    allow_equal: bool = False,
+) -> RawSweep:
+    """A patching sweep over tokens rather than problems: the metric of every variant and example.
+
+    Args:
+        model: any model with TransformerLens hooks.
+        base_tokens: the tokens to run (TransformerLens: ``corrupted_tokens``).
+        source: where patches come from: tokens of the same shape, or a cache by hook name.
+        metrics: only the positions that some metric reads are computed.
+        site: one of :data:`interp.causal.patching.patch_sites.SITES`.
+        by: a patch covers one "position", all positions of a "role" relative to ``target``, or "all".
+        task: what the tokens mean, default ``model.task``. A stock model needs it for the fast path, roles and labels.
+        target: the target to which roles are relative.
+        check: also run some cells of a fast sweep, drawn with ``seed``, through the model's own hooks, and raise
+            PatchMismatch if they differ.
+        allow_equal: if base and source have the same activations, return unchanged values instead of an error.
+
+    Returns:
+        Values of every variant and example, in the metrics' own units; ``.labelled`` names the axes. ``.found.base``
+        has the unpatched run's values; without a fast path it is computed when it is first needed.
+
+    Cost: about ``layers / 2`` runs per position for streams of all but the last layer, two runs in all for the last.
+
+    Raises:
+        UserError: no such site, layer or grouping; training mode; shapes that differ; nothing to patch; a metric that
+            reads missing positions or is not a number.
+    """
+    found = require_metrics(metrics, base_tokens.shape[-1] if base_tokens.ndim else 0)
+    more = {"unpatched": False, "allow_equal": allow_equal, "check": seed if check else None}
+    return _sweep(model, PatchQuestion.of(model, base_tokens, source, found, site, by, layers, task, target, **more))
+
+
+@probe("Which activation carries the difference between two problems?", able=require_pairs_answered, least=1)
+def activation_patching(
+    model: HookedModel,
+    pairs: ProblemPairs,
+    *,
+    site: str = "resid_pre",
+    by: str = "position",
+    metrics: str | Metric | Sequence[str | Metric] = "logit_diff",
+    direction: str = "denoise",
+    layers: Sequence[int] | int | None = None,
+    target: Index | None = None,
+    check: bool = False,
+    seed: int = 0,
+    allow_equal: bool = False,
+) -> PatchingSweep:
+    """Patch one kind of activation between the runs of each pair; see the module and :func:`patch_sweep`.
+
+    Its sentence is about the first metric, and about pairs that the model answers rightly: it refuses a model that
+    answers no more than half of the clean problems right (unless the first metric is your own or "kl", which compare
+    the model with itself), and pairs whose two runs do not differ in that metric beyond the interval of the difference.
+
+    Two problems that you type take the place of pairs: ``activation_patching(adder, "15+27", "15+22")``.
+
+    Args:
+        model: any model with TransformerLens hooks.
+        site, by, layers: see :func:`patch_sweep`. ``by="component"`` patches the components of the module, and takes no
+            ``site``; with ``layers``, those of these layers.
+        metrics: names of :data:`interp.causal.metrics.FACTORIES` or metrics; all come from one sweep.
+        direction: "denoise", "noise" or "both".
+        target: the target whose answer the metrics read, default the pairs' own.
+        allow_equal: give unchanged values, and no shares, where the runs or their activations do not differ.
+        seed: seed of the cells that ``check`` draws. The bootstrap has the pairs' seed.
+
+    Raises:
+        UserError: as :func:`patch_sweep`; an unknown metric or direction; a model that cannot do the task; or runs that
+            do not differ.
+    """
+    known_name("direction", direction, (*DIRECTIONS, "both"))
+    bound = resolve_metrics(model, pairs, metrics, target)
+    names = [metric.name for metric in bound]
+    if RIGHT not in names:
+        bound = [*bound, FACTORIES[RIGHT](pairs, target=target)]
+    whole = by == "component"
+    if whole and site != "resid_pre":
+        raise UserError("by='component' patches every component where it is: leave site out.")
+    asked = [
+        PatchQuestion.of(
+            model, pairs.corrupted_tokens, pairs.clean_tokens, bound, each, "all" if whole else by, layers, pairs.task,
+            pairs.target if target is None else target, what=pairs.what, allow_equal=allow_equal or whole,
+            check=seed if check else None,
+        )
+        for each in ([each.name for each in component_sites(model.cfg, layers)] if whole else [site])
+    ]  # fmt: skip
+    directions = list(DIRECTIONS) if direction == "both" else [direction]
+    by_site = [[_sweep(model, each if one == "denoise" else each.turned) for each in asked] for one in directions]
+    swept = [_components(sites) if whole else sites[0] for sites in by_site]
+    provenance = Provenance(
+        len(pairs), pairs.seed, f"pairs that differ in {pairs.what}", "exhaustive" if pairs.exhaustive else "sampled"
+    )
+    values = np.stack([each.values for each in swept])
+    unpatched = np.stack([each.found.base for each in swept])
+    other = np.stack([cast(np.ndarray, each.found.source) for each in swept])  # a run, and no cache
+    for base, source in zip(unpatched[:, 0], other[:, 0], strict=True):
+        if not allow_equal and not runs_differ(base, source, provenance.resampling_seed):
+            raise UserError(
+                f"The mean {spoken(names[0])} is {base.mean():.3g} in one run and {source.mean():.3g} in the other, no "
+                f"difference beyond its 95% interval on {len(pairs):,} pairs ({pairs.what}): there is nothing to "
+                "recover. allow_equal=True returns the values."
+            )
+    right, axes = [metric.name for metric in bound].index(RIGHT), swept[0].axes
+
+    runs, own = ("direction", "metric", "pair"), values[:, : len(names)]
+    labelled = xr.Dataset(  # one set of labels for all
+        {
+            "values": (("direction", "metric", *axes, "pair"), own),
+            "unpatched": (runs, unpatched[:, : len(names)]),
+            "other": (runs, other[:, : len(names)]),
+            "answers": (("direction", *axes, "pair"), values[:, right].astype(bool)),
+            "unpatched_answers": (("direction", "pair"), unpatched[:, right].astype(bool)),
+        },
+        coords={"metric": names} | axes | {"direction": directions},
+    )
+    arrays = {str(name): array.rename(None) for name, array in labelled.data_vars.items()}
+    fast = all(each.fast for each in swept)
+    patched = "whole components" if whole else asked[0].site.name
+    return PatchingSweep(model_name(model), patched, pairs.what, **arrays, fast=fast, provenance=provenance)
+
+
+def _components(swept: Sequence[RawSweep]) -> RawSweep:
+    """Sweeps of all positions at once as one, whose axis is the components in the order in which they write."""
+    nodes = {}
+    for order, each in enumerate(swept):
+        site, patched = each.asked.site, each.found.patched  # [metric, layer, part, 1, n]
+        for i, layer in enumerate(each.asked.layers):
+            for part in range(patched.shape[2]):
+                node = component_name(site, layer, part), patched[:, i, part, 0]
+                nodes[not site.embedding, layer, order, part] = node
+    names, values = zip(*(nodes[key] for key in sorted(nodes)), strict=True)
+    found = replace(swept[0].found, patched=np.stack(values, 1)[:, None, :, None])
+    return RawSweep(found, swept[0].asked, {"component": list(names)}, all(each.fast for each in swept))
+
+
+def _sweep(model: HookedModel, asked: PatchQuestion) -> RawSweep:
+    """The values of a sweep, which are numbers, and of which at least one may differ from the unpatched run's."""
+    copy = _copy(model, asked.task)
+    plain = model if stream_is_written(model, asked.base, asked.hooks) else copy
+    if plain is None:
+        raise UserError(
+            f"What is written to {asked.hooks[0]} does not reach this model's stream, so that nothing would be patched"
+            + ("; give task=, and a copy where it does is patched." if asked.task is None else ".")
+        )
+    found = plain_values(model, asked) if copy is None else fast_values(copy, asked)
+    known = copy is not None or asked.unpatched or np.isnan(found.patched).any()
+    for metric, values in zip(asked.metrics, found.base, strict=True) if known else ():
+        if n_nan := int(np.isnan(values).sum()):
+            raise UserError(
+                f"The metric {metric.name!r} is not a number in {n_nan:,} of {len(values):,} unpatched runs."
+            )
+    if not asked.allow_equal and found.unchanged and not differs(plain, asked):
+        raise UserError(
+            f"{asked.site.name} is the same in both runs of all {len(asked.base):,} pairs ({asked.what}), so that "
+            "patching it changes nothing; allow_equal=True returns the unchanged values."
+        )
+    if asked.check is not None and copy is not None:
+        check_values(plain, asked, found)
+    return RawSweep(found, asked, asked.axes(model.cfg), copy is not None)
+
+
+def _copy(model: HookedModel, task: Task | None) -> ArithmeticTransformer | None:
+    """The model for the fast path; None if it is altered (by hooks, for example) or cannot be expressed there."""
+    if isinstance(model, ArithmeticTransformer):
+        return None if alterations(model) or {*model.config.later_switches} - KNOWN else model
+    if task is None or alterations(model):
+        return None
+    try:
+        return from_transformer_lens(model, task)
+    except UserError:
+        return None

@@ -1,0 +1,1 @@
+"""Trained models beside the hand-built Position Coupling construction."""

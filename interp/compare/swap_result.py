@@ -1,0 +1,305 @@
+"""The result of :func:`interp.swap_components`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp.compare.swapped_parts import EVERYTHING
+from interp.core.controls import NO_CONTROL
+from interp.core.drawings import drawing
+from interp.core.problems import right_tokens
+from interp.core.results import Provenance, Result
+from interp.core.significance import permutation_p
+from interp.core.stats import percentile_interval, proportion
+from interp.core.thresholds import ABLE, KEPT
+from interp.core.views import Grid, Line, Picture, Points, Series
+from models.errors import UserError, known_name
+from models.evaluation import margins
+from models.number_format import in_percent, in_percent_with
+
+CLEAN = "whole model"
+SOURCES = ("swapped", "itself", "ablated", "shuffled", "untrained")
+_RESAMPLES = 1000
+_NO_HARM = 1e-3  # nats; if ablation loses less than this, there is nothing to recover
+
+_COLUMNS = ("component", "source", "copy", "partner", "n", "right", "exact", "low", "high", "tokens", "loss", "margin")
+_MORE = ("recovered", "recovered_low", "recovered_high", "r2", "overlap", "fitted", "p_untrained")
+
+
+@dataclass
+class Outcome:
+    """The answers of one run, collected batch by batch."""
+
+    right: list[np.ndarray] = field(default_factory=list)  # [n, target]
+    loss: list[np.ndarray] = field(default_factory=list)  # [n]
+    margin: list[np.ndarray] = field(default_factory=list)  # [n]
+    sums: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    def add(self, logits: Float[Tensor, "n target d_vocab"], right: Int[Tensor, "n target"]) -> None:
+        loss = F.cross_entropy(logits.double().transpose(1, 2), right, reduction="none")
+        self.right.append(right_tokens(logits, right.cpu()).numpy())
+        self.loss.append(loss.mean(1).cpu().numpy())
+        self.margin.append(margins(logits, right).mean(1).cpu().numpy())
+
+    def close(self, parts: Sequence[tuple[str, float, float]]) -> None:
+        """Add a batch's closeness of several parts."""
+        for kind, first, second in parts:
+            old = self.sums.get(kind, (0.0, 0.0))
+            self.sums[kind] = old[0] + first, old[1] + second
+
+    def closeness(self) -> dict[str, float]:
+        """``r2`` and ``overlap``; NaN for the one that does not apply."""
+        left, whole = self.sums.get("r2", (0.0, 0.0))
+        overlap, rows = self.sums.get("overlap", (0.0, 0.0))
+        nan = float("nan")
+        return {"r2": 1 - left / whole if whole else nan, "overlap": overlap / rows if rows else nan}
+
+
+@dataclass(frozen=True, eq=False)
+class Swaps(Result):
+    """What ``names[0]`` answers with parts of ``names[1]``.
+
+    ``table`` has one row per component, source and copy (of the untrained): ``partner``, ``n``, ``right``, ``exact``,
+    ``low``, ``high``, ``tokens`` (share of single targets), ``loss``, ``margin``, ``recovered``, ``recovered_low``,
+    ``recovered_high``, ``r2``, ``overlap``, ``fitted``, ``p_untrained`` (for source "swapped"); the first row is the
+    whole model. ``by_chain``: ``right`` of ``n`` with its interval by component, source, copy and carry-chain length.
+    ``control``: the model of which fresh copies were drawn, and how many. :mod:`interp.compare.swap_components`
+    explains columns and sources.
+    """
+
+    table: pd.DataFrame
+    by_chain: pd.DataFrame
+    names: tuple[str, str]
+    control: tuple[str, int]
+    n_fit: int
+    provenance: Provenance
+
+    @property
+    def whole(self) -> pd.Series:
+        """The row of the whole model."""
+        return self.table.iloc[0]
+
+    @cached_property
+    def components(self) -> list[str]:
+        return list(dict.fromkeys(self.table["component"].iloc[1:]))
+
+    @cached_property
+    def _rows(self) -> dict[Any, pd.DataFrame]:
+        return dict(iter(self.table.groupby(["component", "source"], sort=False)))
+
+    def rows(self, component: str, source: str = "swapped") -> pd.DataFrame:
+        """The rows of one component and source. Raises UserError for an unknown one, with the closest."""
+        known_name("component", component, self.components)
+        known_name("source", source, SOURCES)
+        return self._rows.get((component, source), self.table.iloc[:0])
+
+    def swapped(self, component: str) -> pd.Series:
+        """The row of a component with source "swapped"."""
+        return self.rows(component).iloc[0]
+
+    @property
+    def able(self) -> bool:
+        """Whether the whole model answers more than half of the problems right: of less there is nothing to keep."""
+        return bool(self.whole["exact"] > ABLE)
+
+    def kept(self) -> list[str]:
+        """Components whose swap keeps at least 95% of the whole model's exact answers; none for a model that is not
+        :attr:`able`."""
+        if not self.able:
+            return []
+        return [name for name in self.components if self.swapped(name)["right"] >= KEPT * self.whole["right"]]
+
+    def sentence(self) -> str:
+        if not self.able:
+            return (
+                f"{self.names[0]} answers {_rate(self.whole)} of {self.provenance.n:,} problems right, no more than "
+                f"{ABLE:.0%}. So there is nothing that a part of {self.names[1]} could keep."
+            )
+        kept, components = self.kept(), self.components
+        lost = sorted((c for c in components if c not in kept), key=lambda name: self.swapped(name)["exact"])
+        text = (
+            f"{self.names[0]} answers {_rate(self.whole)} of {self.provenance.n:,} problems right. "
+            f"With a part of {self.names[1]} in place of its own, mapped by a fit on {self.n_fit:,} other problems, "
+            f"{len(kept)} of {len(components)} swaps keep at least {KEPT:.0%} of that"
+        )
+        if lost:
+            said = "; ".join(f"{name} {_rate(self.swapped(name))}" for name in lost[:4])
+            text += f"; the fewest are kept with {said}" + (f" and {len(lost) - 4} more" if len(lost) > 4 else "")
+        if (most := self.most()) is not None:
+            text += f". {most[0].upper()}{most[1:]} swapped: {_rate(self.swapped(most))}{self._controls(most)}"
+        return f"{text}."
+
+    def most(self) -> str | None:
+        """The swapped component that holds most of what layers write; None if no such component was swapped."""
+        return next((name for name in (EVERYTHING, "L0.attn", "all outputs") if name in self.components), None)
+
+    def _controls(self, component: str) -> str:
+        said = [f"{source} {_rate(self.rows(component, source).iloc[0])}" for source in ("shuffled", "ablated")]
+        untrained = self.rows(component, "untrained")
+        if len(untrained):
+            said.append(f"{len(untrained)} untrained models at most {in_percent(float(untrained['exact'].max()))}")
+        else:
+            said.append(NO_CONTROL)
+        return f" ({', '.join(said)})"
+
+    def summary(self) -> pd.DataFrame:
+        """One row per component: the swap with its closeness, and the exact match of every control next to it (the best
+        of several untrained models)."""
+        rows = []
+        for name in self.components:
+            row = self.swapped(name)
+            kept = ["component", "partner", "exact", "low", "high", "tokens", "recovered", "r2", "overlap", "fitted"]
+            controls = {source: self.rows(name, source)["exact"].max() for source in SOURCES[1:]}
+            rows.append(row[kept].to_dict() | controls | {"p_untrained": row["p_untrained"]})
+        return pd.DataFrame(rows).dropna(axis="columns", how="all")
+
+
+def compute_swaps(
+    outcomes: Mapping[tuple[str, str, int], Outcome],
+    partners: Mapping[str, str],
+    fitted: Mapping[str, int],
+    chains: Int[np.ndarray, " n"],
+    names: tuple[str, str],
+    control: tuple[str, int],
+    n_fit: int,
+    provenance: Provenance,
+) -> Swaps:
+    """The tables, from the answers of every run. ``partners`` and ``fitted`` are given by component."""
+    n = len(chains)
+    share = np.random.default_rng(provenance.seed).multinomial(n, np.full(n, 1 / n), size=_RESAMPLES).T / n
+    losses = {key: np.concatenate(outcome.loss) for key, outcome in outcomes.items()}
+    rows, chain_rows = [], []
+    order = {source: place for place, source in enumerate((CLEAN, *SOURCES))}
+    names_in_order = {name: place for place, name in enumerate(("", *partners))}
+    for key in sorted(outcomes, key=lambda key: (names_in_order[key[0]], order[key[1]], key[2])):
+        component, source, copy = key
+        right = np.concatenate(outcomes[key].right)
+        whole = np.asarray(right.all(1))
+        place = {"component": component, "source": source, "copy": copy}
+        row: dict[str, Any] = place | {"partner": partners.get(component, "")} | _proportion(whole)
+        row |= {"tokens": right.mean(), "loss": losses[key].mean()}
+        row["margin"] = np.concatenate(outcomes[key].margin).mean()
+        if component:
+            ablated, clean = losses[component, "ablated", 0], losses["", CLEAN, 0]
+            row |= dict(zip(_MORE[:3], recovered_shares(ablated, losses[key], clean, share), strict=True))
+            row |= outcomes[key].closeness() | {"fitted": float(fitted[component])}
+        if source == "swapped":
+            null = np.array([loss.mean() for other, loss in losses.items() if other[:2] == (component, "untrained")])
+            row["p_untrained"] = permutation_p(-float(row["loss"]), -null) if len(null) else float("nan")
+        rows.append(row)
+        for chain in np.unique(chains):
+            chain_rows.append(place | {"chain": int(chain)} | _proportion(whole[chains == chain]))
+    table = pd.DataFrame(rows).reindex(columns=[*_COLUMNS, *_MORE])
+    return Swaps(table, pd.DataFrame(chain_rows), names, control, n_fit, provenance)
+
+
+def _proportion(right: np.ndarray) -> dict[str, Any]:
+    found = proportion(right)
+    return {"n": found.n, "right": found.successes, "exact": found.value, "low": found.low, "high": found.high}
+
+
+def recovered_shares(ablated: np.ndarray, here: np.ndarray, clean: np.ndarray, share: np.ndarray) -> tuple[float, ...]:
+    """(share of the lost loss that is recovered, low, high); NaN if ablation lost nothing."""
+    harm, back = ablated - clean, ablated - here
+    drawn = harm @ share
+    if not np.isfinite(harm).all() or np.quantile(drawn, 0.025) <= _NO_HARM:
+        return (float("nan"),) * 3
+    value = float(back.mean() / harm.mean())
+    low, high = percentile_interval(value, (back @ share) / drawn, len(harm))
+    return value, float(low), float(high)
+
+
+def _rate(row: pd.Series) -> str:
+    return in_percent_with(float(row["exact"]), float(row["low"]), float(row["high"]))
+
+
+# ---- what it shows
+
+_SHOWN = {  # source: its name in the picture
+    "swapped": "the other's",
+    "itself": "its own, mapped alike",
+    "shuffled": "the other's on another problem",
+    "ablated": "ablated",
+    "untrained": "untrained model's",
+}
+_MEASURES = {
+    "exact": "problems with every answer token right",
+    "recovered": "loss recovered: 0 as ablated, 1 as the whole model",
+}
+
+
+@drawing(Swaps)
+def swaps_view(result: Swaps, measure: str = "exact") -> Picture:
+    """The share right with the other model's part in its place, with controls, and by carry-chain length.
+
+    Raises:
+        UserError: an unknown measure.
+    """
+    known_name("measure", measure, _MEASURES)
+    if not result.components:
+        raise UserError("There is no swap to draw.")
+    ends = ("low", "high") if measure == "exact" else ("recovered_low", "recovered_high")
+    series = []
+    for source, name in _SHOWN.items():
+        rows = result.table[result.table["source"] == source].copy()
+        if rows.empty or (measure == "recovered" and source == "ablated"):
+            continue
+        rows[[measure, ends[0]]] = rows[[measure, ends[0]]].astype(float).clip(lower=-1.0)
+        own = source == "swapped"
+        said = ("partner", "tokens", "loss", "r2", "overlap", "fitted", "p_untrained") if own else ("tokens", "loss")
+        control = source not in ("swapped", "itself")
+        series.append(Series.of(rows, "component", measure, name, ends if own else (), said, control=control))
+    whole = float(result.whole["exact"]) if measure == "exact" else 1.0
+    marks = Points(
+        "part replaced", _MEASURES[measure], series=series, scale="share" if measure == "exact" else "",
+        lines=[Line(whole, f"{result.names[0]} whole")], across=True,
+    )  # fmt: skip
+    by_chain = result.by_chain[result.by_chain["source"] == "swapped"]
+    share, count = (
+        by_chain.pivot_table(index="component", columns="chain", values=value).reindex(index=result.components)
+        for value in ("exact", "n")
+    )
+    chains = Grid(
+        "columns that a carry passes through", title="exact match by longest carry chain", values=share.to_numpy(),
+        rows=result.components, columns=[str(chain) for chain in share.columns], said={"n": count.to_numpy()},
+    )  # fmt: skip
+    note = f"Maps fitted on {result.n_fit:,} other problems; bars: 95% intervals"
+    if result.control[1]:
+        note += f"; untrained: {result.control[1]} freshly drawn models, of {result.control[0] or 'those given'}"
+    return Picture([marks, chains], columns=1, title=_title(result), note=note)
+
+
+def _title(result: Swaps) -> str:
+    """Answers left with the other model's attention, MLP and both; for other choices of parts, which keep them.
+
+    For a model that has no answers to keep, the whole sentence."""
+    if not result.able:
+        return result.sentence()
+    first, second = result.names
+    whole = ("L0.attn", "L0.mlp", EVERYTHING)  # of one layer
+    if set(whole) <= set(result.components):
+        attention, mlp, both = (f"{result.swapped(name)['exact']:.2f}" for name in whole)
+        return (
+            f"{first} answers {attention} of the problems with {second}'s attention in place of its own, {mlp} with "
+            f"its MLP, {both} with both"
+        )
+    kept = result.kept()
+    if not kept:
+        return f"{first} keeps its answers with none of these parts taken from {second}"
+    lost = [name for name in result.components if name not in kept]
+    more = f", fewer with {_listed(lost)}" if lost else ""
+    return f"{first} with parts of {second}: at least {KEPT:.0%} of its answers are left with {_listed(kept)}{more}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = list(names[:5])
+    return ", ".join(shown) + (f" and {len(names) - len(shown)} more" if len(names) > len(shown) else "")

@@ -1,1 +1,0 @@
-"""Component swaps: what is kept when parts of one model replace another's."""

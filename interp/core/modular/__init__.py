@@ -1,0 +1,1 @@
+"""Measures over a cyclic group that probes and interventions share."""

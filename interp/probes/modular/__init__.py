@@ -1,0 +1,1 @@
+"""Probes of models that compute in a cyclic group."""

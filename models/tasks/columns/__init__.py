@@ -1,0 +1,1 @@
+"""What each column of an addition or subtraction does, as variables and as algorithms."""

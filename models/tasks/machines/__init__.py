@@ -1,0 +1,1 @@
+"""Finite machines that give a task's answers, digit by digit: minimal automata over positions."""

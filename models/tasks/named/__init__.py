@@ -1,0 +1,1 @@
+"""The tasks of the papers, each under its name."""

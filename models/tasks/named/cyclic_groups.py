@@ -1,0 +1,96 @@
+"""The cyclic group that a task computes in: addition or multiplication modulo a number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from models.errors import UserError, known_name
+from models.tasks.formats.formatted_task import FormattedTask, formatted
+
+MOST = 512  # elements: all pairs are looked at
+OPERATIONS = {"addition": "a + b", "subtraction": "a - b", "multiplication": "a * b"}
+
+
+def modular_task(p: int, operation: str = "addition", held_out: float | None = None) -> FormattedTask:
+    """``a b =`` and the sum, difference or product modulo p, each number a token.
+
+    Raises:
+        UserError: another operation.
+    """
+    answer = f"({OPERATIONS[known_name('operation', operation, OPERATIONS)]}) % {p}"
+    variables = "addition" if operation == "addition" else None
+    name = f"{operation} modulo {p}"
+    return formatted("{a}{b}=", answer, base=p, variables=variables, held_out=held_out, name=name)
+
+
+@dataclass(frozen=True)
+class CyclicGroup:
+    """``log(answer) = log(a) + sign log(b)`` modulo ``order``, for all elements a and b.
+
+    Attributes:
+        name: "addition modulo 113", "multiplication modulo 113".
+        order: how many elements there are.
+        elements: the number of each element, in the order of their logs 0, 1, ..., so that ``log(elements[i]) = i``.
+            For addition these are 0, 1, 2, ...; for multiplication the powers of the smallest primitive root.
+        sign: 1, or -1 for subtraction and division.
+    """
+
+    name: str
+    order: int
+    elements: tuple[int, ...]
+    sign: int = 1
+
+    def pairs(self) -> Int[Tensor, "pair 2"]:
+        """All pairs of elements as numbers, those of one a in a row: pair i * order + j is elements i and j."""
+        elements = torch.tensor(self.elements)
+        return torch.cartesian_prod(elements, elements)
+
+    def combine(self, a: Int[Tensor, "*#n"], b: Int[Tensor, "*#n"]) -> Int[Tensor, "..."]:
+        """The log of the answer from the logs of a and b, which are broadcast."""
+        return (a + self.sign * b) % self.order
+
+
+def _powers(p: int) -> tuple[int, ...] | None:
+    """1, g, g^2, ... modulo p for the smallest g that gives all of 1..p - 1; None if there is none."""
+    for g in range(2, p):
+        powers = [1]
+        while len(powers) < p and (following := powers[-1] * g % p) != 1:
+            powers.append(following)
+        if len(powers) == p - 1:
+            return tuple(powers)
+    return None
+
+
+@lru_cache(maxsize=16)
+def group_of(task: Any) -> CyclicGroup:
+    """The group in which a task of two numbers in one token each computes, found by trying all pairs.
+
+    Raises:
+        UserError: a task of another kind, or whose answers are not those of addition, subtraction, multiplication or
+            division modulo its base.
+    """
+    base: int = getattr(task, "base", 0)
+    fields: Sequence[Any] = (*getattr(task, "numbers_fields", ()), getattr(task, "answer_field", None))
+    if len(fields) != 3 or getattr(task, "operators", ()) or not all(field and field.one_token for field in fields):
+        raise UserError(f"{task.name} does not have two numbers of one token each, and an answer of one token.")
+    if base > MOST:
+        raise UserError(f"{task.name} has {base} elements; at most {MOST} are looked at.")
+    multiplied = _powers(base)
+    for name, elements in (("addition", tuple(range(base))), ("multiplication", multiplied)):
+        for sign in (1, -1) if elements else ():
+            found = CyclicGroup(f"{name} modulo {base}", len(elements or ()), elements or (), sign)
+            pairs = found.pairs()
+            if not bool(task.allowed(pairs).all()):
+                continue
+            logs = torch.arange(found.order)
+            right = torch.tensor(found.elements)[found.combine(logs[:, None], logs[None])].flatten()
+            if torch.equal(task.answers(pairs), right):
+                return found
+    raise UserError(f"{task.name} is not addition, subtraction, multiplication or division modulo {base}.")

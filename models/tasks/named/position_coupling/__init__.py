@@ -1,0 +1,1 @@
+"""The three tasks of Position Coupling, with coupled position ids."""
