@@ -1,4 +1,4 @@
-"""A whole layer by its formulas: at the rows asked for, after earlier keys and values, or with every activation seen."""
+"""A whole layer by its formulas: at the rows asked for, after earlier keys and values, or with every site seen."""
 
 from __future__ import annotations
 
@@ -114,7 +114,9 @@ def seen_block(f: Formulas, layer: int, x: Stream, window: Window | None, at: At
     return see("hook_resid_post", f.add_mlp(layer, pre, mid, mlp_out))
 
 
-def before_last(f: Formulas, tokens: Tokens, ids: Int[Tensor, "#batch pos level"] | None) -> tuple[Stream, Window | None]:
+def before_last(
+    f: Formulas, tokens: Tokens, ids: Int[Tensor, "#batch pos level"] | None
+) -> tuple[Stream, Window | None]:
     """The stream that the last layer reads, and the window of these problems, if the model has one."""
     window = f.model.window_bias(tokens, ids) if f.cfg.attn_window is not None else None
     x = f.embed(tokens, ids)

@@ -234,18 +234,24 @@ class Formulas:
     ) -> PerQuery:
         """z of (turned) queries; ``added`` (mask and bias) broadcasts to [batch, head, query, key]. ``at`` sees scores
         and pattern."""
-        scale, q, k, v = self.cfg.score_scale, *(x.transpose(1, 2) for x in (q, k, v))
-        added = None if added is None else added.to(q.dtype)
         if self.plain and at is None:
+            q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+            added = None if added is None else added.to(q.dtype)
             if _trains_briefly(k):
                 return self._attend_in_products(q, k, v, added)
-            return F.scaled_dot_product_attention(q, k, v, added, self.rate, scale=1 / scale).transpose(1, 2)
-        scores = pair_scores(q, k, self.cfg.attn_scores).to(q.dtype) / scale
-        scores = scores if added is None else scores + added
+            scale = 1 / self.cfg.score_scale
+            return F.scaled_dot_product_attention(q, k, v, added, self.rate, scale=scale).transpose(1, 2)
+        scores = self.scores(q, k, added)
         scores = scores if at is None else at("attn.hook_attn_scores", layer, scores)
-        pattern = self.pattern(scores)
+        pattern = self.pattern(scores, at is not None)
         pattern = pattern if at is None else at("attn.hook_pattern", layer, pattern)
-        return (self.dropped(pattern) @ v).transpose(1, 2)
+        return (self.dropped(pattern) @ v.transpose(1, 2)).transpose(1, 2)
+
+    def scores(self, q: PerQuery, k: PerKey, added: Tensor | None) -> Float[Tensor, "batch head query key"]:
+        """Scores of (turned) queries and keys, with what is added to them."""
+        scores = pair_scores(q.transpose(1, 2), k.transpose(1, 2), self.cfg.attn_scores).to(q.dtype)
+        scores = scores / self.cfg.score_scale
+        return scores if added is None else scores + added.to(q.dtype)
 
     def _attend_in_products(self, q: Tensor, k: Tensor, v: Tensor, added: Tensor | None) -> PerQuery:
         """The same by plain products of [batch, head, row, d_head], which keep the pattern for the backward pass."""
@@ -258,8 +264,10 @@ class Formulas:
             scores = ((q @ k.transpose(1, 2)).unflatten(0, shape) / scale + added).flatten(0, 1)
         return torch.bmm(self.dropped(scores.softmax(-1)), v).unflatten(0, shape).transpose(1, 2)
 
-    def pattern(self, scores: Float[Tensor, "*batch query key"]) -> Float[Tensor, "*batch query key"]:
-        """The attention pattern; zero in a row whose scores are all -inf."""
+    def pattern(
+        self, scores: Float[Tensor, "*batch query key"], any_scores: bool = False
+    ) -> Float[Tensor, "*batch query key"]:
+        """The attention pattern; zero in a row whose scores are all -inf, as a bias, and ``any_scores``, may have."""
         cfg = self.cfg
         if cfg.attn_top_k is not None:
             least = scores.topk(min(cfg.attn_top_k, scores.shape[-1]), -1).values[..., -1:]
@@ -268,7 +276,7 @@ class Formulas:
             pattern = torch.cat((scores, torch.zeros_like(scores[..., :1])), -1).softmax(-1)[..., :-1]
         else:
             pattern = scores.softmax(-1)
-        return pattern.masked_fill(pattern.isnan(), 0.0)
+        return pattern.masked_fill(pattern.isnan(), 0.0) if any_scores or cfg.attn_bias else pattern
 
     def w_o(self, layer: int) -> Float[Tensor, "head d_head d_model"]:
         return self.of(layer, "attn.W_O")

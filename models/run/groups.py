@@ -30,7 +30,7 @@ class Chunk:
         of_rows: the same of its rows; None where no row is taken.
         queries: rows of each variant among the run's rows followed by the other's; ``keys``: the same of its keys.
         hidden: 0 where a row sees one of both sequences' keys, of which each position shows one; else -inf.
-        place: the one position of each group, if each has one.
+        place: the one position of each group, if each has one; the run that rides along is not among them.
         rides: whether the last variant has no positions, and so is the run itself; ``n`` counts it.
     """
 
@@ -43,7 +43,7 @@ class Chunk:
     queries: Int[Tensor, " variant_and_row"]
     keys: Int[Tensor, " variant_and_pos"]
     hidden: Float[Tensor, "variant_and_row both_keys"]
-    place: Int[Tensor, " variant"] | None
+    place: Int[Tensor, " group"] | None
     rides: bool
 
     @property
@@ -75,7 +75,14 @@ def chunks(
 
 
 def _chunks(
-    groups: Groups, n_pos: int, first: int, bounds: tuple[int, int], width: int, numbers: int, rides: bool, device: torch.device
+    groups: Groups,
+    n_pos: int,
+    first: int,
+    bounds: tuple[int, int],
+    width: int,
+    numbers: int,
+    rides: bool,
+    device: torch.device,
 ) -> Iterator[Chunk]:
     todo = sorted((min(group), i) for i, group in enumerate(groups) if group and min(group) < n_pos)
     keys = torch.arange(n_pos)
@@ -91,7 +98,7 @@ def _chunks(
         of_rows, skip = mask[:, rows], rows.start - bounds[0]
         seen = keys <= keys[rows, None]
         sees = torch.cat((~mask[:, None] & seen, mask[:, None] & seen), -1).flatten(0, 1)
-        single = not rides and all(len(groups[i]) == 1 for i in chosen)
+        single = all(len(groups[i]) == 1 for i in chosen)
         yield Chunk(
             which=chosen,
             start=start,

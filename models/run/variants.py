@@ -1,10 +1,11 @@
 """Variants of a run: alternatives times groups of positions, each computed from the first place where it differs.
 
     Variants(run, groups, emit).patched("z", layer, other.get("z", layer))      # another run's, head by head
-    Variants(run, groups, emit).alternatives("attn_out", layer, new)            # new: [alternative, batch, row, d_model]
+    Variants(run, groups, emit).alternatives("attn_out", layer, new)            # new [alternative, batch, row, d_model]
 
 An *alternative* is another activation at one site of one layer, as if everywhere; a *group* is a set of positions.
-Variant (a, g) has alternative a at the positions of g and the run's own activation elsewhere. Three facts make it cheap:
+Variant (a, g) has alternative a at the positions of g, and the run's own activation elsewhere. Three facts make it
+cheap:
 
 1. Until the next attention positions do not mix: an alternative is one more row of the batch, whatever the groups are.
    In the last layer only rows that are read are computed, and each group picks its rows at the very end.
@@ -25,6 +26,7 @@ of L P positions per layer; here it is about L (L - 1) / 2 * P (P + 1) / 2: 4 L 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from math import isfinite
 
 import torch
@@ -40,6 +42,8 @@ from models.run.score_bias import repeated
 #: Numbers in the widest activation of variants that are run together; 2^17 to 2^20 were about equally fast, and twice
 #: as many leave the cache. In wide models the rows of a product count: with fewer its weights are read too often.
 NUMBERS_AT_ONCE, ROWS_AT_ONCE = 2**18, 512
+#: From so many examples times groups on, keys have a formula of their own.
+MANY_KEYS = 2**11
 
 #: ``emit(parts, groups, logits)`` takes the logits [part, group, batch, read, d_vocab] of some variants. Variants that
 #: cannot differ from the run are not emitted.
@@ -78,7 +82,7 @@ class Variants:
                 self._through(written, layer, parts, make(parts))
 
     def alternatives(self, site: str, layer: int, new: Alternatives) -> None:
-        """Variants with other streams (a site of :data:`WHOLE`), or other outputs of a sublayer, at the layer's rows."""
+        """Variants with other streams, or other outputs of a sublayer, at the rows of a site of :data:`WHOLE`."""
         if site == "resid_pre":
             self._enter(layer, slice(0, len(new)), new)
         else:
@@ -97,8 +101,10 @@ class Variants:
         run, f = self.run, self.f
         if site == "post":
             change, out, w = new - run.get("post", layer), run.get("mlp_out", layer), f.of(layer, "mlp.W_out")
-            return "mlp_out", w.shape[0], lambda parts: out + (
-                change[..., parts].movedim(-1, 0)[..., None] * w[parts, None, None]
+            return (
+                "mlp_out",
+                w.shape[0],
+                lambda parts: out + (change[..., parts].movedim(-1, 0)[..., None] * w[parts, None, None]),
             )
         if site == "pattern_dest_src":
             return "attn_out", self.n_heads * len(self.groups), self._by_source(layer, new)
@@ -112,8 +118,12 @@ class Variants:
         else:
             raise ValueError(f"A run has no alternatives at {site}.")
         change = z - run.get("z", layer)
-        return "attn_out", self.n_heads, lambda parts: run.get("attn_out", layer) + torch.einsum(
-            "bphe,hed->hbpd", change[:, :, parts], f.w_o(layer)[parts]
+        return (
+            "attn_out",
+            self.n_heads,
+            lambda parts: (
+                run.get("attn_out", layer) + torch.einsum("bphe,hed->hbpd", change[:, :, parts], f.w_o(layer)[parts])
+            ),
         )
 
     def _by_source(self, layer: int, new: Tensor) -> Callable[[slice], Alternatives]:
@@ -132,7 +142,9 @@ class Variants:
 
         def make(parts: slice) -> Alternatives:
             heads, origin = (x.tolist() for x in _divided(parts, n))
-            z = (change[:, heads] * sources[origin][:, None]) @ v.transpose(1, 2)[:, heads]  # [batch, part, row, d_head]
+            z = (change[:, heads] * sources[origin][:, None]) @ v.transpose(1, 2)[
+                :, heads
+            ]  # [batch, part, row, d_head]
             return own + torch.einsum("bpre,ped->pbrd", z, w_o[heads])
 
         return make
@@ -229,7 +241,7 @@ class Variants:
         return f.attend(q.index_select(1, chunk.queries), k, v, added)
 
     def _keys_or_values(self, site: str, layer: int, new: Tensor) -> None:
-        """Keys or values of one head at the positions of each group, for every head: one attention for all heads, of
+        """Keys or values of one head at the positions of each group, for every head: one formula for all heads, of
         which each variant takes its own."""
         run, f, heads, w_o = self.run, self.f, self.n_heads, self.f.w_o(layer)
         width = heads * run.batch * max(self.frame.width, heads * self.n_pos)
@@ -242,28 +254,60 @@ class Variants:
 
     def _change_of_keys(self, layer: int, new: Tensor) -> Callable[[Chunk], Tensor]:
         """From a chunk to the change of z, [batch, group, row, head, d_head]."""
-        q, k, v = (self.run.get(name, layer) for name in ("rot_q", "rot_k", "v"))
-        k, v = torch.cat((k, self.f.turned(layer, "K", new, 0)), 1), torch.cat((v, v), 1)
-        q, joined = torch.cat((q, q), 1), isfinite(float(new.sum()))
+        run, new = self.run, self.f.turned(layer, "K", new, 0)
+        q, k, v = (run.get(name, layer) for name in ("rot_q", "rot_k", "v"))
+
+        many = len(self.groups) * run.batch >= MANY_KEYS
+
+        @cache
+        def both() -> tuple[Tensor, Tensor, Tensor, bool]:
+            return torch.cat((q, q), 1), torch.cat((k, new), 1), torch.cat((v, v), 1), isfinite(float(new.sum()))
 
         def change(chunk: Chunk) -> Tensor:
-            z = self._mixed(layer, q, k, v, chunk, 1, joined).unflatten(1, (chunk.n, -1))
-            return z - self.run.get("z", layer)[:, None, chunk.skip :]
+            found = self._change_of_single_keys(layer, new, chunk) if many else None
+            if found is None:
+                *mine, joined = both()
+                z = self._mixed(layer, *mine, chunk, 1, joined).unflatten(1, (chunk.n, -1))
+                found = z - run.get("z", layer)[:, None, chunk.skip :]
+            return found
 
         return change
 
+    def _change_of_single_keys(self, layer: int, new: Tensor, chunk: Chunk) -> Tensor | None:
+        """The same where each group is one key, from the run's softmax; None where that would lose digits.
+
+        With ``w = exp(s) / S`` and ``d = exp(s') / S``, S the sum of the exponentials of the run's scores s, the change
+        is ``(d - w) (v - z) / (1 - w + d)``: a few numbers for each variant instead of a softmax over all keys, which
+        takes 1.4 times as long in one layer and batches of hundreds. It is computed in float64, and used only where the
+        denominator keeps its digits.
+        """
+        run, f, place, skip = self.run, self.f, chunk.place, chunk.skip
+        if not f.plain or place is None or new.device.type == "mps":  # which has no float64
+            return None
+        scores, v, z = (run.get(name, layer) for name in ("attn_scores", "v", "z"))
+        total = scores[:, :, skip:].double().logsumexp(-1, keepdim=True)
+        other = f.scores(run.get("rot_q", layer)[:, skip:], new, run.added(layer, chunk.rows))
+        more = (other[..., place] - total).exp() - (scores[:, :, skip:][..., place] - total).exp()
+        denominator = 1 + more  # [batch, head, row, group], as ``more``
+        least, most = torch.stack(denominator.aminmax()).tolist()
+        if not 1e-6 < least <= most < 1e200:
+            return None
+        by = (more / denominator).to(v.dtype).permute(0, 3, 2, 1)[..., None]  # [batch, group, row, head, 1]
+        found = by * (v[:, place, None] - z[:, None, skip:])
+        return F.pad(found, (0, 0, 0, 0, 0, 0, 0, 1)) if chunk.rides else found
+
     def _change_of_values(self, layer: int, new: Tensor) -> Callable[[Chunk], Tensor]:
-        """The same for values, whose pattern stays: pattern times the change. In one layer and batches of hundreds the
-        formula of the keys takes 1.4 times as long."""
+        """The same for values, whose pattern stays: pattern times the change."""
         pattern, more = self.run.get("pattern", layer), new - self.run.get("v", layer)
 
         def change(chunk: Chunk) -> Tensor:
             own = pattern[:, :, chunk.skip :]
-            if chunk.place is not None:
-                weight = own[..., chunk.place].permute(0, 3, 2, 1)  # [batch, group, row, head]
-                return weight[..., None] * more[:, chunk.place, None]
-            z = (own[:, None] * chunk.mask[:, None, None]) @ more.transpose(1, 2)[:, None]
-            return z.transpose(2, 3)
+            if chunk.place is None:
+                values = torch.where(chunk.mask[..., None, None], more[:, None], 0.0)  # [batch, group, key, ...]
+                return (own[:, None] @ values.transpose(2, 3)).transpose(2, 3)
+            weight = own[..., chunk.place].permute(0, 3, 2, 1)  # [batch, group, row, head]
+            found = weight[..., None] * more[:, chunk.place, None]
+            return F.pad(found, (0, 0, 0, 0, 0, 0, 0, 1)) if chunk.rides else found
 
         return change
 

@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 import torch
 
-import models
 from models.run.blocks import logits_by_formulas
 from models.run.formulas import Formulas, has_run, unknown_switches
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.config import TransformerConfig
 from tests.comparing import assert_same
 from tests.conformance.table import dense
-from tests.models.run.hooked import SITES, by_variants, groupings, patched, sites_of, two_batches
+from tests.models.run.hooked import by_variants, groupings, patched, sites_of, two_batches
 from tests.sampling import every_third
 
 COUPLED = {"positional_embedding_type": "coupled", "n_position_levels": 2}
@@ -130,3 +129,38 @@ def test_logits_are_the_hooked_forwards(name: str) -> None:
     tokens, _ = two_batches(model)
     for first in (0, 3, tokens.shape[1] - 1):
         assert_same(logits_by_formulas(Formulas(model), tokens, first), model(tokens)[:, first:], 1e-11)
+
+
+@dataclass(frozen=True)
+class WithScale(TransformerConfig):
+    """A config with a switch that nobody knows: its hooked forward multiplies what it embeds."""
+
+    embed_scale: float = 1.0
+
+
+def scaled(by: float) -> ArithmeticTransformer:
+    model = made({})
+    options = {field.name: getattr(model.config, field.name) for field in fields(model.config)}
+    other = model.dense_copy()
+    other.weight_map.config = WithScale(**options, embed_scale=by)
+    return ArithmeticTransformer(other.weight_map, model.task)
+
+
+def test_a_switch_that_the_formulas_do_not_know_is_named_where_it_is_set():
+    off, on = scaled(1.0), scaled(3.0)
+    assert unknown_switches(off.config) == [] and has_run(off)
+    assert unknown_switches(on.config) == ["embed_scale"] and not has_run(on)
+
+
+def test_a_value_that_the_formulas_do_not_know_is_named_too():
+    config = made({}).config
+    object.__setattr__(config, "attn_scores", "cosine")  # as a later version may have it
+    assert unknown_switches(config) == ["attn_scores"]
+
+
+@torch.no_grad()
+def test_a_model_with_a_hook_has_no_run():
+    model = made({})
+    assert has_run(model)
+    with model.hooks(fwd_hooks=[("blocks.0.hook_mlp_out", lambda x, hook: x)]):
+        assert not has_run(model)
