@@ -31,12 +31,12 @@ _SIDE_BY_SIDE = 110  # from this width on, an example and its explanation share 
 Row = tuple[str, str, str]
 #: A place (module and function), a command line as an example, and what that does. A command may have several rows.
 COMMANDS: tuple[Row, ...] = (
-    ("listing:list_models", "list", "models, trained or not"),
+    ("list_models:list_models", "list", "models, trained or not"),
     ("train:train", "train microadder-57 --seeds 64", "train a model, or resume its run"),
     ("train:train", "train microadder-57 --seeds 4096 --cluster auto", "on as many machines as there are"),
     ("train:train", "train microadder-57 --certify", "until a checkpoint is proved right on all 10^20 pairs"),
     ("train:publish", "publish runs/microadder-57", "make a zoo entry of finished runs"),
-    ("load:load", "load my-model.pt", "what a file is; without --task, what its task may be"),
+    ("load_file:load", "load my-model.pt", "what a file is; without --task, what its task may be"),
     ("answers:solve", "solve microadder-57 57+48", "the model's own answer"),
     ("answers:score", "score microadder-57", "score on the task's test set, with its interval, by carry-chain length"),
     ("answers:certify", "certify microadder-57", "prove it right on all 10^20 pairs, or find one that is wrong"),
