@@ -10,6 +10,7 @@ Nothing here knows what the positions mean: sites are named as hooks are, positi
 """
 
 from models.run.formulas import KNOWN, Formulas, has_formulas, has_run, unknown_switches
+from models.run.groups import everywhere
 from models.run.run import Frame, Run
 from models.run.variants import Variants
 
@@ -19,6 +20,7 @@ __all__ = [
     "Frame",
     "Run",
     "Variants",
+    "everywhere",
     "has_formulas",
     "has_run",
     "unknown_switches",

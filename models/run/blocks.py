@@ -10,6 +10,7 @@ from torch import Tensor
 
 from models.run.formulas import QUERIES_AT_ONCE, At, Formulas
 from models.run.score_bias import Window
+from models.transformer.config import TransformerConfig
 from models.transformer.parts.shapes import PerKey, QueryStream, Stream, Tokens
 from models.transformer.parts.tropical import attend
 
@@ -112,6 +113,17 @@ def seen_block(f: Formulas, layer: int, x: Stream, window: Window | None, at: At
         neurons = see("mlp.hook_post", f.neurons(layer, f.mlp_in(layer, pre, mid), at))
         mlp_out = see("hook_mlp_out", f.written(layer, neurons))
     return see("hook_resid_post", f.add_mlp(layer, pre, mid, mlp_out))
+
+
+def seen_hooks(cfg: TransformerConfig) -> list[str]:
+    """The hooks in a block that :func:`seen_block` sees, by their names in it."""
+    found = ["hook_resid_pre", "attn.hook_q", "attn.hook_k", "attn.hook_v"]
+    found += ["attn.hook_rot_q", "attn.hook_rot_k"] if cfg.positional_embedding_type == "rotary" else []
+    found += ["attn.hook_attn_scores", "attn.hook_pattern", "attn.hook_z", "hook_attn_out"]
+    if cfg.d_mlp:
+        found += ["hook_resid_mid", "mlp.hook_pre", *(["mlp.hook_pre_linear"] if cfg.gated_mlp else [])]
+        found += ["mlp.hook_post", "hook_mlp_out"]
+    return [*found, "hook_resid_post"]
 
 
 def before_last(

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cached_property
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -23,7 +24,13 @@ from models.transformer.parts.weights import Weights
 
 #: A hook's name, and what becomes of its activation: ``change(activation)``.
 Change = tuple[str, Callable[[Tensor], Tensor]]
-_IN_BLOCK = ("attn.", "mlp.", "")
+#: What holds all positions in the last layer too.
+_AT_ALL_POSITIONS = ("embed", "pos_embed", "resid_pre", "k", "v", "rot_k")
+#: Where a layer is taken up again in its middle.
+_LATE = {"attn.hook_z", "hook_attn_out", "mlp.hook_post", "hook_mlp_out"}
+#: Numbers in the widest activation of examples that run on together. Twice as many take twice as long each, as they
+#: leave the processor's cache and get new memory at every step.
+AT_ONCE = 2**19
 
 
 class Frame:
@@ -165,33 +172,98 @@ class Run:
         """Logits at the positions that are read."""
         return self.get("logits", self.frame.n_layers - 1)
 
+    def of(self, frame: Frame, examples: slice) -> Run:
+        """The run of some of the examples, in which ``frame`` reads no more than this one's does and as many positions
+        matter; what is known is not computed again."""
+        assert frame.n_pos == self.frame.n_pos and frame.first >= self.frame.first
+        run = Run(frame, self.tokens[examples], self.ids)
+        rows = frame.rows(frame.n_layers - 1)
+        rows = slice(rows.start - self.frame.first, rows.stop - self.frame.first)
+        for (site, layer), x in self._kept.items():
+            if not frame.is_last(layer) or site in _AT_ALL_POSITIONS:
+                run._kept[site, layer] = x[examples]
+            elif site != "logits":
+                run._kept[site, layer] = (
+                    x[examples, :, rows] if site in ("pattern", "attn_scores") else x[examples, rows]
+                )
+        return run
+
     # ---- any replacements at any hooks, which act together
 
-    def replaced(self, changes: Sequence[Change], see: At | None = None) -> Float[Tensor, "batch read d_vocab"]:
+    def replaced(
+        self, changes: Sequence[Change], see: At | None = None, frame: Frame | None = None
+    ) -> Float[Tensor, "batch read d_vocab"]:
         """Logits at the positions read with these changes, all in one run, from the first layer that has one.
 
         Args:
-            changes: hooks of blocks (not of their norms), whose activations are changed at all positions.
+            changes: hooks of blocks (not of their norms), whose activations are changed at the layer's rows.
             see: sees, and may change, every activation from that layer on, after the changes.
+            frame: what is read, if that is less than the run's own frame says.
         """
-        f, frame, by_hook = self.f, self.frame, dict[str, list[Callable[[Tensor], Tensor]]]()
+        frame, by_hook = frame or self.frame, dict[tuple[int, str], list[Callable[[Tensor], Tensor]]]()
         for hook, change in changes:
-            by_hook.setdefault(hook, []).append(change)
+            layer, name = hook.split(".", 2)[1:]
+            by_hook.setdefault((int(layer), name), []).append(change)
 
         def at(name: str, layer: int, x: Tensor) -> Tensor:
-            for change in by_hook.get(f"blocks.{layer}.{name}", ()):
+            for change in by_hook.get((layer, name), ()):
                 x = change(x)
             return x if see is None else see(name, layer, x)
 
-        layers = [layer_of(hook) for hook, _ in changes]
+        layers = {layer for layer, _ in by_hook}
         start, last = min(layers, default=0), max(layers, default=-1)
-        x = self.get("resid_pre", start)
-        for layer in range(start, frame.n_layers):
-            if layer <= last or see is not None:
-                x = frame.at_rows(seen_block(f, layer, x, self.window, at), layer)
-            else:
-                x = block(f, layer, x, frame.rows(layer), window=self.window)
-        return frame.logits(x)
+        if layers == {start} and see is None and {name for _, name in by_hook} <= _LATE:
+            x, start = self._resumed(start, {name for _, name in by_hook}, at, frame), start + 1
+        else:
+            x = self.get("resid_pre", start)
+            for layer in range(start, last + 1 if see is None else frame.n_layers):
+                x, start = frame.at_rows(seen_block(self.f, layer, x, self.window, at), layer), layer + 1
+        step = max(1, AT_ONCE // (frame.n_pos * max(frame.width, self.f.cfg.n_heads * frame.n_pos)))
+        found = []
+        for a in range(0, self.batch, step):
+            some, window = x[a : a + step], self.window
+            if window is not None and len(window.ids) > 1:
+                window = type(window)(window.ids[a : a + step], window.offsets)
+            for layer in range(start, frame.n_layers):
+                some = block(self.f, layer, some, frame.rows(layer), window=window)
+            found.append(frame.logits(some))
+        return found[0] if len(found) == 1 else torch.cat(found)
+
+    def _resumed(self, layer: int, sites: set[str], at: At, frame: Frame) -> Stream:
+        """The stream after a layer of which heads or neurons, or what a sublayer writes, are changed: what comes before
+        is the run's. In the last layer only the rows of ``frame`` go on, but a change sees all that there are."""
+        f, pre, of_mlp = self.f, self.pre(layer), bool(sites & {"mlp.hook_post", "hook_mlp_out"})
+        cut = (lambda x: x[:, frame.first - self.frame.first :]) if frame.is_last(layer) else lambda x: x
+        out = None
+        if "attn.hook_z" in sites:
+            out = f.attn_out(layer, at("attn.hook_z", layer, self.get("z", layer)))
+        elif "hook_attn_out" in sites:
+            out = self.get("attn_out", layer)
+        if out is None:
+            mid, neurons = self.get("resid_mid", layer), self.get("post", layer)
+        else:
+            mid = f.add_attention(layer, pre, at("hook_attn_out", layer, out))
+            if not of_mlp:
+                return f.through_mlp(layer, cut(pre), cut(mid))
+            neurons = f.neurons(layer, f.mlp_in(layer, pre, mid))
+        if "mlp.hook_post" in sites or out is not None:
+            written = f.written(layer, at("mlp.hook_post", layer, neurons))
+        else:
+            written = self.get("mlp_out", layer)
+        return f.add_mlp(layer, cut(pre), cut(mid), cut(at("hook_mlp_out", layer, written)))
+
+
+class JoinedRun(Run):
+    """Runs of some examples each as one of all: for changes that are to see all of them at once."""
+
+    def __init__(self, runs: Sequence[Run]):
+        super().__init__(runs[0].frame, torch.cat([run.tokens for run in runs]))
+        self.runs = runs
+
+    def get(self, site: str, layer: int = 0) -> Tensor:
+        if not self.knows(site, layer):
+            self._kept[site, layer] = torch.cat([run.get(site, layer) for run in self.runs])
+        return self._kept[site, layer]
 
 
 def layer_of(hook: str) -> int:

@@ -25,9 +25,10 @@ of L P positions per layer; here it is about L (L - 1) / 2 * P (P + 1) / 2: 4 L 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from math import isfinite
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -66,10 +67,11 @@ class Variants:
         self.numbers = max(NUMBERS_AT_ONCE, ROWS_AT_ONCE * run.frame.width) if numbers is None else numbers
         self.n_pos, self.n_heads = run.frame.n_pos, run.f.cfg.n_heads
 
-    def patched(self, site: str, layer: int, new: Tensor) -> None:
+    def patched(self, site: str, layer: int, new: Tensor, only: Sequence[int] | None = None) -> None:
         """Variants with another run's activation at a site (a name of :mod:`models.run.run`): each head or neuron by
         itself, if the site has any. "pattern_dest_src" takes a pattern's columns apart as well: part number
-        ``head * len(groups) + source`` has the sources of one group alone."""
+        ``head * len(groups) + source`` has the sources of one group alone. Of "z" and "post", ``only`` chooses heads or
+        neurons, which are then counted in its order."""
         if site in ("k", "v"):
             self._keys_or_values(site, layer, new)
         elif site in ("embed", "pos_embed"):  # the stream is their sum
@@ -78,8 +80,8 @@ class Variants:
             self.alternatives(site, layer, new[None])
         else:
             written, n, make = self._parts(site, layer, new)
-            for parts in self._slices(n, layer):
-                self._through(written, layer, parts, make(parts))
+            for parts in self._slices(n if only is None else len(only), layer):
+                self._through(written, layer, parts, make(parts if only is None else only[parts]))
 
     def alternatives(self, site: str, layer: int, new: Alternatives) -> None:
         """Variants with other streams, or other outputs of a sublayer, at the rows of a site of :data:`WHOLE`."""
@@ -96,7 +98,7 @@ class Variants:
 
     # ---- one head or neuron at a time: what the sublayer then writes
 
-    def _parts(self, site: str, layer: int, new: Tensor) -> tuple[str, int, Callable[[slice], Alternatives]]:
+    def _parts(self, site: str, layer: int, new: Tensor) -> tuple[str, int, Callable[[Any], Alternatives]]:
         """What the sublayer writes, how many alternatives of it there are, and a function that makes some."""
         run, f = self.run, self.f
         if site == "post":
