@@ -24,7 +24,8 @@ def test_without_a_probe_those_that_apply_are_listed_with_what_they_need_besides
     listed = [line.split()[0] for line in said if re.match(r"\w+ ", line) and line[width : width + 1] == " "]
     alone = [each.name for each in applying(model)]
     assert listed[: len(alone)] == alone and set(listed) == set(probes(model).index) and "carry_units" in alone
-    assert "--pairs KIND" in said[said.index(f"{'path_patching':<{width}} Along which edge does the difference go?") + 1]
+    paths = f"{'path_patching':<{width}} Along which edge does the difference go?"
+    assert "--pairs KIND" in said[said.index(paths) + 1]
     assert any(line.strip() == "interp.causal_scrubbing(model, claims)" for line in said)
     assert f"  $ interp ask microadder-57 {alone[0]}" in said
 
