@@ -16,8 +16,8 @@ from functools import cache
 import numpy as np
 from jaxtyping import Bool, Int
 
+from interp.proofs.columns.column_rule import SUMS, ColumnRule
 from models import UserError
-from models.tasks import SUMS, ColumnRule
 
 RIGHT, OPEN, WRONG = 0, 1, 2  # ends of a diagram; of several targets, the largest end decides
 NODES = 3  # the first number of a state that is not an end

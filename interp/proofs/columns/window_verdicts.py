@@ -15,11 +15,11 @@ import numpy as np
 from jaxtyping import Int
 from tqdm import tqdm
 
+from interp.proofs.columns.column_rule import ColumnRule
 from interp.proofs.columns.column_windows import Leaves, Query
 from interp.proofs.columns.pair_counting import NODES, OPEN, RIGHT, WRONG, Diagram, diagram_of_windows, symbols
 from interp.proofs.columns.window_search import CHUNK, Search
 from models import UserError
-from models.tasks import ColumnRule
 
 DEEPEST = 3
 _END = np.array([OPEN, RIGHT, WRONG], dtype=np.int32)  # by verdict 0, 1, -1

@@ -10,9 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from interp.proofs.columns.column_rule import ColumnRule
 from interp.proofs.columns.pair_counting import OPEN, RIGHT, WRONG, Diagram, count, diagram_of_windows, reduced, symbols
 from models.errors import UserError
-from models.tasks.column_rule import ColumnRule
 from models.tasks.columns.schoolbook import schoolbook
 from tests.sampling import sampled
 
