@@ -15,7 +15,6 @@ from interp.core.results import Provenance as Provenance
 from interp.core.results import Result as Result
 from interp.proofs.columns.accuracy_bounds import accuracy_bounds as accuracy_bounds
 from interp.probes.score import accuracy_by_chain as accuracy_by_chain
-from interp.compare.alignment import align as align
 from interp.causal.circuits.all_circuits import all_circuits as all_circuits
 from interp.proofs.attacks.gradient_attack import attack as attack
 from interp.probes.lens.attention_attribution import attention_attribution as attention_attribution
@@ -53,7 +52,6 @@ from interp.compare.construction.pattern_patching import pattern_patching as pat
 from interp.core.probe import probe as probe
 from interp.compare.construction.residual_by_dimension import residual_by_dimension as residual_by_dimension
 from interp.probes.modular_measures import restricted_loss as restricted_loss
-from interp.compare.sameness import sameness as sameness
 from interp.causal.interchange.scrubbing_hypothesis import scrubbing_hypothesis as scrubbing_hypothesis
 from interp.compare.swap_components import swap_components as swap_components
 from interp.probes.training_dynamics import training_dynamics as training_dynamics
@@ -76,7 +74,6 @@ __all__ = [
     "Result",
     "accuracy_bounds",
     "accuracy_by_chain",
-    "align",
     "all_circuits",
     "attack",
     "attention_attribution",
@@ -114,7 +111,6 @@ __all__ = [
     "probe",
     "residual_by_dimension",
     "restricted_loss",
-    "sameness",
     "scrubbing_hypothesis",
     "swap_components",
     "training_dynamics",

@@ -17,7 +17,6 @@ from models.training.task_problems import TaskProblems
 from models.training.ten_digit_problems import (
     AdditionProblems,
     CarryMix,
-    MetricCarryMix,
     SubtractionProblems,
     VariedLengthProblems,
 )
@@ -139,11 +138,7 @@ class Recipe:
         """For ten-digit addition: the recipe with its whole schedule this many times shorter, giving up no seeds."""
         problems = self.problems
         assert isinstance(problems, AdditionProblems)
-        mix = problems.carry_mix
-        if isinstance(mix, CarryMix):
-            mix = replace(mix, fade_start=mix.fade_start // times, fade_end=mix.fade_end // times)
-        elif isinstance(mix, MetricCarryMix):
-            mix = replace(mix, last_step=mix.last_step // times)
+        mix = problems.carry_mix and problems.carry_mix.shrunk(times)
         digits = tuple((below // times, most) for below, most in problems.digit_curriculum)
         return self.replace(
             steps=self.steps // times,

@@ -38,6 +38,7 @@ from models.transformer.parts.mlp import MLP
 from models.transformer.parts.norms import Norm
 from models.transformer.parts.weights import WeightView
 from models.transformer.unaltered import alterations
+from studies.population import sameness
 from studies.position_coupling.exact_match_grid import exact_match_grid
 
 #: Every question is asked many times of one model; test_questions.py asks them with the checks.
@@ -354,7 +355,7 @@ ADDER: dict[str, Callable[[Any], Any]] = {
     "compare": lambda m: interp.compare(m, _other(), n=16, untrained=[_adder_moved()]),
     "compare_models": lambda m: interp.compare_models([m, _other()], questions=["score"], n=32),
     "swap_components": lambda m: interp.swap_components(m, _other(), n=16, untrained=1),
-    "sameness": lambda m: interp.sameness(m, _other(), n=16, untrained=1),
+    "sameness": lambda m: sameness(m, _other(), n=16, untrained=1),
     "explore": _explored,
     "circle_fit": lambda m: str(interp.circle_fit(m, resamples=9)),
     "fourier_spectrum": lambda m: str(interp.fourier_spectrum(m, resamples=9)),

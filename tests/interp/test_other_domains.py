@@ -17,6 +17,7 @@ from models.errors import UserError
 from models.importers.stock import from_transformer_lens
 from models.tasks import FormattedTask, Task, TaskVariables, problem_pairs
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from studies.population import align, sameness
 from tests.comparing import numbers_are_finite
 from tests.other_tasks import column_addition, exact_adder, modular_addition
 from tests.sampling import sampled
@@ -41,9 +42,9 @@ QUESTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "compare": lambda a, b: interp.compare(a, b, n=20, untrained=[b]),
     "compare_models": lambda a, b: interp.compare_models([a, b], n=20),
     "explore": lambda a, b: interp.explore(a),
-    "align": interp.align,
+    "align": align,
     "swap_components": lambda a, b: interp.swap_components(a, b, n=8, n_fit=8, untrained=1),
-    "sameness": lambda a, b: interp.sameness(a, b, n=8, untrained=1),
+    "sameness": lambda a, b: sameness(a, b, n=8, untrained=1),
     "certify": lambda a, b: interp.certify(a),
     "induction_heads": lambda a, b: interp.induction_heads(a, n=20),
     "certified_circuits": lambda a, b: interp.certified_circuits(a, n=16, most=16),

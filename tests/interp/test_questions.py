@@ -196,7 +196,7 @@ def test_models_are_given_by_name_only_where_a_question_says_so(adder):
         with pytest.raises(UserError):
             interp.explore(bad)
     with pytest.raises(UserError):
-        interp.align("microadder-57", adder)
+        interp.compare("microadder-57", adder)
 
 
 # ---- options that a function does not have, and single entries of long lists

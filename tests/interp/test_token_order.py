@@ -22,6 +22,7 @@ from models.tasks import problem_pairs
 from models.tasks.columns.addition_algorithms import CHAINED
 from models.tasks.columns.column_places import column_layout
 from models.tasks.named.addition import TenDigitAddition
+from studies.population import align
 from tests.moved_tokens import MovedTask, moved
 
 N = 48
@@ -67,7 +68,7 @@ ASK: dict[str, Callable[[Any], Any]] = {
     "certify": lambda m: interp.certify(m),
     "loss": lambda m: interp.loss(m, n=N),
     "compare_models": lambda m: interp.compare_models([m], n=N).to_dataframe()[["question", "value", "low", "high"]],
-    "align": lambda m: interp.align(m, two_orders("microadder-57")[m.task.order[0] != 0]).distances(),
+    "align": lambda m: align(m, two_orders("microadder-57")[m.task.order[0] != 0]).distances(),
     "compare": lambda m: interp.compare(m, m, n=12, untrained=[]),
     "swap_components": lambda m: interp.swap_components(m, m, n=N, n_fit=64, untrained=0).summary().drop(
         columns=["shuffled"]),
@@ -77,7 +78,7 @@ OTHERS = {
     "accuracy_bounds", "accuracy_by_chain", "attack", "carry_unit_ranges", "certified_circuits", "composition_scores",
     "decompile",
     "group_program", "group_symmetry", "key_attention", "learning_curves", "residual_by_dimension", "restricted_loss",
-    "patch_sweep", "pattern_patching", "sameness",
+    "patch_sweep", "pattern_patching",
     "construction_units",
     "training_dynamics",
 }  # fmt: skip

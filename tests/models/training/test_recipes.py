@@ -12,7 +12,7 @@ from models.training import RECIPES
 from models.training.native import library
 from models.training.recipes import AdaptiveDecay, Recipe
 from models.training.sequence_problems import AdditionSet, MultiplicationSet, ParitySet
-from models.training.ten_digit_problems import AdditionProblems, CarryMix, MetricCarryMix, VariedLengthProblems
+from models.training.ten_digit_problems import AdditionProblems, CarryMix, VariedLengthProblems
 
 NAN, INF = math.nan, math.inf
 
@@ -47,7 +47,6 @@ def test_a_recipe_that_cannot_be_is_refused(change):
         lambda: AdditionProblems(digit_curriculum=((-1, 3),)),
         lambda: CarryMix(share=1.5),
         lambda: CarryMix(share=NAN),
-        lambda: MetricCarryMix(zero_token=-1.0),
         lambda: AdaptiveDecay(factor=NAN),
         lambda: AdditionSet(max_operands=1),
         lambda: AdditionSet(max_digits=0),
