@@ -31,7 +31,7 @@ FEW_OF_TWO = 3  # and of so few in models of two layers, as only all problems te
 
 
 @dataclass(frozen=True, eq=False)
-class OneLayerAdder:
+class AdderWeights:
     """The effective weights of a pre-norm decoder of one layer, as float64 copies of the stored numbers.
 
     A missing bias is an array of zeros, and so is ``W_pos`` without learned positions. Refutations are replayed through
@@ -115,7 +115,7 @@ class OneLayerAdder:
         return slice(first, first + width)
 
 
-def require_unchanged(adder: OneLayerAdder) -> None:
+def require_unchanged(adder: AdderWeights) -> None:
     """Raise UserError if the model's weights are not the same as when it was read."""
     if fingerprint(adder.model) != adder.fingerprint:
         raise UserError(f"The weights of {model_name(adder.model)} change from one call to the next.")
@@ -130,7 +130,7 @@ def one_layer_adder(model: HookedModel, task: Any) -> str:
     return ""
 
 
-def read_adder(model: HookedModel, task: Task | None = None, targets: Targets = "all") -> OneLayerAdder:
+def read_adder(model: HookedModel, task: Task | None = None, targets: Targets = "all") -> AdderWeights:
     """The weights and the layout of a model of one layer that adds or subtracts two numbers column by column.
 
     ``targets``: "all" tokens that the task asks for, or the "digits" of the answer alone. The weights are computed
@@ -199,7 +199,7 @@ def known_layout(
     return model, layout
 
 
-def read_layers(model: HookedModel, task: Task | None, targets: Targets, layers: Literal[1, 2]) -> list[OneLayerAdder]:
+def read_layers(model: HookedModel, task: Task | None, targets: Targets, layers: Literal[1, 2]) -> list[AdderWeights]:
     """As :func:`read_adder`, for a model of one or two layers: one adder for each, with what comes before and after all
     layers in both."""
     if targets not in get_args(Targets):
@@ -228,7 +228,7 @@ def read_layers(model: HookedModel, task: Task | None, targets: Targets, layers:
             *_, part, last = name.split(".")
             if not name.startswith("blocks.") or name.startswith(f"blocks.{layer}."):
                 parts[{"w": part, "b": f"{part}_b"}.get(last, last)] = value
-        adder = OneLayerAdder(model=model, layout=layout, fingerprint=identity, stored=stored, **parts)
+        adder = AdderWeights(model=model, layout=layout, fingerprint=identity, stored=stored, **parts)
         for readers in ((adder.W_in,) if adder.W_gate is None else (adder.W_in, adder.W_gate), (adder.W_U,)):
             adder.group_of(*readers)
         found.append(adder)

@@ -13,10 +13,10 @@ import interp
 from benchmarks.false_certificates import perturb, random_pairs, rounded
 from interp.proofs import check_certificate, load_certificate
 from interp.proofs.columns.adder_weights import read_adder
-from interp.proofs.columns.class_prover import BranchAndBound
+from interp.proofs.columns.class_prover import ClassProver
 from interp.proofs.columns.column_classes import all_classes
-from interp.proofs.columns.column_windows import Query
-from interp.proofs.columns.window_search import ClassProof, Search, prove, split_codes
+from interp.proofs.columns.column_windows import WindowBounds
+from interp.proofs.columns.window_search import ClassProof, Search, prove_query, split_codes
 from interp.proofs.columns.window_verdicts import table_of, window_verdicts
 from interp.proofs.numbers.rounded_operations import FLOAT32, REAL, Rounding
 from models.errors import UserError
@@ -67,7 +67,7 @@ def shares(found: dict[tuple[int, int], ClassProof]) -> np.ndarray:
 )
 def test_every_pair_of_a_target_is_certified(name: str, target: int, arithmetic: Rounding):
     search = search_of(name, arithmetic)
-    total = sum(shares(prove(search, query)) for query in search.queries(target))
+    total = sum(shares(prove_query(search, query)) for query in search.queries(target))
     assert total.tolist() == [10**20, 0, 0]
 
 
@@ -111,7 +111,7 @@ def test_all_tables_have_their_axes():
 
 @pytest.mark.slow
 def test_problems_of_refuted_leaves_are_wrong_in_the_model():
-    """Every class with a refuted leaf names one problem; the model answers it wrongly. What is certified is right."""
+    """Every class with a refuted window names one problem; the model answers it wrongly. What is certified is right."""
     model = in_bfloat16()
     search = Search(read_adder(model), REAL)
     pairs = random_pairs(20_000, seed=9)
@@ -120,7 +120,7 @@ def test_problems_of_refuted_leaves_are_wrong_in_the_model():
     for target in (2, 10):
         wrong, tally = [], np.zeros(3, dtype=object)
         for query in search.queries(target):
-            found = prove(search, query, most=1_000)
+            found = prove_query(search, query, most=1_000)
             tally += shares(found)
             wrong += [p.wrong for p in found.values() if p.wrong is not None]
         assert tally.sum() == 10**20
@@ -138,14 +138,14 @@ def test_a_proof_is_checked_by_its_splits_alone():
     """The same splits find the same, without search; without one of them, its problems are open."""
     search = Search(read_adder(in_bfloat16()), REAL)
     query = search.query(2, 0)
-    found = prove(search, query, most=1_000)
+    found = prove_query(search, query, most=1_000)
     splits = np.array(sorted(code for p in found.values() for code in p.splits))
     assert len(splits) > 1 and shares(found)[1] > 0
-    again = prove(search, query, splits)
+    again = prove_query(search, query, splits)
     assert {key: replace(p, splits=()) for key, p in again.items()} == {
         key: replace(p, splits=()) for key, p in found.items()
     }
-    fewer = prove(search, query, splits[1:])
+    fewer = prove_query(search, query, splits[1:])
     assert shares(fewer)[2] > shares(found)[2] and sum(shares(fewer)) == sum(shares(found))
 
 
@@ -154,36 +154,36 @@ def test_no_window_is_split_beyond_the_last_column(target: int, token: int, up: 
     """A file may ask for it; there is nothing to split off, and the window is judged as it is."""
     search = search_of("adder-456")
     query = search.query(target, token)
-    leaves = query.roots() if up else query.below_of(query.roots())
-    assert (leaves.high == 9) if up else (leaves.low == 0)
-    beyond = split_codes(leaves, np.full(len(leaves), up))
+    windows = query.roots() if up else query.below_of(query.roots())
+    assert (windows.high == 9) if up else (windows.low == 0)
+    beyond = split_codes(windows, np.full(len(windows), up))
     above = np.zeros(0, dtype=np.int64) if up else split_codes(query.roots(), np.full(len(query.roots()), False))
-    found = prove(search, query, np.concatenate((beyond, above)))
-    assert shares(found).tolist() == shares(prove(search, query, above)).tolist()
+    found = prove_query(search, query, np.concatenate((beyond, above)))
+    assert shares(found).tolist() == shares(prove_query(search, query, above)).tolist()
 
 
 @pytest.mark.slow
 def test_windows_that_are_lost_are_not_certified(monkeypatch):
-    """Should a leaf ever be dropped, its class's problems no longer add up: no proof."""
-    whole, parts = (BranchAndBound(read_adder(zoo("adder-456")), REAL) for _ in range(2))
+    """Should a window ever be dropped, its class's problems no longer add up: no proof."""
+    whole, parts = (ClassProver(read_adder(zoo("adder-456")), REAL) for _ in range(2))
     rows = np.flatnonzero((whole.classes.target == 3) & (whole.classes.token == 4))
-    assert all(whole.prove(int(row), 0.0).proved for row in rows)
-    roots = Query.roots
-    monkeypatch.setattr(Query, "roots", lambda self: roots(self)[np.arange(len(roots(self))) != 45])
-    assert sum(not parts.prove(int(row), 0.0).proved for row in rows) == 1
+    assert all(whole.prove_class(int(row), 0.0).proved for row in rows)
+    roots = WindowBounds.roots
+    monkeypatch.setattr(WindowBounds, "roots", lambda self: roots(self)[np.arange(len(roots(self))) != 45])
+    assert sum(not parts.prove_class(int(row), 0.0).proved for row in rows) == 1
 
 
 def test_boxes_of_the_wrong_place_prove_nothing(monkeypatch):
     """A flipped sign, or another answer: what was certified is not."""
     search = search_of("adder-456")
     query = search.query(3, 4)
-    assert shares(prove(search, query))[1:].tolist() == [0, 0]
-    box, answer = Query.box, Query.answer
-    monkeypatch.setattr(Query, "box", lambda self, leaves: tuple(-x for x in reversed(box(self, leaves))))
-    assert shares(prove(search, query, most=1))[1:].sum() > 0
-    monkeypatch.setattr(Query, "box", box)
-    monkeypatch.setattr(Query, "answer", lambda self, leaves: (answer(self, leaves) + 1) % 10)
-    assert shares(prove(search, query, most=1))[0] == 0
+    assert shares(prove_query(search, query))[1:].tolist() == [0, 0]
+    box, answer = WindowBounds.box, WindowBounds.answer
+    monkeypatch.setattr(WindowBounds, "box", lambda self, windows: tuple(-x for x in reversed(box(self, windows))))
+    assert shares(prove_query(search, query, most=1))[1:].sum() > 0
+    monkeypatch.setattr(WindowBounds, "box", box)
+    monkeypatch.setattr(WindowBounds, "answer", lambda self, windows: (answer(self, windows) + 1) % 10)
+    assert shares(prove_query(search, query, most=1))[0] == 0
 
 
 # ---- certificates

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from benchmarks.false_certificates import random_pairs
 from interp.proofs.columns.adder_weights import read_adder
-from interp.proofs.columns.lead_enclosure import Downstream, Regions
+from interp.proofs.columns.lead_enclosure import LeadEnclosure, Regions
 from interp.proofs.numbers import affine_forms
 from interp.proofs.numbers.activation_functions import ACTIVATIONS
 from interp.proofs.numbers.affine_forms import Forms
@@ -149,7 +149,7 @@ def contained(name: str, arithmetic: Rounding, bounds: tuple, regions: Regions, 
 )
 @pytest.mark.parametrize("shares", [(0.0, 0.03, 3.0), pytest.param((1e-3, 0.3), marks=pytest.mark.slow)])
 def test_margins_of_points_of_a_region_lie_within_its_bounds(name, arithmetic, shares):
-    bounds = Downstream(read_adder(model_of(name)), arithmetic)
+    bounds = LeadEnclosure(read_adder(model_of(name)), arithmetic)
     for share in shares:
         regions = regions_of(name, 60, share, seed=int(share * 1000))
         assert contained(name, arithmetic, bounds.margins(regions), regions), share
@@ -158,7 +158,7 @@ def test_margins_of_points_of_a_region_lie_within_its_bounds(name, arithmetic, s
 @ARITHMETICS
 def test_a_basis_of_each_region_is_read_as_its_own(arithmetic):
     regions = regions_of("adder-456", 40, 0.05)
-    bounds = Downstream(read_adder(model_of("adder-456")), arithmetic)
+    bounds = LeadEnclosure(read_adder(model_of("adder-456")), arithmetic)
     turned = np.random.default_rng(0).permuted(np.broadcast_to(regions.basis, (40, *regions.basis.shape)), axis=2)
     own = replace(regions, basis=turned)
     own = replace(own, error=own.error + 2.0**-23 * np.einsum("nr,nrd->nd", regions.radius, np.abs(turned)))
@@ -173,12 +173,12 @@ def test_a_basis_of_each_region_is_read_as_its_own(arithmetic):
 def test_a_wrong_bound_is_noticed(name, monkeypatch):
     """A radius, a sign or a remainder that is lost: some point's margin escapes."""
     adder = read_adder(model_of(name))
-    bounds, regions = Downstream(adder, REAL), regions_of(name, 60, 0.05)
+    bounds, regions = LeadEnclosure(adder, REAL), regions_of(name, 60, 0.05)
     assert contained(name, REAL, bounds.margins(regions), regions)
     small = replace(regions, radius=regions.radius * 0.9)
     assert not contained(name, REAL, bounds.margins(small), regions)
     assert not contained(name, REAL, bounds.margins(replace(regions, error=regions.error * 0)), regions)
-    flipped = Downstream(replace(adder, W_out=-adder.W_out), REAL)
+    flipped = LeadEnclosure(replace(adder, W_out=-adder.W_out), REAL)
     assert not contained(name, REAL, flipped.margins(regions), regions)
     wide = regions_of(name, 60, 0.2)
     on_line = affine_forms._on_line
@@ -196,15 +196,15 @@ def test_float32_is_not_within_bounds_for_less_rounding(name):
     regions = replace(regions, center=points_of(regions, 1)[:, 0], error=regions.error * 0)
     adder = read_adder(model_of(name))
     found = margins_of(model_of(name), regions, regions.center[:, None], torch.float32)[:, 0]
-    lower, upper = Downstream(adder, FLOAT32).margins(regions)
+    lower, upper = LeadEnclosure(adder, FLOAT32).margins(regions)
     assert ((lower <= found) & (found <= upper)).all()
-    lower, upper = Downstream(adder, Rounding(FLOAT32.unit32 / 100)).margins(regions)
+    lower, upper = LeadEnclosure(adder, Rounding(FLOAT32.unit32 / 100)).margins(regions)
     assert not ((lower <= found) & (found <= upper)).all()
 
 
 @pytest.mark.parametrize("name", ["adder-456", "microadder-133", "adder-582", "biases", "eps outside"])
 def test_what_is_given_away_falls_with_the_square_of_the_radius(name):
-    bounds, given_away = Downstream(read_adder(model_of(name)), REAL), []
+    bounds, given_away = LeadEnclosure(read_adder(model_of(name)), REAL), []
     for share in (0.02, 0.002):
         regions = regions_of(name, 200, share)
         regions = replace(regions, error=regions.error * 0)
@@ -224,7 +224,7 @@ def test_what_is_given_away_falls_with_the_square_of_the_radius(name):
 @ARITHMETICS
 def test_numbers_that_are_not_finite_or_too_large_have_no_bound(arithmetic):
     name = "adder-456"
-    bounds, regions = Downstream(read_adder(model_of(name)), arithmetic), regions_of(name, 8, 0.05)
+    bounds, regions = LeadEnclosure(read_adder(model_of(name)), arithmetic), regions_of(name, 8, 0.05)
     whole = bounds.margins(regions)
     for field in ("center", "radius", "error"):
         for value in (np.nan, np.inf, -np.inf, 1e300, 2.0**210):
@@ -245,23 +245,23 @@ def test_weights_beyond_the_bounds_on_rounding_have_no_bound():
         weights["blocks.0.mlp.W_in"] *= LARGEST_WEIGHT
 
     adder, regions = read_adder(dense("microadder-67", inflate)), regions_of("microadder-67", 5, 0.01)
-    assert np.isnan(Downstream(adder, FLOAT32).margins(regions)).all()
-    assert not np.isnan(Downstream(adder, REAL).margins(regions)).any()
+    assert np.isnan(LeadEnclosure(adder, FLOAT32).margins(regions)).all()
+    assert not np.isnan(LeadEnclosure(adder, REAL).margins(regions)).any()
 
 
 def test_a_stream_that_may_be_zero_has_bounds_only_if_eps_holds_it():
     name = "eps outside"
     model = model_of(name)
     regions = regions_of(name, 20, 5.0)
-    assert contained(name, REAL, Downstream(read_adder(model), REAL).margins(regions), regions)
+    assert contained(name, REAL, LeadEnclosure(read_adder(model), REAL).margins(regions), regions)
     bare = replace(read_adder(model), W_E=np.zeros((14, 6)), W_pos=np.zeros((34, 6)), b_O=np.zeros(6))
     zero = replace(regions, center=np.zeros((20, 6)), radius=np.zeros((20, 2)), error=np.zeros((20, 6)))
-    lower, upper = Downstream(bare, REAL).margins(zero)
+    lower, upper = LeadEnclosure(bare, REAL).margins(zero)
     assert not (lower > upper).any()
 
 
 def test_no_regions_have_no_bounds():
-    bounds = Downstream(read_adder(model_of("adder-456")), REAL)
+    bounds = LeadEnclosure(read_adder(model_of("adder-456")), REAL)
     none = regions_of("adder-456", 5, 0.1).take(np.zeros(0, dtype=np.int64))
     assert [len(bound) for bound in bounds.margins(none)] == [0, 0]
 
@@ -269,14 +269,14 @@ def test_no_regions_have_no_bounds():
 def test_float32_rounding_is_for_float32_models():
     config = replace(zoo("adder-456").config, dtype="float64")
     adder = read_adder(ArithmeticTransformer(DenseWeights(config), zoo("adder-456").task))
-    Downstream(adder, REAL)
+    LeadEnclosure(adder, REAL)
     with pytest.raises(UserError, match="is in float64"):
-        Downstream(adder, FLOAT32)
+        LeadEnclosure(adder, FLOAT32)
 
 
 def test_many_regions_take_the_memory_of_a_few():
     few = regions_of("adder-456", 1000, 0.05)
-    bounds, many = Downstream(read_adder(model_of("adder-456")), FLOAT32), few.take(np.arange(30_000) % 1000)
+    bounds, many = LeadEnclosure(read_adder(model_of("adder-456")), FLOAT32), few.take(np.arange(30_000) % 1000)
     tracemalloc.start()
     try:
         lower, upper = bounds.margins(many)

@@ -1,4 +1,4 @@
-"""Ratio attention: what leaves hold, and that what the model's attention writes lies in their boxes."""
+"""Ratio attention: what windows hold, and that what the model's attention writes lies in their boxes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import torch
 import interp
 from benchmarks.false_certificates import random_pairs
 from interp.proofs.columns import ratio_attention
-from interp.proofs.columns.adder_weights import OneLayerAdder, read_adder
+from interp.proofs.columns.adder_weights import AdderWeights, read_adder
 from interp.proofs.columns.column_classes import all_classes
 from interp.proofs.columns.column_method import certify_one_layer
 from interp.proofs.columns.column_rule import SUMS
-from interp.proofs.columns.column_windows import Leaves, Query
+from interp.proofs.columns.column_windows import WindowBounds, Windows
 from interp.proofs.columns.digit_layout import TokenLayout
 from interp.proofs.columns.ratio_attention import RatioAttention, read_ratio_attention
 from interp.proofs.columns.small_margins import attention_of, hunt, least_problems
@@ -60,28 +60,28 @@ def model_of(name: str) -> ArithmeticTransformer:
 
 
 @cache
-def read(name: str, arithmetic: Rounding = REAL) -> tuple[OneLayerAdder, RatioAttention]:
+def read(name: str, arithmetic: Rounding = REAL) -> tuple[AdderWeights, RatioAttention]:
     adder = read_adder(model_of(name))
     return adder, read_ratio_attention(adder, arithmetic)
 
 
 @cache
-def query_of(attention: RatioAttention, layout: TokenLayout, target: int, token: int) -> Query:
-    return Query(attention, layout, target, token)
+def query_of(attention: RatioAttention, layout: TokenLayout, target: int, token: int) -> WindowBounds:
+    return WindowBounds(attention, layout, target, token)
 
 
-def token_at(target: int, pairs: torch.Tensor, adder: OneLayerAdder) -> np.ndarray:
+def token_at(target: int, pairs: torch.Tensor, adder: AdderWeights) -> np.ndarray:
     return adder.model.task.encode(pairs).numpy()[:, adder.layout.queries[target]]
 
 
-def leaf_of(pairs: torch.Tensor, low: int, high: int) -> Leaves:
+def leaf_of(pairs: torch.Tensor, low: int, high: int) -> Windows:
     digits, numbers = digits_of(pairs), pairs.numpy()
     carry = (numbers % 10**low).sum(1) // 10**low
     window = digits[:, :, low : high + 1]
-    return Leaves(SUMS, low, carry, window[:, 0] * 10 + window[:, 1])
+    return Windows(SUMS, low, carry, window[:, 0] * 10 + window[:, 1])
 
 
-def by_query(adder: OneLayerAdder, attention: RatioAttention, target: int, pairs: torch.Tensor):
+def by_query(adder: AdderWeights, attention: RatioAttention, target: int, pairs: torch.Tensor):
     tokens = token_at(target, pairs, adder)
     for token in np.unique(tokens).tolist():
         rows = np.flatnonzero(tokens == token)
@@ -96,7 +96,7 @@ def windows_of(target: int) -> list[tuple[int, int]]:
 # ---- what is read off the weights
 
 
-def largest_share(model: ArithmeticTransformer, attention: RatioAttention, adder: OneLayerAdder, weights) -> float:
+def largest_share(model: ArithmeticTransformer, attention: RatioAttention, adder: AdderWeights, weights) -> float:
     """How far what ``model`` writes lies from the ratio, at its largest, as a share of what is allowed."""
     pairs = random_pairs(200, seed=3)
     found = {}
@@ -117,7 +117,7 @@ def largest_share(model: ArithmeticTransformer, attention: RatioAttention, adder
     return share
 
 
-def strays(query: Query, digits: np.ndarray) -> list[np.ndarray]:
+def strays(query: WindowBounds, digits: np.ndarray) -> list[np.ndarray]:
     """By head, how far rounding of weights may take the coordinates of each problem."""
     r = query.coords.shape[-1]
     if query.sides.shape[-1] == 2 * r:
@@ -126,7 +126,7 @@ def strays(query: Query, digits: np.ndarray) -> list[np.ndarray]:
     return list(found.swapaxes(0, 1))
 
 
-def replace_coords(query: Query, coords: np.ndarray) -> Query:
+def replace_coords(query: WindowBounds, coords: np.ndarray) -> WindowBounds:
     other = copy(query)
     other.coords = coords
     return other
@@ -230,7 +230,7 @@ def test_scores_rounded_as_badly_as_allowed_stay_within_the_bounds(name: str, pu
                 found["out"][rows, adder.layout.queries[target]].numpy() - adder.b_O - coords.sum(1) @ one.basis
             )
             shares.append(float((off / (strayed @ np.abs(one.basis) + one.error)).max()))
-            # The bound of a leaf holds for each of its problems.
+            # The bound of a window holds for each of its problems.
             low, high = windows_of(target)[0]
             least, most = one.box(leaf_of(pairs[rows], low, high))
             assert (most >= coords.sum(1) + strayed - 1e-9).all() and (least <= coords.sum(1) - strayed + 1e-9).all()
@@ -254,7 +254,7 @@ def test_what_one_method_cannot_judge_is_left_to_another_and_to_a_search():
     assert interp.certify(too_sharp(), arithmetic="interval", minutes=0.5).status == "refuted"
 
 
-# ---- leaves
+# ---- windows
 
 
 @pytest.mark.parametrize("target", every_third(TARGETS))
@@ -292,18 +292,18 @@ def test_a_leaf_knows_its_problems_answer(target: int):
     wanted = adder.model.task.targets(pairs).numpy()[:, target]
     for low, high in windows_of(target):
         for query, rows in by_query(adder, attention, target, pairs):
-            leaves = leaf_of(pairs[rows], low, high)
-            assert query.holds(leaves).all() and np.array_equal(query.answer(leaves), wanted[rows])
+            windows = leaf_of(pairs[rows], low, high)
+            assert query.holds(windows).all() and np.array_equal(query.answer(windows), wanted[rows])
             other = (query.token + 1) % 2 if target == 11 else (query.token + 1) % 10
             if low < target:  # the window says which token stands there
-                assert target == 0 or not query_of(attention, adder.layout, target, other).holds(leaves).any()
+                assert target == 0 or not query_of(attention, adder.layout, target, other).holds(windows).any()
 
 
 # ---- boxes
 
 
-def escapes(adder: OneLayerAdder, attention: RatioAttention, pairs: torch.Tensor, change=lambda low, high: (low, high)):
-    """How many problems lie outside the box of some leaf of theirs; boxes are made from ``attention``."""
+def escapes(adder: AdderWeights, attention: RatioAttention, pairs: torch.Tensor, change=lambda low, high: (low, high)):
+    """How many problems lie outside the box of some window of theirs; boxes are made from ``attention``."""
     _, true = read("adder-456")
     out = 0
     for target in (0, 6, 11):
@@ -345,8 +345,8 @@ def test_a_box_with_the_other_carry_does_not_hold_its_problems():
     pairs = random_pairs(300, seed=6)
     out = 0
     for query, rows in by_query(adder, attention, 5, pairs):
-        leaves = leaf_of(pairs[rows], 5, 5)
-        least, most = query.box(replace(leaves, carry=1 - leaves.carry))
+        windows = leaf_of(pairs[rows], 5, 5)
+        least, most = query.box(replace(windows, carry=1 - windows.carry))
         coords = attention_of(query, digits_of(pairs[rows]))[1].sum(1)
         out += int(((coords < least) | (coords > most)).any(1).sum())
     assert out > 100
@@ -358,12 +358,12 @@ def test_ends_of_boxes_are_attained_up_to_a_percent(name: str):
     adder, attention = read(name)
     for target, token in ((1, 3), (5, 0), (9, 7), (10, 2), (11, 1)):
         query = query_of(attention, adder.layout, target, token)
-        leaves = query.roots()
-        low, high = query.box(leaves)
+        windows = query.roots()
+        low, high = query.box(windows)
         for k in range(low.shape[1]):
             level = high[:, k, None, None]
             terms = -query.weights[0] * (query.coords[0, ..., k] - level)
-            found = least_problems(query, leaves, terms)
+            found = least_problems(query, windows, terms)
             reached = attention_of(query, found)[1].sum(1)[:, k]
             width = high[:, k] - low[:, k] + 1e-9
             assert ((reached <= high[:, k]) & (reached >= high[:, k] - 0.01 * width)).all()

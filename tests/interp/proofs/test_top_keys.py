@@ -38,7 +38,7 @@ def test_choices_are_exactly_those_of_the_points_of_the_intervals(ends: list[int
 
 
 def test_cases_are_all_combinations_of_the_choices_at_a_rows_queries():
-    """Two heads of which row 1 leaves two keys open each; row 0 is decided."""
+    """Two heads of which row 1 windows two keys open each; row 0 is decided."""
     low, high = [[[0, 2, 4], [0, 2, 4]]] * 2, [[[1, 3, 5], [1, 5, 7]]] * 2
     scores = {2: around(low, high)}
     rows, found = cases(scores, {2: Chosen.of(scores[2], 1)}, 1, torch.tensor([0, 1]))

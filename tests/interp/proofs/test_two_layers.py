@@ -247,10 +247,10 @@ def test_what_both_attentions_write_lies_in_the_box_of_its_window(normed: bool, 
     both, digits = torch.cat(written, 1).numpy(), (pairs[:, :, None] // torch.tensor([1, 10]) % 10).numpy()
     for token in (0, 7):
         query = search.query(target, token)
-        leaves = query.below_of(query.roots())
-        low, high = query.box(leaves)
+        windows = query.below_of(query.roots())
+        low, high = query.box(windows)
         center, radius = (low + high) / 2 @ query.basis, (high - low) / 2 @ np.abs(query.basis) + query.error
-        row = {tuple(pair): n for n, pair in enumerate(leaves.pairs.tolist())}
+        row = {tuple(pair): n for n, pair in enumerate(windows.pairs.tolist())}
         own = [n for n in range(len(pairs)) if (digits[n, :, 0].sum() % 10) == token]
         at = np.array([row[tuple((digits[n, 0] * 10 + digits[n, 1]).tolist())] for n in own])
         slack = 1e-9 if exact else 1e-12

@@ -28,7 +28,7 @@ from interp.cli import answers, main
 from interp.proofs import check_certificate, load_certificate, schedule, stored_verdicts
 from interp.proofs.certify import method_for, parse_certificate
 from interp.proofs.columns.adder_weights import read_adder
-from interp.proofs.columns.class_prover import BranchAndBound
+from interp.proofs.columns.class_prover import ClassProver
 from interp.proofs.columns.column_evidence import PairEvidence
 from interp.proofs.columns.column_method import RESERVE
 from interp.proofs.hand_built.coupled_grid import CertifiedGrid
@@ -330,13 +330,13 @@ def test_lower_precision_and_autocast_are_refused():
 @pytest.mark.slow
 def test_a_margin_below_what_was_proved_of_its_class_is_an_error(monkeypatch):
     """Whatever the guard does not know of: what runs must reach what was proved."""
-    prove = BranchAndBound.prove
+    prove = ClassProver.prove_class
 
     def high(self, index, aim):
         proof = prove(self, index, aim)
         return replace(proof, lowest=proof.lowest + 1e3)
 
-    monkeypatch.setattr(BranchAndBound, "prove", high)
+    monkeypatch.setattr(ClassProver, "prove_class", high)
     with pytest.raises(UserError):
         interp.certify(zoo(FAST), arithmetic="interval", tolerance=None)
 

@@ -15,7 +15,7 @@ from benchmarks.false_certificates import perturb, random_pairs
 from interp.proofs.columns import window_verdicts as module
 from interp.proofs.columns.adder_weights import read_adder
 from interp.proofs.columns.column_rule import SUMS
-from interp.proofs.columns.column_windows import Leaves
+from interp.proofs.columns.column_windows import Windows
 from interp.proofs.columns.pair_counting import OPEN, RIGHT, WRONG, Diagram, count, diagram_of_windows, symbols
 from interp.proofs.columns.window_search import Search
 from interp.proofs.columns.window_verdicts import WindowVerdicts, window_diagrams, window_verdicts
@@ -60,11 +60,11 @@ def test_longer_windows_count_as_a_table_of_three_columns(target, monkeypatch):
         into = int(known.carry_out[carry * 100 + pair])
         deeper[carry, pair] = np.where(table[into] == 0, deeper[carry, pair], table[into])
 
-    def looked_up(search: object, query: object, leaves: Leaves) -> np.ndarray:
-        return deeper[(leaves.carry, *leaves.pairs.T)] if leaves.pairs.shape[1] == 3 else np.zeros(len(leaves), int)
+    def looked_up(search: object, query: object, windows: Windows) -> np.ndarray:
+        return deeper[(windows.carry, *windows.pairs.T)] if windows.pairs.shape[1] == 3 else np.zeros(len(windows), int)
 
     monkeypatch.setattr(module, "verdicts", looked_up)
-    query = SimpleNamespace(holds=lambda leaves: np.ones(len(leaves), dtype=bool))
+    query = SimpleNamespace(holds=lambda windows: np.ones(len(windows), dtype=bool))
     search = SimpleNamespace(queries=lambda target: [query], adder=SimpleNamespace(layout=SimpleNamespace(rule=SUMS)))
     below, left = module._longer(search, target, table, target - 1, 10**4)  # pyright: ignore[reportArgumentType]
     longer = diagram_of_windows(table, target, below=below)

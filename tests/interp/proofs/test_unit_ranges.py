@@ -7,8 +7,8 @@ from itertools import product
 import pytest
 import torch
 
-import interp
 import models
+from interp.proofs.reading.unit_ranges import unit_ranges
 from models.errors import UserError
 from models.tasks.columns.column_places import column_layout
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
@@ -46,9 +46,9 @@ def carries(model: ArithmeticTransformer, pairs: torch.Tensor, signal: str) -> t
 def test_every_problem_s_input_is_within_its_range(kind: str, arithmetic: str):
     model = by_hand(2, kind != "sum", noise, kind == "signed")
     pairs = all_pairs(2, kind == "ordered")
-    found = interp.carry_unit_ranges(model, arithmetic=arithmetic)
+    found = unit_ranges(model, arithmetic=arithmetic)
     read = inputs(model.double() if arithmetic == "interval" else model, pairs)
-    for row in found.ranges.itertuples():
+    for row in found.itertuples():
         is_on, value = carries(model, pairs, row.signal), read[..., int(row.neuron[-1])]
         for side, low, high in ((False, row.low_without, row.high_without), (True, row.low_with, row.high_with)):
             values = value[is_on == side]
@@ -59,28 +59,27 @@ def test_every_problem_s_input_is_within_its_range(kind: str, arithmetic: str):
 def test_a_planted_switch_is_found_and_points_the_right_way():
     """A planted neuron reads the level minus a threshold: it rises with a carry and falls with a borrow."""
     for subtracts, signal, switch in ((False, "carry out", "on"), (True, "borrow out", "off")):
-        found = interp.carry_unit_ranges(by_hand(3, subtracts))
-        assert {(row.signal, row.switch) for row in found.switches.itertuples()} == {(signal, switch)}
-        assert found.provenance.n == len(all_pairs(3, subtracts))
+        found = unit_ranges(by_hand(3, subtracts))
+        assert {(row.signal, row.switch) for row in found.itertuples() if row.switch} == {(signal, switch)}
 
 
 def test_a_neuron_that_reads_less_than_the_whole_level_is_no_switch():
     def half(weights: Weights) -> None:
         weights["blocks.0.attn.W_O"][1] *= 0.5  # the second number counts half
 
-    found = interp.carry_unit_ranges(by_hand(3, False, half))
-    assert found.switches.empty and (found.ranges.gap <= 0).all()
+    found = unit_ranges(by_hand(3, False, half))
+    assert (found.switch == "").all() and (found.gap <= 0).all()
 
 
 def test_the_trained_adder_s_neurons_are_switches_on_all_pairs():
-    found = interp.carry_unit_ranges(models.load("microadder-57"), arithmetic="float32")
-    assert found.provenance.n == 10**20
-    assert {(row.neuron, row.switch) for row in found.switches.itertuples()} == {("L0N0", "on"), ("L0N1", "off")}
-    assert (found.switches.signal == "carry out").all() and found.switches.gap.min() > 0.5
+    found = unit_ranges(models.load("microadder-57"), arithmetic="float32")
+    switches = found[found.switch != ""]
+    assert {(row.neuron, row.switch) for row in switches.itertuples()} == {("L0N0", "on"), ("L0N1", "off")}
+    assert (switches.signal == "carry out").all() and switches.gap.min() > 0.5
 
 
 def test_models_that_cannot_be_bounded_are_refused():
     with pytest.raises(UserError):
-        interp.carry_unit_ranges(models.load("toygpt-learned-pre"))
+        unit_ranges(models.load("toygpt-learned-pre"))
     with pytest.raises(UserError):
-        interp.carry_unit_ranges(models.load("microadder-57"), arithmetic="float")
+        unit_ranges(models.load("microadder-57"), arithmetic="float")
