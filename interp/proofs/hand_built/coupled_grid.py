@@ -18,6 +18,7 @@ from interp.core.results import Provenance
 from interp.core.stored_data import DATA
 from interp.core.views import Grid, Picture
 from interp.proofs.hand_built.addition_proof import ShapeProof, prove_shapes
+from interp.proofs.numbers.rounded_operations import ROUNDINGS
 from interp.proofs.verdict.verdict import STRENGTHS, ArithmeticName
 from models import UserError
 from models.families.hand_built.position_coupling_addition import NAME

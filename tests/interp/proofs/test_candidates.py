@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -25,7 +26,7 @@ from interp.proofs.stored_verdicts import (
     store,
     stored_certificate,
 )
-from interp.proofs.training_judge import Certifier
+from interp.proofs.training_judge import Prover
 from models.errors import UserError
 from models.evaluation import predict
 from models.training import train
@@ -46,8 +47,13 @@ STILL = Recipe(
 )
 
 
+def certifier(arithmetic: Any) -> Prover:
+    """The judge of ``--certify``."""
+    return Prover(arithmetic, None, gives_back=False)
+
+
 def run(
-    out: Path, weights: dict[str, torch.Tensor], certifier: Certifier | None, name: str = NAME, recipe: Recipe = STILL
+    out: Path, weights: dict[str, torch.Tensor], certifier: Prover | None, name: str = NAME, recipe: Recipe = STILL
 ):
     start = Start(weights, "a trained one", "this test", noise=0.0)
     return train(name, out, recipe=recipe, start=start, judge=certifier, progress=False, compile=False, device="cpu")
@@ -63,7 +69,7 @@ def parameters(name: str, rounding: str = "none") -> dict[str, torch.Tensor]:
 
 @pytest.mark.slow
 def test_a_run_that_starts_at_certified_weights_stops_at_its_first_validation_and_is_published(tmp_path, capsys):
-    result = run(tmp_path / "run", parameters(NAME), Certifier("interval"))
+    result = run(tmp_path / "run", parameters(NAME), certifier("interval"))
     (state,) = result.seeds
     assert (state.status, state.stopped_at, state.turned_down, result.complete) == ("accepted", 10, 0, True)
     (line,) = RunFolder(tmp_path / "run").metrics()
@@ -102,7 +108,7 @@ def test_a_trained_model_is_published_loaded_and_certified_and_its_card_says_so(
 def test_a_candidate_that_is_wrong_somewhere_is_logged_with_a_problem_and_training_goes_on(tmp_path):
     """The zoo's 57 in bfloat16 answers all of the validation problems, and not all problems."""
     once = replace(STILL, steps=10)
-    result = run(tmp_path / "run", parameters("microadder-57", "bfloat16"), Certifier("float32"), "microadder-57", once)
+    result = run(tmp_path / "run", parameters("microadder-57", "bfloat16"), certifier("float32"), "microadder-57", once)
     (state,) = result.seeds
     assert (state.status, state.exact, state.turned_down, state.accepted) == ("finished", 1.0, 1, None)
     assert not (tmp_path / "run" / "accepted").exists()
@@ -127,19 +133,19 @@ def test_a_candidate_is_certified_in_floats_before_anything_dearer(monkeypatch):
         asked.append(arithmetic)
         return certificate(NAME, arithmetic) if model is zoo(NAME) else interp.certify(model, arithmetic=arithmetic)
 
-    monkeypatch.setattr("interp.proofs.stored_verdicts.certify_one_layer", counted)
-    assert Certifier("interval")(zoo(NAME), 1, 0).accepted and asked == ["float", "interval"]
-    assert not Certifier("interval")(models.build(NAME, 0), 1, 0).accepted and asked[2:] == ["float"]
-    verdict = Certifier("float")(zoo(NAME), 1, 0)
+    monkeypatch.setattr("interp.proofs.training_judge.certify_one_layer", counted)
+    assert certifier("interval")(zoo(NAME), 1, 0).accepted and asked == ["float", "interval"]
+    assert not certifier("interval")(models.build(NAME, 0), 1, 0).accepted and asked[2:] == ["float"]
+    verdict = certifier("float")(zoo(NAME), 1, 0)
     assert verdict.accepted and asked[3:] == ["float"] and verdict.certificate["status"] == "sampled"
 
 
 def test_a_candidate_of_a_small_domain_is_judged_on_all_of_it():
     name = "modular-addition-59"
-    verdict = Certifier("float32")(models.load(name), 1, 0)
+    verdict = certifier("float32")(models.load(name), 1, 0)
     assert verdict.accepted and verdict.certificate["status"] == "certified" and verdict.files
     assert verdict.certificate["domain"] == "all 3,481 pairs"
-    fresh = Certifier("float32")(models.build(name, 0), 1, 0)
+    fresh = certifier("float32")(models.build(name, 0), 1, 0)
     assert not fresh.accepted and fresh.statement.startswith("validated at 100% and refuted: ")
 
 
@@ -149,8 +155,8 @@ def test_undecided_is_not_certified(monkeypatch):
         found = certificate(NAME, "float")
         return found if arithmetic == "float" else found.replace(status="undecided", arithmetic=arithmetic)
 
-    monkeypatch.setattr("interp.proofs.stored_verdicts.certify_one_layer", undecided)
-    verdict = Certifier("interval")(zoo(NAME), 1, 0)
+    monkeypatch.setattr("interp.proofs.training_judge.certify_one_layer", undecided)
+    verdict = certifier("interval")(zoo(NAME), 1, 0)
     assert not verdict.accepted and not verdict.files
     assert verdict.statement.startswith(
         "validated at 100% and undecided in interval arithmetic: 3,442 of 3,442 classes"
@@ -161,7 +167,7 @@ def test_weights_beyond_every_method_are_no_end_of_a_run():
     model = models.load(NAME)
     with torch.no_grad():
         next(model.parameters()).fill_(float("nan"))
-    assert "no verdict on all pairs: " in Certifier("float")(model, 1, 0).statement
+    assert "no verdict on all problems: " in certifier("float")(model, 1, 0).statement
 
 
 @pytest.mark.parametrize(
