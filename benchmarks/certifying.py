@@ -27,7 +27,7 @@ def size(name):
 torch.set_num_threads(1)
 model = models.load("microadder-57")
 before = size("VmRSS")
-interp.certify(model, sys.argv[1])
+interp.certify(model, arithmetic=sys.argv[1])
 print(before, size("VmHWM"))
 """
 

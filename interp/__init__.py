@@ -18,9 +18,9 @@ Every probe returns a frozen result with ``.sentence()``, ``.to_dataframe()`` an
 are names of this package, including your own (:mod:`interp.core.probe`); those of everyday use come first in
 ``interp.__all__``.
 
-The subpackages, each of which imports only earlier ones: :mod:`interp.core`; :mod:`interp.probes` (which only
-observe), :mod:`interp.causal` (which intervene), :mod:`interp.proofs`; :mod:`interp.compare`; :mod:`interp.figures`;
-:mod:`interp.site`; :mod:`interp.cli`.
+The subpackages, each of which imports only earlier ones: :mod:`interp.core`; :mod:`interp.proofs`;
+:mod:`interp.probes` (which observe) and :mod:`interp.causal` (which intervene); :mod:`interp.compare`;
+:mod:`interp.figures`; :mod:`interp.site`; :mod:`interp.cli`.
 """
 
 from importlib import import_module

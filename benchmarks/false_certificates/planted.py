@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -27,12 +27,13 @@ import torch
 
 from benchmarks.false_certificates.drafts import Draft
 from benchmarks.false_certificates.plants import PLANTED
-from interp.proofs.attention_only.arrangement_method import certify_arrangements
+from interp.proofs.attention_only import arrangement_method
 from interp.proofs.certify import certify, check_certificate
 from interp.proofs.columns import column_method, per_operator
-from interp.proofs.machine.machine_method import certify_by_machine
+from interp.proofs.machine import machine_method
+from interp.proofs.verdict.method import Method, judged_by
 from interp.proofs.verdict.time_limit import TimeUp, time_limit
-from interp.proofs.verdict.verdict import CertifyOptions, Method, Verdict
+from interp.proofs.verdict.verdict import Verdict
 from models import ArithmeticTransformer, UserError
 from models.evaluation import margins, predict
 from models.tasks import Task
@@ -50,18 +51,10 @@ NUMBERS: Mapping[str, int] = {
 }
 
 
-def _asked(method: Method) -> Callable[[ArithmeticTransformer], Verdict]:
-    options = CertifyOptions(arithmetic=None, tolerance=None, targets="all")
-    return lambda model: method.certify(model, model.task, options)
-
-
 #: Methods that are asked themselves, as certify may choose another: a run of few problems, a method for heads that
 #: write along many directions, as with a plant, or a search, which would find most plants in two layers first.
-ASKED: Mapping[str, Callable[[ArithmeticTransformer], Verdict]] = {
-    "branch and bound over columns": _asked(column_method.METHOD),
-    "finite machine": certify_by_machine,
-    "operator by operator": _asked(per_operator.METHOD),
-    "two layers of attention": certify_arrangements,
+ASKED: Mapping[str, Method] = {
+    each.METHOD.name: each.METHOD for each in (column_method, machine_method, per_operator, arrangement_method)
 }
 TWO_LAYERS, PARTLY = "two layers of attention", "proved in part"
 TOTAL = sum(NUMBERS.values())
@@ -164,7 +157,7 @@ def judged(
             if method is None:  # which proves, also where many random problems are wrong
                 verdict = certify(model, tolerance=None, minutes=None, exact_share=True)
             else:
-                verdict = ASKED[method](model)
+                verdict = judged_by(ASKED[method], model)
     except TimeUp:
         return None, "undecided", "the time was not enough"
     except UserError as error:

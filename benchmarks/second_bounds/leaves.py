@@ -23,6 +23,7 @@ from interp.proofs.machine import machine_method
 from interp.proofs.machine.machine_method import _Proof as MachineProof
 from interp.proofs.machine.path_search import PathNode
 from interp.proofs.numbers.rounded_operations import ROUNDINGS
+from interp.proofs.verdict.subject import Subject
 from interp.proofs.verdict.time_limit import time_limit
 from interp.proofs.verdict.verdict import ArithmeticName
 from models import ArithmeticTransformer
@@ -45,9 +46,9 @@ def of_machine(
 ) -> Iterator[Leaf]:
     """Nodes of the search over a task's machine: the ones with the least bounds, and random ones. In place of a node
     that was cut by what heads write, which not all paths of its masks belong to, its class."""
-    task = model.task
+    subject = Subject(model)
     with torch.inference_mode(), time_limit(MINUTES):
-        proof = MachineProof(model, task, machine_method._machine_of(model, task), arithmetic)
+        proof = MachineProof(subject, subject.once(machine_method.machine_of_subject), arithmetic)
         proof.run()
     # Nodes that are proved are open again where a larger bound was looked for when the time was over.
     found = [(one, node) for one in proof.classes for node in (*one.done, *one.open) if node.bound > 0]
@@ -72,7 +73,7 @@ def of_arrangements(
 ) -> Iterator[Leaf]:
     """Sets of strings, each with one token more that is known than the classes of the task."""
     with torch.inference_mode():
-        proof = ArrangementProof(model, model.task, arithmetic)
+        proof = ArrangementProof(Subject(model), arithmetic)
         drawn = torch.Generator().manual_seed(int(rng.integers(2**31)))
         for at in rng.permutation(len(proof.classes))[:n]:
             sets = [proof.classes[at].strings]
@@ -91,7 +92,7 @@ def of_prefixes(
 ) -> Iterator[Leaf]:
     """Single problems of a prefix tree."""
     with torch.inference_mode(), time_limit(MINUTES):
-        proof = PrefixProof(model, model.task, ROUNDINGS[arithmetic])
+        proof = PrefixProof(Subject(model), ROUNDINGS[arithmetic])
         proof.run(True, len(proof.rows))
     low = proof.low[: proof.done]
     lowest = low.amin(1).argsort()[: n // 2].tolist()

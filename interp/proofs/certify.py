@@ -1,4 +1,4 @@
-"""``interp.certify``: the methods that can judge a model, and how one is chosen.
+"""``interp.certify``: the methods that can judge a model, and the checks of what they found.
 
     hand-built                     a construction known by its weight map: a proof for every length up to its limits
     finite machine                 models of one layer on tasks whose answer needs a small memory: classes of all that a
@@ -14,53 +14,38 @@
     search                         what none of these can prove: a wrong answer is looked for along gradients
     random problems                a model that gets a quarter of 64 of them wrong is refuted before any of these
 
-The first method whose ``why_not`` is None judges the model, and raises if it cannot judge something else about it.
-Those of plug-ins (:mod:`models.plugins`) are asked before these. One that finds on the way that it cannot judge the
-model leaves it to the general method of one layer, or to the search. All return a
-:class:`~interp.proofs.verdict.verdict.Verdict`.
+Which of them judges a model, and in which order, is :mod:`interp.proofs.schedule`'s business. Plug-ins
+(:mod:`models.plugins`) add others. All give a :class:`~interp.proofs.verdict.verdict.Verdict`.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from interp.core.loading import load
 from interp.core.measured import Measured
 from interp.core.probe import Scalar, probe
 from interp.core.problems import resolve_task
 from interp.proofs.attacks import first_look, search_method
 from interp.proofs.attention_only import arrangement_method
-from interp.proofs.columns import per_operator
+from interp.proofs.columns import column_method, per_operator
 from interp.proofs.columns.accuracy_bounds import WIDTH
-from interp.proofs.columns.column_method import METHOD as ONE_LAYER
 from interp.proofs.hand_built import hand_built_method
-from interp.proofs.hand_built.hand_built_method import is_hand_built
 from interp.proofs.listed import exhaustive, prefix_method
 from interp.proofs.machine import machine_method
+from interp.proofs.schedule import attempts_at, judged
 from interp.proofs.verdict.identity import require_exact_products
-from interp.proofs.verdict.time_limit import MINUTES, TimeUp, minutes_left, time_limit
-from interp.proofs.verdict.verdict import (
-    ARITHMETICS,
-    LARGEST_FILE,
-    METHODS,
-    ArithmeticName,
-    CannotJudge,
-    CertifyOptions,
-    Method,
-    Targets,
-    Verdict,
-    method_named,
-    parse_verdict,
-    register,
-    verdict_of,
-)
-from models.calls import checked, doing
+from interp.proofs.verdict.method import METHODS, CertifyOptions, Method, method_named, register, verdict_by
+from interp.proofs.verdict.subject import Subject
+from interp.proofs.verdict.time_limit import MINUTES, TimeUp, time_limit
+from interp.proofs.verdict.verdict import ARITHMETICS, ArithmeticName, Targets, Verdict
+from interp.proofs.verdict.verdict_files import LARGEST_FILE, parse_verdict
+from models.calls import checked
 from models.errors import UserError, known_name
 from models.evaluation import predict
 from models.files import read_bytes
-from models.tasks import Task, doubt
+from models.task_mismatch import doubt
+from models.tasks import Task
 from models.transformer import HookedModel, model_name
 
 MOST_SYMBOLS = 2**12  # of a problem's operands; 21 binary symbols already make too many problems to run
@@ -69,7 +54,7 @@ register(
     hand_built_method.METHOD,
     machine_method.METHOD,
     arrangement_method.METHOD,
-    ONE_LAYER,
+    column_method.METHOD,
     per_operator.METHOD,
     prefix_method.METHOD,
     exhaustive.METHOD,
@@ -81,7 +66,6 @@ register(
 def _judged(model: HookedModel, task: Task) -> str:
     """Some method must judge the model."""
     try:
-        _require_short(model, task)
         method_for(model, task)
     except UserError as error:
         return str(error).rstrip(".")
@@ -150,55 +134,35 @@ def certify(
     """
     if arithmetic is not None:
         known_name("arithmetic", arithmetic, ARITHMETICS)
-    if (own := getattr(model, "task", None) if task is None else task) is not None:
-        _require_short(model, own)
+    subject, options = Subject(model, task), CertifyOptions(arithmetic, tolerance, targets)
+    _require_short(subject)
     require_exact_products(model)
-    task = resolve_task(model, task)
-    method, reason = _method_or_reason(model, task)
-    asked = CertifyOptions(arithmetic, tolerance, targets)
+    at_once = not exact_share and options == CertifyOptions(tolerance=tolerance)
     # A construction's own proof says in a moment which of its parts is wrong.
-    at_once = (
-        not exact_share and asked == CertifyOptions(tolerance=tolerance) and method is not hand_built_method.METHOD
-    )
-    if at_once and (found := first_look.looked(model, task)) is not None:
-        return found.replace(doubt=doubt(model, task, predict))
+    if at_once and hand_built_method.why_not(subject) is not None and (found := first_look.look(subject)) is not None:
+        verdict = verdict_by(first_look.METHOD.name, subject, found)
+    else:
+        verdict = _in_time(subject, options, minutes)
+    return verdict.replace(doubt=doubt(model, subject.task, predict)) if verdict.status == "refuted" else verdict
+
+
+def _in_time(subject: Subject, options: CertifyOptions, minutes: float | None) -> Verdict:
     with time_limit(minutes):
         try:
-            try:
-                found = None if method is None else _by(method, model, task, asked)
-            except CannotJudge as error:
-                found, reason = None, error.reason
-            if found is None:
-                found = _unproved(model, task, replace(asked, reason=reason))
+            return judged(subject, options)
         except TimeUp:
             raise UserError(
-                f"{minutes:g} minutes are not enough for a verdict on {model_name(model)}; give more (minutes=),"
-                " or None for as many as it takes."
+                f"{minutes:g} minutes are not enough for a verdict on {model_name(subject.model)}; give more "
+                "(minutes=), or None for as many as it takes."
             ) from None
-    return found.replace(doubt=doubt(model, task, predict)) if found.status == "refuted" else found
 
 
-def _unproved(model: HookedModel, task: Task, asked: CertifyOptions) -> Verdict:
-    """What can be said where no method has a proof, for the reason in ``asked``. Raises UserError with that reason, if
-    nothing can be said either."""
-    if machine_method.can_judge(model, task):  # though another method was to be quicker
-        return _by(machine_method.METHOD, model, task, asked)
-    for method in METHODS.values():
-        if not method.proves and method.why_not(model, task) is None:
-            return _by(method, model, task, asked)
-    raise CannotJudge(model, asked.reason)
-
-
-def _by(method: Method, model: HookedModel, task: Task, asked: CertifyOptions) -> Verdict:
-    """A method's verdict; a terminal says which it is and how much time there is."""
-    left = minutes_left()
-    doing(f"{method.name}{'' if left is None else f', at most {60 * left:.0f} s more'}")
-    return method.certify(model, task, asked)
-
-
-def _require_short(model: HookedModel, task: Any) -> None:
+def _require_short(subject: Subject) -> None:
     """Raise UserError for problems so long that laying one out would need much memory, before that is tried."""
-    if task.shape and not is_hand_built(model) and task.n_operands * task.n_digits > MOST_SYMBOLS:
+    task: Any = getattr(subject.model, "task", None) if subject.given is None else subject.given
+    if task is None or not task.shape or task.n_operands * task.n_digits <= MOST_SYMBOLS:
+        return
+    if not any(method.any_length and method.why_not(subject) is None for method in METHODS.values()):
         raise UserError(
             f"Problems of {task.name} with {task.n_operands * task.n_digits:,} symbols are more than can be run one by "
             "one; a smaller shape may do."
@@ -206,26 +170,10 @@ def _require_short(model: HookedModel, task: Any) -> None:
 
 
 def method_for(model: HookedModel, task: Task) -> Method:
-    """The method that judges such a model. Raises UserError if there is none."""
-    method, reason = _method_or_reason(model, task)
-    if method is None:
-        raise CannotJudge(model, reason)
-    return method
-
-
-def _method_or_reason(model: HookedModel, task: Task) -> tuple[Method | None, str]:
-    """The first method that can prove a model right, or None and why there is none."""
-    load("methods")
-    reason, reasons = "there is no method", []
-    for method in METHODS.values():
-        if not method.proves:
-            continue
-        if (reason := method.why_not(model, task)) is None:
-            return method, ""
-        if method.meant_for(task):
-            reasons.append(reason)
-    # The last of them takes any model and task of few problems.
-    return None, f"{'; '.join(reasons)}. Nor can all problems be run: {reason}" if reasons else str(reason)
+    """The method that is tried first on such a model. Raises UserError if none can prove it right."""
+    subject = Subject(model, task)
+    _require_short(subject)
+    return attempts_at(subject, CertifyOptions())[0].method
 
 
 @checked
@@ -243,7 +191,7 @@ def load_certificate(path: str | Path) -> Verdict:
 
 def parse_certificate(data: bytes, path: object) -> Verdict:
     """A verdict from a file's bytes, JSON or gzipped JSON; see :func:`load_certificate`."""
-    return verdict_of(parse_verdict(data, path), path)
+    return Verdict.from_dict(parse_verdict(data, path), path)
 
 
 @checked

@@ -19,6 +19,7 @@ from interp.proofs.attacks.gradient_attack import Attack, task_text
 from interp.proofs.certify import certified_at_best, certify, parse_certificate
 from interp.proofs.columns.column_evidence import PairEvidence, answered
 from interp.proofs.columns.column_method import check_one_layer
+from interp.proofs.columns.column_rule import SUMS
 from interp.proofs.columns.per_operator import OperatorEvidence
 from interp.proofs.listed.domain_evidence import SmallDomainEvidence
 from interp.proofs.listed.exhaustive import LARGEST_SPACE, ExhaustiveEvidence, size_text
@@ -30,7 +31,7 @@ from interp.proofs.verdict.verdict import IN_WORDS, Verdict
 from interp.proofs.verdict.wrong_answers import wrong_answer
 from models import ArithmeticTransformer, UserError, zoo
 from models.registry import constructed
-from models.tasks import LIMIT, SUMS, MultiOperandAddition, ProblemSpace
+from models.tasks import LIMIT, MultiOperandAddition, ProblemSpace
 
 FILE = "certificate.json.gz"
 ALL_PAIRS = "all pairs of ten-digit numbers"

@@ -3,7 +3,6 @@
 from models.task_mismatch import doubt
 from models.tasks.altered_tasks import altered, first_difference
 from models.tasks.check_task import require_sound
-from models.tasks.column_rule import SUMS, ColumnRule, column_rule
 from models.tasks.columns.addition_algorithms import (
     ALGORITHMS,
     CHAINED,
@@ -60,7 +59,6 @@ __all__ = [
     "CHAINED_FROM_ABOVE",
     "CharacterLanguage",
     "ColumnLayout",
-    "ColumnRule",
     "CyclicGroup",
     "DELIMITERS",
     "DIGITS",
@@ -89,7 +87,6 @@ __all__ = [
     "Role",
     "RulesByOperator",
     "SIGNS",
-    "SUMS",
     "SequenceTask",
     "Step",
     "Task",
@@ -104,7 +101,6 @@ __all__ = [
     "causal_model",
     "chain_pairs",
     "column_layout",
-    "column_rule",
     "digit_pairs",
     "domain_of",
     "doubt",

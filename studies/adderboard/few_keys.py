@@ -19,9 +19,8 @@ running. So the smallest margins are run again alone, and every margin must be a
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -30,12 +29,13 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.core.results import Provenance
-from interp.proofs.verdict.identity import identify
+from interp.proofs.verdict.method import Method, Outcome, verdict_by
 from interp.proofs.verdict.recheck import judged_again
+from interp.proofs.verdict.subject import Subject
 from interp.proofs.verdict.time_limit import ENDED, watched
-from interp.proofs.verdict.verdict import CertifyOptions, Evidence, Method, Status, Verdict, about, is_count, is_number
+from interp.proofs.verdict.verdict import Evidence, Verdict
+from interp.proofs.verdict.verdict_files import is_count, is_number
 from interp.proofs.verdict.wrong_answers import wrong_answer
-from models.errors import UserError
 from models.evaluation import margins
 from models.number_format import shown
 from models.tasks.altered_tasks import altered
@@ -81,26 +81,36 @@ class FewKeysEvidence(Evidence):
         """The evidence as JSON; the number of wrong pairs is text, as readers of JSON round such large integers."""
         return super().to_dict() | {"wrong": str(self.wrong)}
 
+    def finding(self, verdict: Verdict) -> str:
+        complete = self.classes == CLASSES
+        ran = f"{'all ' if complete else ''}{self.classes:,} classes of the 10^20 pairs were run through the model"
+        changes = f"changes by up to {shown(self.noise, 1, up=True)}" if self.noise else "is the same"
+        margin = f"smallest margin {self.smallest_margin:.3g}, which {changes} where a problem is run alone"
+        if verdict.status == "certified":
+            keys = f"{self.keys} key{'s' if self.keys != 1 else ''}"
+            return f"certified: {ran}; each head weighs at most {keys} with more than zero; {margin}"
+        if (one := verdict.counterexample) is not None:
+            return (
+                f"refuted: {one.problem} -> {one.predicted} (run through the model), wrong on "
+                f"{'' if complete else 'at least '}{self.wrong:,} of 10^20 pairs; {ran}"
+            )
+        return f"undecided: {ran}; {margin}"
 
-def finding(verdict: Verdict) -> str:
-    own: FewKeysEvidence = verdict.evidence
-    complete = own.classes == CLASSES
-    ran = f"{'all ' if complete else ''}{own.classes:,} classes of the 10^20 pairs were run through the model"
-    changes = f"changes by up to {shown(own.noise, 1, up=True)}" if own.noise else "is the same"
-    margin = f"smallest margin {own.smallest_margin:.3g}, which {changes} where a problem is run alone"
-    if verdict.status == "certified":
-        keys = f"{own.keys} key{'s' if own.keys != 1 else ''}"
-        return f"certified: {ran}; each head weighs at most {keys} with more than zero; {margin}"
-    if (one := verdict.counterexample) is not None:
-        return (
-            f"refuted: {one.problem} -> {one.predicted} (run through the model), wrong on "
-            f"{'' if complete else 'at least '}{own.wrong:,} of 10^20 pairs; {ran}"
-        )
-    return f"undecided: {ran}; {margin}"
+    def provenance(self, verdict: Verdict) -> Provenance:
+        return Provenance(self.classes, None, "classes of all 10^20 pairs", "exhaustive")
+
+    @classmethod
+    def read(cls, value: dict[str, Any]) -> FewKeysEvidence:
+        counts = {name: value[name] for name in ("keys", "classes", "wrong_classes")}
+        numbers = {name: value[name] for name in ("smallest_margin", "noise")}
+        if not all(map(is_count, counts.values())) or not is_number(value["noise"]):
+            raise ValueError("numbers that are none")
+        return cls(**counts, **numbers, wrong=int(value["wrong"]))
 
 
-def why_not(model: HookedModel, task: Task) -> str | None:
+def why_not(subject: Subject) -> str | None:
     """Why this method cannot judge a model, in words, or None if it can."""
+    model, task = subject.model, subject.task
     if not isinstance(model, ArithmeticTransformer) or not is_framed(task):
         return "its task has no frame"
     if (other := altered(task)) is not None:
@@ -163,16 +173,15 @@ def _problems() -> Int[Tensor, "n 2"]:
     return torch.from_numpy(np.unique(np.concatenate(found), axis=0))
 
 
-def certify_few_keys(model: HookedModel, task: Any) -> Verdict:
+def run_classes(subject: Subject) -> Outcome:
     """Run every class of problems through a model, and say whether it is right in all of them.
 
-    Precondition: :func:`why_not` is None. Postcondition: "certified" if every class is answered rightly, by more than
-    ten times the noise; "refuted" with a problem that the model, decoding it alone, gets wrong; ``wrong`` counts the
-    pairs with at least one digit that is wrong given the right ones before it. Cost: 60,000 sequences. A time limit or
-    Ctrl-C end it as refuted if a class was wrong by then, and are raised otherwise.
+    Precondition: :func:`why_not` is None. "Certified" says that every class is answered rightly, by more than ten times
+    the noise; ``wrong`` counts the pairs with at least one digit that is wrong given the right ones before it. Cost:
+    60,000 sequences. A time limit or Ctrl-C end it as refuted if a class was wrong by then, and are raised otherwise.
     """
-    start = time.perf_counter()
-    identity, (keys, _) = identify(model, task), _alive(model, task)
+    model, task = subject.model, cast(PairAddition, subject.task)
+    keys, _ = _alive(model, task)
     problems = _problems()
     carry = np.stack([_carries(problems, column) for column in range(DIGITS + 1)], 1)
     digits = np.stack([(problems.numpy()[:, i, None] // 10 ** np.arange(DIGITS + 1)) % 10 for i in (0, 1)], 2)
@@ -210,11 +219,6 @@ def certify_few_keys(model: HookedModel, task: Any) -> Verdict:
     if ended is not None and wrong is None:
         raise ended
     smallest = float(lead.min())
-    status: Status = "undecided"
-    if wrong is not None:
-        status = "refuted"
-    elif not wrong_classes and smallest > 10 * noise:
-        status = "certified"
     evidence = FewKeysEvidence(
         keys=keys,
         classes=int(ran.sum()),
@@ -223,13 +227,7 @@ def certify_few_keys(model: HookedModel, task: Any) -> Verdict:
         smallest_margin=smallest,
         noise=noise,
     )
-    return Verdict(
-        **about(model, task, identity, start),
-        method=METHOD.name,
-        status=status,
-        counterexample=wrong,
-        evidence=evidence,
-    )
+    return Outcome.of(not wrong_classes and smallest > 10 * noise, evidence, wrong)
 
 
 def _leads(model: HookedModel, task: Task, problems: Int[Tensor, "n 2"]) -> Tensor:
@@ -268,28 +266,15 @@ def _falls_short(verdict: Verdict, found: Verdict) -> str | None:
     return None
 
 
-def _judge(model: HookedModel, task: Task, asked: CertifyOptions) -> Verdict:
-    if asked.arithmetic not in (None, "float32"):
-        raise UserError(
-            f"All classes of {task.name} are run in the model's own floating point, not in {asked.arithmetic}."
-        )
-    return certify_few_keys(model, task)
-
-
-def _read(value: dict[str, Any]) -> FewKeysEvidence:
-    counts = {name: value[name] for name in ("keys", "classes", "wrong_classes")}
-    numbers = {name: value[name] for name in ("smallest_margin", "noise")}
-    if not all(map(is_count, counts.values())) or not is_number(value["noise"]):
-        raise ValueError("numbers that are none")
-    return FewKeysEvidence(**counts, **numbers, wrong=int(value["wrong"]))
-
-
 METHOD = Method(
     "few keys",
+    FewKeysEvidence,
     why_not=why_not,
-    certify=_judge,
-    finding=finding,
-    provenance=lambda verdict: Provenance(verdict.classes, None, "classes of all 10^20 pairs", "exhaustive"),
-    read=_read,
-    check=judged_again(lambda verdict, model, task: certify_few_keys(model, task), _falls_short),
+    claims=lambda subject: ("float32",),  # all problems, as the model runs
+    cost=lambda subject, claim: 0.0,
+    run=lambda subject, claim, options: run_classes(subject),
+    check=judged_again(
+        lambda verdict, model, task: verdict_by(verdict.method, one := Subject(model, task), run_classes(one)),
+        _falls_short,
+    ),
 )

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 import models
-from interp.compare.symmetries import symmetries_of
 from models.tasks.paired.carry_pairs import problem_pairs
 from models.tasks.paired.problem_pairs import ProblemPairs
+from studies.population.symmetries import symmetries_of
 
 ADDER = "microadder-57"
 

@@ -7,7 +7,6 @@ exact share of wrong problems, is estimated from the sample instead; :func:`inte
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +15,11 @@ import torch
 
 from interp.core.results import Provenance
 from interp.core.stats import clopper_pearson
-from interp.proofs.verdict.identity import identify
+from interp.proofs.verdict.method import LAST_RESORT, CertifyOptions, Method, Outcome, verdict_by
 from interp.proofs.verdict.recheck import require_counterexample, require_model
-from interp.proofs.verdict.verdict import CertifyOptions, Evidence, Method, Verdict, about, is_count, stored_shape
+from interp.proofs.verdict.subject import CannotJudge, Subject
+from interp.proofs.verdict.verdict import Evidence, Verdict
+from interp.proofs.verdict.verdict_files import is_count, stored_shape
 from interp.proofs.verdict.wrong_answers import wrong_answer
 from models import UserError
 from models.evaluation import predict
@@ -58,13 +59,41 @@ class SampleEvidence(Evidence):
     def to_dict(self) -> dict[str, Any]:
         return super().to_dict() | {"problems": list(self.problems)}
 
+    def finding(self, verdict: Verdict) -> str:
+        one = verdict.counterexample
+        share = in_percent_with(self.wrong / self.n, *clopper_pearson(self.wrong, self.n), counted=True)
+        why = "; all of its logits are equal" if self.constant else ""
+        return (
+            f"refuted: {one.problem} -> {one.predicted} (run through the model), wrong on {self.wrong} of {self.n} "
+            f"random problems ({share}){why}. No proof was begun"
+        )
 
-def looked(model: HookedModel, task: Task) -> Verdict | None:
-    """The verdict "refuted" on a model that gets ``MANY`` of some random problems wrong, or None.
+    def provenance(self, verdict: Verdict) -> Provenance:
+        return Provenance(self.n, self.seed, "random problems")
+
+    @classmethod
+    def read(cls, value: dict[str, Any]) -> SampleEvidence:
+        problems, counts = value["problems"], [value[name] for name in ("n", "seed", "wrong")]
+        if (
+            value["status"] != "refuted"
+            or not all(map(is_count, counts))
+            or not all(isinstance(x, str) for x in problems)
+        ):
+            raise ValueError("a sample that is none")
+        n, seed, wrong = counts
+        if not 0 < len(problems) == wrong <= n or not isinstance(value["constant"], bool):
+            raise ValueError("counts that do not fit")
+        return cls(
+            shape=stored_shape(value), n=n, seed=seed, wrong=wrong, problems=tuple(problems), constant=value["constant"]
+        )
+
+
+def look(subject: Subject) -> Outcome | None:
+    """That a model is refuted, if it gets ``MANY`` of some random problems wrong; else None.
 
     Cost: the answers to 64 problems.
     """
-    start = time.perf_counter()
+    model, task = subject.model, subject.task
     try:
         if domain_of(task).size <= FEW:
             return None
@@ -83,69 +112,42 @@ def looked(model: HookedModel, task: Task) -> Verdict | None:
         )
     if found is None:  # all of them hang on the batch
         return None
-    return Verdict(
-        **about(model, task, identify(model, task), start),
-        method=METHOD.name,
-        status="refuted",
-        counterexample=found,
-        evidence=SampleEvidence(
-            shape=task.shape,
-            n=len(problems),
-            seed=SEED,
-            wrong=int(wrong.sum()),
-            problems=tuple(task.problem_text(numbers) for numbers in task.numbers(problems[wrong])),
-            constant=bool((logits == logits[:1, :1, :1]).all()),
-        ),
+    evidence = SampleEvidence(
+        shape=task.shape,
+        n=len(problems),
+        seed=SEED,
+        wrong=int(wrong.sum()),
+        problems=tuple(task.problem_text(numbers) for numbers in task.numbers(problems[wrong])),
+        constant=bool((logits == logits[:1, :1, :1]).all()),
     )
-
-
-def _why_not(model: HookedModel, task: Task) -> str | None:
-    return "a sample proves nothing"
-
-
-def _read(value: dict[str, Any]) -> SampleEvidence:
-    problems, counts = value["problems"], [value[name] for name in ("n", "seed", "wrong")]
-    if value["status"] != "refuted" or not all(map(is_count, counts)) or not all(isinstance(x, str) for x in problems):
-        raise ValueError("a sample that is none")
-    n, seed, wrong = counts
-    if not 0 < len(problems) == wrong <= n or not isinstance(value["constant"], bool):
-        raise ValueError("counts that do not fit")
-    return SampleEvidence(
-        shape=stored_shape(value), n=n, seed=seed, wrong=wrong, problems=tuple(problems), constant=value["constant"]
-    )
-
-
-def _finding(verdict: Verdict) -> str:
-    own, one = verdict.evidence, verdict.counterexample
-    share = in_percent_with(own.wrong / own.n, *clopper_pearson(own.wrong, own.n), counted=True)
-    why = "; all of its logits are equal" if own.constant else ""
-    return (
-        f"refuted: {one.problem} -> {one.predicted} (run through the model), wrong on {own.wrong} of {own.n} random "
-        f"problems ({share}){why}. No proof was begun"
-    )
+    return Outcome.of(False, evidence, found)
 
 
 def _check(verdict: Verdict, model: HookedModel, task: Task) -> Verdict:
     """Draw the same problems again."""
-    task = require_model(verdict, model, task)
-    require_counterexample(verdict, model, task)
-    found = looked(model, task)
+    subject = Subject(model, require_model(verdict, model, task))
+    require_counterexample(verdict, model, subject.task)
+    again = look(subject)
+    found = None if again is None else verdict_by(METHOD.name, subject, again)
     if found is None or (found.wrong, found.n) != (verdict.wrong, verdict.n):
         raise UserError("This certificate does not hold: another number of random problems is wrong.")
     return found.replace(counterexample=verdict.counterexample)
 
 
-def _judge(model: HookedModel, task: Task, asked: CertifyOptions) -> Verdict:
-    raise UserError("A sample refutes, and judges no model that gets most of it right.")
+def _run(subject: Subject, claim: str, options: CertifyOptions) -> Outcome:
+    if (found := look(subject)) is None:
+        raise CannotJudge(subject.model, "it gets most of some random problems right")
+    return found
 
 
+#: ``certify`` itself asks it, before all others.
 METHOD = Method(
     "random problems",
-    why_not=_why_not,
-    certify=_judge,
-    finding=_finding,
-    provenance=lambda verdict: Provenance(verdict.n, verdict.seed, "random problems"),
-    read=_read,
+    SampleEvidence,
+    why_not=lambda subject: "a sample proves nothing",
+    claims=lambda subject: (),
+    cost=lambda subject, claim: LAST_RESORT,
+    run=_run,
     check=_check,
     proves=False,
 )

@@ -8,7 +8,6 @@ method has a proof, and what was tried. All problems are run instead where the t
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,23 +19,12 @@ from interp.core.views import Line, Picture, Points, Series
 from interp.proofs.attacks.counted_runs import EMBED
 from interp.proofs.attacks.gradient_attack import RUNS, SEARCHES, Attack, attack
 from interp.proofs.attacks.problem_digits import digit_space
-from interp.proofs.listed import exhaustive
-from interp.proofs.verdict.identity import identify
+from interp.proofs.verdict.method import LAST_RESORT, Method, Outcome
 from interp.proofs.verdict.recheck import require_counterexample, require_model
-from interp.proofs.verdict.subject import require_all_targets
-from interp.proofs.verdict.time_limit import minutes_left
-from interp.proofs.verdict.verdict import (
-    CertifyOptions,
-    Evidence,
-    Method,
-    Verdict,
-    about,
-    is_count,
-    is_number,
-    stored_shape,
-)
+from interp.proofs.verdict.subject import Subject, reason_of
+from interp.proofs.verdict.verdict import Evidence, Verdict
+from interp.proofs.verdict.verdict_files import is_count, is_number, stored_shape
 from interp.proofs.verdict.wrong_answers import WrongAnswer, wrong_answer
-from models import UserError
 from models.tasks import Task
 from models.transformer import HookedModel, model_name, own_name
 
@@ -90,41 +78,72 @@ class SearchEvidence(Evidence):
         ]
         return Picture([Points("target", "smallest margin (logits)", "", series, "", (Line(0),))])
 
+    def finding(self, verdict: Verdict) -> str:
+        tried = f"{self.tried:,} problems that a search along gradients tried"
+        if (one := verdict.counterexample) is not None:
+            return (
+                f"refuted: {one.problem} -> {one.predicted} (run through the model); {self.failures:,} of {tried} have "
+                "a margin of zero or less"
+            )
+        least = f"the least margin {self.smallest_margin:.3g} at {self.worst} (random search: {self.random_margin:.3g})"
+        return f"undecided: {self.reason}; no failure among {tried}, {least}. That proves nothing"
 
-def searched(model: HookedModel, task: Task, reason: str, seconds: float | None = None, runs: int = RUNS) -> Verdict:
+    def provenance(self, verdict: Verdict) -> Provenance:
+        return Provenance(self.tried, self.seed, "problems along gradients")
+
+    @classmethod
+    def read(cls, value: dict[str, Any]) -> SearchEvidence:
+        if value["status"] not in ("refuted", "undecided"):
+            raise ValueError("a search proves nothing")
+        table = value["margins"]
+        columns = [table[name] for name in ("target", *SEARCHES)]
+        numbers = [x for name in SEARCHES for x in table[name]] + [value["smallest_margin"], value["random_margin"]]
+        if len({len(column) for column in columns}) != 1 or not all(x is None or is_number(x) for x in numbers):
+            raise ValueError("a table of margins that is none")
+        counts, texts = ("runs", "seed", "tried", "failures"), ("reason", "worst")
+        if not all(is_count(value[name]) for name in counts) or not all(isinstance(value[name], str) for name in texts):
+            raise ValueError("numbers that are none")
+        number = lambda x: -math.inf if x is None else float(x)  # noqa: E731
+        margins = pd.DataFrame(
+            {"target": [str(x) for x in table["target"]]}
+            | {name: [number(x) for x in table[name]] for name in SEARCHES}
+        )
+        return cls(
+            shape=stored_shape(value),
+            **{name: value[name] for name in (*counts, *texts)},
+            smallest_margin=number(value["smallest_margin"]),
+            random_margin=number(value["random_margin"]),
+            margins=margins,
+        )
+
+
+def search(subject: Subject, reason: str, seconds: float | None = None, runs: int = RUNS) -> Outcome:
     """Look for a problem that the model gets wrong, as there is no proof for that ``reason``.
 
-    Postcondition: "refuted" with a problem that the model, decoding it alone, gets wrong, or "undecided".
+    The status is "refuted" with a problem that the model, decoding it alone, gets wrong, or "undecided".
 
     Cost: as :func:`interp.proofs.attacks.attack`; ``seconds`` bound the search along gradients.
 
     Raises:
         UserError: a model or task that cannot be searched, such as one whose problems are not listed.
     """
-    start = time.perf_counter()
-    identity = identify(model, task)
+    model, task = subject.model, subject.task
     found = attack(model, task=task, runs=runs, seconds=seconds)
-    wrong = _wrong(model, task, found)
     table = found.to_dataframe()
     table = table[table["by"] == "target"].rename(columns={"where": "target"})[["target", *SEARCHES]]
-    return Verdict(
-        **about(model, task, identity, start),
-        method=METHOD.name,
-        status="undecided" if wrong is None else "refuted",
-        counterexample=wrong,
-        evidence=SearchEvidence(
-            shape=task.shape,
-            reason=reason.rstrip(".").replace(model_name(model), own_name(model)),  # without where its file lies
-            runs=found.runs,
-            seed=0,
-            tried=found.provenance.n or 0,
-            failures=found.n_wrong["attack"],
-            worst=found.text(found.worst["attack"]),
-            smallest_margin=found.smallest_margin(),
-            random_margin=found.smallest_margin("random"),
-            margins=table.reset_index(drop=True),
-        ),
+    evidence = SearchEvidence(
+        shape=task.shape,
+        reason=reason.rstrip(".").replace(model_name(model), own_name(model)),  # without where its file lies
+        runs=found.runs,
+        seed=0,
+        tried=found.provenance.n or 0,
+        failures=found.n_wrong["attack"],
+        worst=found.text(found.worst["attack"]),
+        smallest_margin=found.smallest_margin(),
+        random_margin=found.smallest_margin("random"),
+        margins=table.reset_index(drop=True),
     )
+    return Outcome.of(False, evidence, _wrong(model, task, found))
 
 
 def _wrong(model: HookedModel, task: Task, found: Attack) -> WrongAnswer | None:
@@ -133,86 +152,34 @@ def _wrong(model: HookedModel, task: Task, found: Attack) -> WrongAnswer | None:
     return next((one for problem in problems if (one := wrong_answer(model, task, problem)) is not None), None)
 
 
-def first_wrong(model: HookedModel, task: Task, runs: int) -> WrongAnswer | None:
+def first_wrong(subject: Subject, runs: int) -> WrongAnswer | None:
     """A wrong answer that a short search finds, if it finds one; None for what cannot be searched."""
-    if _why_not(model, task) is not None:
+    if why_not(subject) is not None:
         return None
+    model, task = subject.own, subject.task
     return _wrong(model, task, attack(model, task=task, runs=runs, seconds=SECONDS))
-
-
-def finding(verdict: Verdict) -> str:
-    own: SearchEvidence = verdict.evidence
-    tried = f"{own.tried:,} problems that a search along gradients tried"
-    if (one := verdict.counterexample) is not None:
-        return (
-            f"refuted: {one.problem} -> {one.predicted} (run through the model); {own.failures:,} of {tried} have a "
-            "margin of zero or less"
-        )
-    least = f"the least margin {own.smallest_margin:.3g} at {own.worst} (random search: {own.random_margin:.3g})"
-    return f"undecided: {own.reason}; no failure among {tried}, {least}. That proves nothing"
-
-
-def _read(value: dict[str, Any]) -> SearchEvidence:
-    if value["status"] not in ("refuted", "undecided"):
-        raise ValueError("a search proves nothing")
-    table = value["margins"]
-    columns = [table[name] for name in ("target", *SEARCHES)]
-    numbers = [x for name in SEARCHES for x in table[name]] + [value["smallest_margin"], value["random_margin"]]
-    if len({len(column) for column in columns}) != 1 or not all(x is None or is_number(x) for x in numbers):
-        raise ValueError("a table of margins that is none")
-    counts, texts = ("runs", "seed", "tried", "failures"), ("reason", "worst")
-    if not all(is_count(value[name]) for name in counts) or not all(isinstance(value[name], str) for name in texts):
-        raise ValueError("numbers that are none")
-    number = lambda x: -math.inf if x is None else float(x)  # noqa: E731
-    margins = pd.DataFrame(
-        {"target": [str(x) for x in table["target"]]} | {name: [number(x) for x in table[name]] for name in SEARCHES}
-    )
-    return SearchEvidence(
-        shape=stored_shape(value),
-        **{name: value[name] for name in (*counts, *texts)},
-        smallest_margin=number(value["smallest_margin"]),
-        random_margin=number(value["random_margin"]),
-        margins=margins,
-    )
 
 
 def _check(verdict: Verdict, model: HookedModel, task: Task) -> Verdict:
     """Ask the model again for the wrong answer, and search again as long."""
     task = require_model(verdict, model, task)
     require_counterexample(verdict, model, task)
-    found = searched(model, task, verdict.reason, SECONDS, max(1, min(verdict.runs, RUNS)))
+    found = search(Subject(model, task), verdict.reason, SECONDS, max(1, min(verdict.runs, RUNS)))
     return verdict.replace(evidence=found.evidence)
 
 
-def _why_not(model: HookedModel, task: Task) -> str | None:
+def why_not(subject: Subject) -> str | None:
     """Why a model and a task cannot be searched."""
-    try:
-        require_hook(model, EMBED)
-        digit_space(task)
-    except UserError as error:
-        return str(error).rstrip(".")
-    return None
-
-
-def _judge(model: HookedModel, task: Task, asked: CertifyOptions) -> Verdict:
-    """A search, and a run of all problems if it finds nothing and the time is enough."""
-    require_all_targets(task, asked)
-    left = minutes_left()
-    seconds = SECONDS if left is None else min(SECONDS, 15 * left)
-    all_of_them = asked.arithmetic != "interval" and exhaustive.can_run_all(model, task, left)
-    found = searched(model, task, asked.reason, max(seconds, 1e-3), RUNS // 10 if all_of_them else RUNS)
-    if found.status == "refuted" or not all_of_them:
-        return found
-    return exhaustive.certify_exhaustively(model, task, most=exhaustive.LARGEST_RUN)
+    return reason_of(lambda: require_hook(subject.model, EMBED)) or reason_of(lambda: digit_space(subject.task))
 
 
 METHOD = Method(
     "search",
-    why_not=_why_not,
-    certify=_judge,
-    finding=finding,
-    provenance=lambda verdict: Provenance(verdict.tried, verdict.seed, "problems along gradients"),
-    read=_read,
+    SearchEvidence,
+    why_not=why_not,
+    claims=lambda subject: (),
+    cost=lambda subject, claim: LAST_RESORT,
+    run=lambda subject, claim, options: search(subject, "nothing else was asked"),
     check=_check,
     proves=False,
 )

@@ -11,40 +11,27 @@ from __future__ import annotations
 
 import heapq
 import math
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from interp.core.problems import resolve_task
-from interp.core.results import Provenance
-from interp.proofs.attacks import search_method
 from interp.proofs.attention_only.arrangement_bounds import StackedBounds
 from interp.proofs.attention_only.attention_tables import StackedWeights
-from interp.proofs.numbers.rounded_operations import FLOAT32, ROUNDINGS
-from interp.proofs.verdict.class_table import COUNTED, MEASURED, MachineEvidence, falls_short, finding, read
-from interp.proofs.verdict.identity import identify
-from interp.proofs.verdict.recheck import judged_again
-from interp.proofs.verdict.subject import (
-    SLACK,
-    not_float32,
-    require_all_targets,
-    require_logits,
-    require_provable,
-    status_of,
-    strength_of,
-)
-from interp.proofs.verdict.time_limit import ENDED, TIME_UP, minutes_left, watched, why_ended
-from interp.proofs.verdict.verdict import ArithmeticName, CertifyOptions, Method, Verdict, about
+from interp.proofs.numbers.rounded_operations import FLOAT32, rounding_named
+from interp.proofs.verdict.class_table import COUNTED, MEASURED, MachineEvidence, falls_short
+from interp.proofs.verdict.method import CertifyOptions, Method, Outcome, verdict_by
+from interp.proofs.verdict.recheck import SLACK, judged_again
+from interp.proofs.verdict.subject import CannotJudge, Subject, not_float32, reason_of, require_logits
+from interp.proofs.verdict.time_limit import ENDED, EndedBy, ended_by, watched
+from interp.proofs.verdict.verdict import ArithmeticName, Verdict
 from interp.proofs.verdict.wrong_answers import WrongAnswer, wrong_answer
 from models import ArithmeticTransformer, UserError
-from models.importers import from_transformer_lens
 from models.tasks import Arrangements, Task
 from models.transformer import HookedModel, model_name
 
@@ -53,9 +40,14 @@ FEW = 20_000  # strings of a set that is run in full
 SAMPLED = 3_000  # strings from which centres and coordinates are guessed
 AT_ONCE = 5_000  # strings that are run together
 MET = 64  # strings of each class that are run beforehand, for the least lead that is met
-SEARCHED = 4_000  # runs of the search for a wrong answer after the time is up
 REPLAYED = 64  # classes whose lowest string is run through the model itself
 ALONE = 1_000  # strings too near to a tie for the bounds of rounding that are decoded alone
+
+
+class ArrangementEvidence(MachineEvidence):
+    """What is proved of a model on all arrangements of a task, by what is asked for."""
+
+    by = "what is asked for"
 
 
 def why_not_model(model: HookedModel) -> str | None:
@@ -76,21 +68,17 @@ def why_not_model(model: HookedModel) -> str | None:
     return None
 
 
-def cannot(model: HookedModel, task: Task) -> str | None:
+def cannot(subject: Subject) -> str | None:
     """Why the method cannot judge a model on a task, in words."""
-    try:
-        task.arrangements()
-    except UserError as error:
-        return str(error).rstrip(".")
-    return why_not_model(model)
+    return reason_of(lambda: subject.task.arrangements()) or why_not_model(subject.model)
 
 
-def why_not(model: HookedModel, task: Task) -> str | None:
+def why_not(subject: Subject) -> str | None:
     """Why this method does not judge a model on a task. Few problems are left to be run, which counts wrong answers."""
-    if (reason := cannot(model, task)) is not None:
+    if (reason := cannot(subject)) is not None:
         return reason
-    size = sum(one.count() for one in task.arrangements())
-    return f"the {size:,} problems of {task.name} are few enough to be run" if size <= FEW_PROBLEMS else None
+    size = sum(one.count() for one in subject.task.arrangements())
+    return f"the {size:,} problems of {subject.task.name} are few enough to be run" if size <= FEW_PROBLEMS else None
 
 
 def certify_arrangements(
@@ -98,39 +86,30 @@ def certify_arrangements(
 ) -> Verdict:
     """Prove a model of two layers of attention right on all arrangements of a task, or find one that it gets wrong.
 
-    Precondition: as :func:`why_not_model` says. Postcondition: "certified" only if the right token's lead is proved
-    positive for every string; "refuted" only with a string that the model, decoding it alone, gets wrong. The strings
-    with the least leads that were met are run through the model itself, and must lie above their bounds.
+    Precondition: as :func:`why_not_model` says. The strings with the least leads that were met are run through the
+    model itself, and must lie above their bounds.
 
     Cost: 20 to 50 ms for each set, with a stream of 32 numbers and 16 tokens; see ``docs/proofs.md`` for how many sets
     induction takes. A time limit (:mod:`interp.proofs.verdict.time_limit`) or Ctrl-C end it as undecided, with the
     share that is proved.
 
     Raises:
-        UserError: another arithmetic than "interval" and "float32", or a model that computes something else than its
-            weights say.
+        UserError: a model that computes something else than its weights say.
     """
-    start = time.perf_counter()
-    task = resolve_task(model, task)
-    own = model if isinstance(model, ArithmeticTransformer) else from_transformer_lens(model, task)
-    require_provable(own, arithmetic, why_not_model(own))
-    identity = identify(model, task)
+    subject = Subject(model, task)
+    return verdict_by(METHOD.name, subject, prove(subject, arithmetic))
+
+
+def prove(subject: Subject, claim: str, options: CertifyOptions | None = None) -> Outcome:
+    """Judge all sets of strings, in the arithmetic ``claim``; see :func:`certify_arrangements`."""
+    if (reason := why_not_model(subject.own)) is not None:
+        raise CannotJudge(subject.model, reason)
     with torch.inference_mode():
-        proof = ArrangementProof(own, task, arithmetic)
+        proof = ArrangementProof(subject, cast(ArithmeticName, claim))
         ended = proof.run()
-    if ended == TIME_UP and proof.refuted is None and proof.open:
-        # Outside of inference mode, as it follows gradients.
-        proof.refuted = search_method.first_wrong(own, task, SEARCHED)
-    with torch.inference_mode():
         proof.replay()
         evidence = proof.evidence(ended)
-    return Verdict(
-        **about(model, task, identity, start),
-        method=METHOD.name,
-        status=status_of(not evidence.unproved, proof.refuted),
-        counterexample=proof.refuted,
-        evidence=evidence,
-    )
+    return Outcome.of(not evidence.unproved, evidence, proof.refuted, ended)
 
 
 @dataclass(eq=False)
@@ -154,18 +133,15 @@ class _Class:
 class ArrangementProof:
     """The search over all sets of a task; results are attributes."""
 
-    def __init__(self, model: ArithmeticTransformer, task: Task, arithmetic: ArithmeticName):
-        self.model, self.task = model, task
+    def __init__(self, subject: Subject, arithmetic: ArithmeticName):
+        self.model, self.task = model, task = subject.own, subject.task
         self.arithmetic: ArithmeticName = arithmetic
-        weights = {name: value.detach().clone() for name, value in model.effective_weights().items()}
-        for name, value in weights.items():
-            if not value.isfinite().all():
-                raise UserError(f"{model_name(model)} has NaN or infinite numbers in {name}.")
         self.classes = [_Class(one) for one in task.arrangements()]
         require_logits(model, torch.tensor([one.strings.answer for one in self.classes]))
         (self.query,) = task.query_positions
         self.weights, floats = (
-            StackedWeights(model, weights, task.input_length, rounding) for rounding in (ROUNDINGS[arithmetic], FLOAT32)
+            StackedWeights(model, subject.weights, task.input_length, rounding)
+            for rounding in (rounding_named(arithmetic), FLOAT32)
         )
         #: How far differences of scores, and leads, may be off: in the proof's arithmetic, and as the model runs.
         self.errors, self.float_errors = (each.float_errors(self.query) for each in (self.weights, floats))
@@ -175,12 +151,8 @@ class ArrangementProof:
         self.bounds = StackedBounds(self.weights, self.query, tokens, drawn, self.errors)
         self.refuted: WrongAnswer | None = None
 
-    @property
-    def open(self) -> bool:
-        return any(one.unproved for one in self.classes)
-
-    def run(self) -> str | None:
-        """Bound all sets; why it ended early, in words."""
+    def run(self) -> EndedBy | None:
+        """Bound all sets; why it ended early."""
         for one in self.classes:
             one.open, one.unproved = 1, one.strings.count()
         numbers = count(len(self.classes))
@@ -193,7 +165,7 @@ class ArrangementProof:
                 for parts in self._bounded(one, sets):
                     heapq.heappush(heap, (depth + 1, next(numbers), one, parts))
         except ENDED as error:
-            return why_ended(error)
+            return ended_by(error)
         return None
 
     def _bounded(self, one: _Class, sets: list[Arrangements]) -> Iterator[list[Arrangements]]:
@@ -275,7 +247,7 @@ class ArrangementProof:
         _, spread = self.weights.leads(one.lowest[None], self.query, one.strings.answer)
         return difference / 2 * float(spread.max()) + lead if math.isfinite(lead) else math.inf
 
-    def evidence(self, ended: str | None) -> MachineEvidence:
+    def evidence(self, ended: EndedBy | None) -> ArrangementEvidence:
         rows = [
             {
                 "target": 0,
@@ -291,14 +263,14 @@ class ArrangementProof:
             }
             for one in self.classes
         ]
-        return MachineEvidence(
+        return ArrangementEvidence(
             arithmetic=self.arithmetic,
             state="",
             size=sum(one.strings.count() for one in self.classes),
             unproved=sum(one.unproved for one in self.classes),
             tried=None,
             classes=pd.DataFrame(rows)[[*COUNTED, *MEASURED, "problem"]],
-            obstacle=ended,
+            obstacle=None if ended is None else ended.value,
             shape=self.task.shape,
         )
 
@@ -313,26 +285,17 @@ def _popped(heap: list[Any]) -> Iterator[Any]:
         yield heapq.heappop(heap)
 
 
-def _judge(model: HookedModel, task: Task, asked: CertifyOptions) -> Verdict:
-    """A wrong answer that a search finds, in seconds; else the proof."""
-    require_all_targets(task, asked)
-    left = minutes_left()
-    seconds = min(search_method.SECONDS, 60.0 if left is None else 6 * left)  # at most a tenth of the time
-    if search_method.METHOD.why_not(model, task) is None:
-        found = search_method.searched(model, task, "a wrong answer was found first", max(seconds, 1e-3))
-        if found.status == "refuted":
-            return found
-    return certify_arrangements(model, asked.arithmetic or "float32", task)
+def _again(verdict: Verdict, model: HookedModel, task: Task) -> Verdict:
+    return certify_arrangements(model, verdict.arithmetic, task)
 
 
 METHOD = Method(
     "two layers of attention",
+    ArrangementEvidence,
     why_not=why_not,
-    certify=_judge,
-    finding=lambda verdict: finding(verdict, "what is asked for"),
-    provenance=lambda verdict: Provenance(verdict.size, None, "problems, in classes", strength_of(verdict)),
-    read=read,
-    check=judged_again(
-        lambda verdict, model, task: certify_arrangements(model, verdict.arithmetic, task), falls_short, cannot
-    ),
+    claims=lambda subject: ("float32", "interval"),
+    cost=lambda subject, claim: 300.0,
+    run=prove,
+    check=judged_again(_again, falls_short, cannot),
+    followed_by=("search first", "search"),
 )

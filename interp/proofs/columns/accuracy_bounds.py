@@ -22,16 +22,17 @@ from interp.core.results import Provenance, Result
 from interp.core.views import Picture, Points, Series
 from interp.proofs.columns.adder_weights import OneLayerAdder, one_layer_adder, read_adder, require_unchanged
 from interp.proofs.columns.class_prover import rounding_of, weights_out_of_range
+from interp.proofs.columns.column_rule import SUMS, ColumnRule, over_all_pairs
 from interp.proofs.columns.half_spaces import half_space_diagrams
 from interp.proofs.columns.pair_counting import Counts, Diagram, count
 from interp.proofs.columns.window_search import Search
 from interp.proofs.columns.window_verdicts import window_diagrams, window_verdicts
 from interp.proofs.numbers.rounded_operations import Rounding
-from interp.proofs.verdict.verdict import STRENGTHS, ArithmeticName, over_all_pairs
+from interp.proofs.verdict.verdict import STRENGTHS, ArithmeticName
 from models.errors import UserError
 from models.files import write_json_atomic
 from models.number_format import percent
-from models.tasks import SUMS, ColumnRule, Task
+from models.tasks import Task
 from models.transformer import HookedModel, model_name
 
 LITTLE = Fraction(1, 10**6)  # a share of wrong pairs below which a bound alone is not worth a sentence

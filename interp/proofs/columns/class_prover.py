@@ -17,8 +17,9 @@ from interp.proofs.columns.small_margins import hunt
 from interp.proofs.columns.window_search import MOST_LEAVES, ClassProof, Search, prove
 from interp.proofs.numbers.rounded_operations import FLOAT32, REAL, Rounding
 from interp.proofs.numbers.rounding_errors import LARGEST_WEIGHT
+from interp.proofs.verdict.subject import CannotJudge
 from interp.proofs.verdict.time_limit import watched
-from interp.proofs.verdict.verdict import ARITHMETICS, ArithmeticName, CannotJudge
+from interp.proofs.verdict.verdict import ARITHMETICS, ArithmeticName
 from models.errors import UserError, unknown_name
 from models.transformer import HookedModel
 

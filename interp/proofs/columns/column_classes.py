@@ -2,8 +2,9 @@
 
 A query that predicts answer digit i sees the operands, and the answer up to digit i - 1. Its *class* is what decides
 the right answer and the query's own token: the previous answer digit z_{i-1}, the carry into column i, and x_i + y_i
-(the borrow and x_i - y_i, where the second number is subtracted: :mod:`models.tasks.column_rule`). Over all 10^20 sums
-of ten-digit numbers, 3,440 classes are not empty, and two more ask for EOS (after a last answer digit 0 or 1).
+(the borrow and x_i - y_i, where the second number is subtracted: :mod:`interp.proofs.columns.column_rule`). Over all
+10^20 sums of ten-digit numbers, 3,440 classes are not empty, and two more ask for EOS (after a last answer digit 0
+or 1).
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Int
 
+from interp.proofs.columns.column_rule import ColumnRule
 from interp.proofs.columns.digit_layout import TokenLayout
-from models.tasks import ColumnRule
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +66,7 @@ def all_classes(layout: TokenLayout) -> Classes:
     """All classes of a layout, by target, previous digit, carry and total, with their numbers of problems.
 
     The digits below a query's column are counted column by column, by the digit written and the carry; those above it
-    by :meth:`models.tasks.column_rule.ColumnRule.free`.
+    by :meth:`interp.proofs.columns.column_rule.ColumnRule.free`.
     """
     rule, eos = layout.rule, -1 if layout.eos is None else layout.eos
     _, into, out, written = rule.columns

@@ -14,6 +14,7 @@ import xarray as xr
 from interp.core.results import Provenance
 from interp.core.views import Grid, Picture
 from interp.proofs.columns.accuracy_bounds import AccuracyBounds, bounds_from_dict
+from interp.proofs.columns.column_rule import SUMS, ColumnRule, over_all_pairs
 from interp.proofs.verdict.verdict import (
     ARITHMETICS,
     IN_WORDS,
@@ -22,13 +23,10 @@ from interp.proofs.verdict.verdict import (
     Status,
     Targets,
     Verdict,
-    is_count,
     margin_grid,
-    over_all_pairs,
 )
-from models import UserError
+from interp.proofs.verdict.verdict_files import is_count
 from models.number_format import shown
-from models.tasks import SUMS, ColumnRule
 
 #: The fields that say what a class is, and which answer it asks for.
 CLASS = ("target", "previous", "carry", "total", "token", "answer")
@@ -69,7 +67,7 @@ class PairEvidence(Evidence):
     Attributes:
         targets: what was asked about: "all" tokens of the answer, or its "digits" without the EOS after them.
         cuts: which windows of each class were split. They let the proof be checked without a search.
-        counts: per class, how many problems were certified, refuted and left open; None in older files.
+        counts: per class, how many problems were certified, refuted and left open.
         wrong_token: where the counterexample fails.
         obstacle: what stood in the way of a proof of any class, if something did.
         reals: where rounding left classes open, what is proved without it.
@@ -80,8 +78,8 @@ class PairEvidence(Evidence):
     arithmetic: ArithmeticName
     classes: xr.Dataset
     cuts: tuple[tuple[int, ...], ...]
+    counts: tuple[tuple[int, int, int], ...]
     obstacle: str | None = None
-    counts: tuple[tuple[int, int, int], ...] | None = None
     accuracy: AccuracyBounds | None = None
     targets: Targets = "all"
     wrong_token: WrongToken | None = None
@@ -118,9 +116,7 @@ class PairEvidence(Evidence):
         return "certified" if (self.classes.proved.values[own] > 0).all() else "undecided"
 
     def shares(self) -> pd.DataFrame:
-        """The shares of all pairs certified, refuted and left open, per target. Raises UserError without counts."""
-        if self.counts is None:
-            raise UserError("This certificate does not say how many pairs its classes hold; make it again.")
+        """The shares of all pairs certified, refuted and left open, per target."""
         total: dict[int, list[int]] = {}
         for target, counts in zip(self.classes.target.values.tolist(), self.counts, strict=True):
             total[target] = [a + b for a, b in zip(total.get(target, [0, 0, 0]), counts, strict=True)]
@@ -188,50 +184,107 @@ class PairEvidence(Evidence):
         about = {"domain": self.rule.domain} | self.rule.stored()
         return own | summary | about | {"accuracy": accuracy, "classes": rows}
 
+    def finding(self, verdict: Verdict) -> str:
+        n, words = len(self.cuts), IN_WORDS[self.arithmetic]
+        where = f"smallest margin {self.smallest_margin:.3f} at {self.rule.problem(*self.witness)}"
+        digits_of = f"all {self.rule.count} digits of "
+        of = digits_of if self.targets == "digits" else ""
+        if verdict.status in ("certified", "conditional"):
+            rule = self.rule
+            said = "certified" if verdict.status == "certified" else f"proved for a {rule.operator} b"
+            proved = f"{of}{rule.all_pairs}, {n:,} classes, {where}, {_proved(self.lower_bound)}"
+            return f"{said} {words}: {proved}{f'; {rule.caveat}' if rule.caveat else ''}"
+        if verdict.status == "sampled":
+            return f"no proof, {words} and on samples: {of}no extreme pair of {n:,} classes is wrong, {where}"
+        accuracy = f", {self.accuracy.wrong()}" if self.accuracy and not self.accuracy.says_little else ""
+        digits = ""
+        if self.targets == "all" and self.digits == "certified":
+            proved = self.classes.proved.values[self.classes.target.values < self.rule.written]
+            said = "proved" if self.rule.caveat else "certified"
+            digits = f"; {digits_of}{self.rule.all_claimed} are {said} {words}, {_proved(proved.min())}"
+        if verdict.status == "refuted":
+            fail = f"{self.failing:,} of {n:,} classes fail"
+            if not self.failing:  # it fails in the model's own precision only
+                fail = "though no extreme pair of a class is wrong over the reals"
+            wrong = _wrong(self.rule, verdict.counterexample, self.wrong_token)
+            return f"refuted: {wrong}, {fail}{accuracy}{digits}"
+        rest = "".join(f"; {part}" for part in (self.obstacle, self.reals and self.reals.words()) if part)
+        return (
+            f"undecided {words}: {of}{self.open:,} of {n:,} classes could not be proved ({self.share_in_words()}), and "
+            f"none of their extreme pairs is wrong; {where}{accuracy}{digits}{rest}"
+        )
 
-def finding(verdict: Verdict) -> str:
-    """The sentence of a verdict on a one-layer adder or subtractor."""
-    own: PairEvidence = verdict.evidence
-    n, words = len(own.cuts), IN_WORDS[own.arithmetic]
-    where = f"smallest margin {own.smallest_margin:.3f} at {own.rule.problem(*own.witness)}"
-    digits_of = f"all {own.rule.count} digits of "
-    of = digits_of if own.targets == "digits" else ""
-    if verdict.status in ("certified", "conditional"):
-        rule = own.rule
-        said = "certified" if verdict.status == "certified" else f"proved for a {rule.operator} b"
-        proved = f"{of}{rule.all_pairs}, {n:,} classes, {where}, {_proved(own.lower_bound)}"
-        return f"{said} {words}: {proved}{f'; {rule.caveat}' if rule.caveat else ''}"
-    if verdict.status == "sampled":
-        return f"no proof, {words} and on samples: {of}no extreme pair of {n:,} classes is wrong, {where}"
-    accuracy = f", {own.accuracy.wrong()}" if own.accuracy and not own.accuracy.says_little else ""
-    digits = ""
-    if own.targets == "all" and own.digits == "certified":
-        proved = own.classes.proved.values[own.classes.target.values < own.rule.written]
-        said = "proved" if own.rule.caveat else "certified"
-        digits = f"; {digits_of}{own.rule.all_claimed} are {said} {words}, {_proved(proved.min())}"
-    if verdict.status == "refuted":
-        fail = f"{own.failing:,} of {n:,} classes fail"
-        if not own.failing:  # it fails in the model's own precision only
-            fail = "though no extreme pair of a class is wrong over the reals"
-        wrong = _wrong(own.rule, verdict.counterexample, own.wrong_token)
-        return f"refuted: {wrong}, {fail}{accuracy}{digits}"
-    rest = "".join(f"; {part}" for part in (own.obstacle, own.reals and own.reals.words()) if part)
-    share = f" ({own.share_in_words()})" if own.counts else ""
-    return (
-        f"undecided {words}: {of}{own.open:,} of {n:,} classes could not be proved{share}, and none of their "
-        f"extreme pairs is wrong; {where}{accuracy}{digits}{rest}"
-    )
+    def provenance(self, verdict: Verdict) -> Provenance:
+        if verdict.status in ("certified", "conditional"):
+            return over_all_pairs(self.rule, self.arithmetic)
+        return Provenance(self.classes.margin.size, None, "extreme pairs of all classes, run through the model")
+
+    @classmethod
+    def read(cls, value: dict[str, Any]) -> PairEvidence:
+        rows = value["classes"]
+        columns = {name: _column(rows[name], np.int64) for name in (*CLASS, "a", "b")}
+        columns |= {name: _column(rows[name], np.float64) for name in ("margin", "hunted", "proved")}
+        accuracy, counts, reals = (value[name] for name in ("accuracy", "counts", "reals"))
+        (n,) = columns["a"].shape
+        for name, column in columns.items():
+            if column.shape != (n,):
+                raise ValueError(f"{name} has shape {list(column.shape)}")
+        rule = ColumnRule.of_stored(value)
+        limits = {"target": rule.written + 1, "token": 2**31, "answer": 2**31, "a": rule.limit, "b": rule.limit}
+        for name, limit in limits.items():
+            if not ((columns[name] >= 0) & (columns[name] < limit)).all():
+                raise ValueError(f"{name} is out of range")
+        if not n or {len(value["cuts"]), len(counts)} != {n}:
+            raise ValueError("columns of unequal length")
+        token, targets = value["wrong_token"], value["targets"]
+        status, arithmetic, obstacle, wrong = (value[x] for x in ("status", "arithmetic", "obstacle", "counterexample"))
+        for holds, what in (
+            (arithmetic in ARITHMETICS and targets in get_args(Targets), "unknown arithmetic or question"),
+            (arithmetic != "float" or status not in ("certified", "conditional"), "a proof in floats"),
+            (status != ("certified" if rule.caveat else "conditional"), "another status than its rule's"),
+            (obstacle is None or isinstance(obstacle, str), "an obstacle without words"),
+            (accuracy is None or status in ("refuted", "undecided"), "bounds on the accuracy of what is not open"),
+            (reals is None or status == "undecided", "a verdict over the reals beside another"),
+            (value["domain"] == rule.domain, "another domain"),
+            (wrong is None or rule.holds(*wrong[:2]), "a counterexample that is no problem"),
+        ):
+            if not holds:
+                raise ValueError(what)
+        found = cls(
+            arithmetic=arithmetic,
+            obstacle=obstacle,
+            targets=targets,
+            classes=dataset(columns),
+            cuts=tuple(tuple(_whole(x) for x in row) for row in value["cuts"]),
+            counts=tuple((_whole(a), _whole(b), _whole(c)) for a, b, c in counts),
+            accuracy=None if accuracy is None else bounds_from_dict(accuracy),
+            wrong_token=None if token is None else WrongToken(**{k: str(token[k]) for k in WrongToken.__annotations__}),
+            reals=None if reals is None else OverTheReals(_whole(reals["open"]), _number(reals["lower_bound"])),
+            rule=rule,
+        )
+        smallest = value["smallest_margin"]
+        if found.smallest_margin != (-np.inf if smallest is None else smallest) and not np.isnan(found.smallest_margin):
+            raise ValueError("its smallest margin is not that of its classes")
+        if list(found.witness) != value["witness"]:
+            raise ValueError("its witness does not have the smallest margin")
+        return found
+
+    @classmethod
+    def read_counterexample(cls, value: Any) -> tuple[int, int, int | None]:
+        """(a, b, the model's answer). Raises TypeError or ValueError for anything else."""
+        a, b, answer = value
+        if not (is_count(a) and is_count(b) and (answer is None or is_count(answer))):
+            raise ValueError("a counterexample that is no pair")
+        return a, b, answer
 
 
 def _proved(bound: float) -> str:
     return f"every margin proved above {shown(float(bound))}"
 
 
-def _wrong(rule: ColumnRule, counterexample: tuple[int, int, int | None], token: WrongToken | None) -> str:
+def _wrong(rule: ColumnRule, counterexample: tuple[int, int, int | None], token: WrongToken) -> str:
     """A counterexample in words: what the model answers, and which token of that is wrong."""
     said = f"{answered(rule, counterexample)} (run through the model"
-    if token is None:  # an older file
-        return f"{said})"
     if token.target == "EOS":
         return f"{said}; every digit is right, and {token.predicted} follows where the answer should end)"
     return f"{said}; {token.target} is {token.expected}, not {token.predicted})"
@@ -243,89 +296,17 @@ def answered(rule: ColumnRule, counterexample: tuple[int, int, int | None]) -> s
     return f"{rule.problem(a, b)} -> {'no number' if answer is None else answer}"
 
 
-def provenance(verdict: Verdict) -> Provenance:
-    own: PairEvidence = verdict.evidence
-    if verdict.status in ("certified", "conditional"):
-        return over_all_pairs(own.rule, own.arithmetic)
-    return Provenance(own.classes.margin.size, None, "extreme pairs of all classes, run through the model")
-
-
 def dataset(columns: dict[str, np.ndarray]) -> xr.Dataset:
     """The table of classes as a dataset."""
     return xr.Dataset({name: ("input_class", x) for name, x in columns.items()})
 
 
-def read(value: dict[str, Any]) -> PairEvidence:
-    """The inverse of :meth:`PairEvidence.to_dict`. Raises KeyError, TypeError or ValueError for anything else."""
-    rows = value["classes"]
-    if "reach" in rows:
-        raise ValueError("it was made by a method of an earlier version; make it again")
-    columns = {name: _column(rows[name], np.int64) for name in (*CLASS, "a", "b")}
-    columns |= {name: _column(rows[name], np.float64) for name in ("margin", "hunted", "proved")}
-    accuracy, counts, reals = value.get("accuracy"), value.get("counts"), value.get("reals")
-    (n,) = columns["a"].shape
-    for name, column in columns.items():
-        if column.shape != (n,):
-            raise ValueError(f"{name} has shape {list(column.shape)}")
-    rule = ColumnRule.of_stored(value)
-    limits = {"target": rule.written + 1, "token": 2**31, "answer": 2**31, "a": rule.limit, "b": rule.limit}
-    for name, limit in limits.items():
-        if not ((columns[name] >= 0) & (columns[name] < limit)).all():
-            raise ValueError(f"{name} is out of range")
-    if not n or {len(value["cuts"]), len(counts or value["cuts"])} != {n}:
-        raise ValueError("columns of unequal length")
-    token, targets = value.get("wrong_token"), value.get("targets", "all")
-    status, arithmetic, obstacle, wrong = (value[x] for x in ("status", "arithmetic", "obstacle", "counterexample"))
-    for holds, what in (
-        (arithmetic in ARITHMETICS and targets in get_args(Targets), "unknown arithmetic or question"),
-        (arithmetic != "float" or status not in ("certified", "conditional"), "a proof in floats"),
-        (status != ("certified" if rule.caveat else "conditional"), "another status than its rule's"),
-        (obstacle is None or isinstance(obstacle, str), "an obstacle without words"),
-        (accuracy is None or status in ("refuted", "undecided"), "bounds on the accuracy of what is not open"),
-        (reals is None or status == "undecided", "a verdict over the reals beside another"),
-        (value["domain"] == rule.domain, "another domain"),
-        (wrong is None or rule.holds(*wrong[:2]), "a counterexample that is no problem"),
-    ):
-        if not holds:
-            raise ValueError(what)
-    found = PairEvidence(
-        arithmetic=arithmetic,
-        obstacle=obstacle,
-        targets=targets,
-        classes=dataset(columns),
-        cuts=tuple(tuple(_whole(x) for x in row) for row in value["cuts"]),
-        counts=None if counts is None else tuple((_whole(a), _whole(b), _whole(c)) for a, b, c in counts),
-        accuracy=None if accuracy is None else bounds_from_dict(accuracy),
-        wrong_token=None if token is None else WrongToken(**{k: str(token[k]) for k in WrongToken.__annotations__}),
-        reals=None if reals is None else OverTheReals(_whole(reals["open"]), _number(reals["lower_bound"])),
-        rule=rule,
-    )
-    smallest = value["smallest_margin"]
-    if found.smallest_margin != (-np.inf if smallest is None else smallest) and not np.isnan(found.smallest_margin):
-        raise ValueError("its smallest margin is not that of its classes")
-    if list(found.witness) != value["witness"]:
-        raise ValueError("its witness does not have the smallest margin")
-    return found
-
-
 def _column(rows: Any, dtype: type) -> np.ndarray:
-    """One column of the classes' table. Raises TypeError or ValueError for anything but numbers.
-
-    Earlier files have lists of one number in some columns.
-    """
-    flat = [x for row in rows for x in (row if isinstance(row, list) else [row])]
+    """One column of the classes' table. Raises TypeError or ValueError for anything but numbers."""
     allowed = (int,) if dtype is np.int64 else (int, float, type(None))
-    if not all(isinstance(x, allowed) and not isinstance(x, bool) for x in flat):
+    if not all(isinstance(x, allowed) and not isinstance(x, bool) for x in rows):
         raise TypeError("a column with other things than numbers")
-    return np.array(flat, dtype=dtype)
-
-
-def read_counterexample(value: Any) -> tuple[int, int, int | None]:
-    """(a, b, the model's answer). Raises TypeError or ValueError for anything else."""
-    a, b, answer = value
-    if not (is_count(a) and is_count(b) and (answer is None or is_count(answer))):
-        raise ValueError("a counterexample that is no pair")
-    return a, b, answer
+    return np.array(rows, dtype=dtype)
 
 
 def _whole(value: Any) -> int:

@@ -5,42 +5,36 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 
-from interp.proofs.columns import column_evidence as evidence
 from interp.proofs.columns.accuracy_bounds import WIDTH, bounds_of, check_tolerance
 from interp.proofs.columns.adder_weights import FEW, FEW_OF_TWO, OneLayerAdder, known_layout, require_unchanged
 from interp.proofs.columns.class_prover import UNPROVED, BranchAndBound, rounding_of
 from interp.proofs.columns.column_classes import Classes
 from interp.proofs.columns.column_evidence import CLASS, OverTheReals, PairEvidence, dataset
+from interp.proofs.columns.column_rule import ColumnRule
 from interp.proofs.columns.extreme_pairs import Leads, replay, require_bounds, wrong_pair
 from interp.proofs.columns.two_layer_adders import read_columns
 from interp.proofs.columns.window_search import ClassProof
+from interp.proofs.verdict.method import LAST_RESORT, CertifyOptions, Method, Outcome, verdict_by
 from interp.proofs.verdict.recheck import require_claim
-from interp.proofs.verdict.time_limit import TIME_UP, TimeUp, time_limit, watched
-from interp.proofs.verdict.verdict import (
-    TEN_DIGIT_ADDERS,
-    ArithmeticName,
-    CertifyOptions,
-    Method,
-    Status,
-    Targets,
-    Verdict,
-    about,
-    versions,
-)
+from interp.proofs.verdict.subject import Subject, reason_of
+from interp.proofs.verdict.time_limit import ENDED, EndedBy, ended_by, watched
+from interp.proofs.verdict.verdict import ArithmeticName, Status, Targets, Verdict, versions
 from models import UserError
 from models.tasks import Task
-from models.transformer import HookedModel
+from models.transformer import HookedModel, model_name
 
 AIM = 0.5  # the bound that proofs try for, as a share of the smallest margin that was hunted down
 #: The share of every bound that a certificate does not claim: another machine or a later version may round an enclosure
 #: differently, by far less than this, and the claim still holds there.
 RESERVE = 0.1
+#: Seconds of a proof, to order methods by: usually, and where heads write along more than FEW_DIRECTIONS.
+USUAL, WITH_MANY, FEW_DIRECTIONS = 5.0, 100.0, 12
 SAME_MARGIN = 1e-2  # how far a stored margin may lie from one computed again, in logits and relative
 
 
@@ -50,13 +44,12 @@ def certify_one_layer(
     task: Task | None = None,
     tolerance: float | None = WIDTH,
     targets: Targets = "all",
-    minutes: float | None = None,
 ) -> Verdict:
     """Prove an adder of one layer, or of two (:mod:`interp.proofs.columns.two_layer_adders`), right on all pairs of
     ten-digit numbers, or find a pair that it gets wrong.
 
     The same proof is one of subtractors of ``a - b`` with ``a >= b``, and of numbers of other lengths: see
-    :mod:`models.tasks.column_rule`.
+    :mod:`interp.proofs.columns.column_rule`.
 
     ``arithmetic`` sets how strong the claim is. "float" looks at margins in float64, at one hunted problem per class,
     and proves nothing about the others. "interval" proves what the stored weights define over the real numbers.
@@ -65,10 +58,8 @@ def certify_one_layer(
     :mod:`interp.proofs.numbers.rounding_errors` lists what is assumed of the machine.
 
     Precondition: the verdict is about the effective weights at hand (``fingerprint``), which are computed once.
-    Postcondition: "certified" only if every class of inputs was proved, and the rule that was proved (such as a + b) is
-    derived to be the task's answer on all of them ("conditional" if that was only tried); "refuted" only with a pair
-    that the model itself gets wrong when it is run. Where only EOS is wrong, the digits before it are judged all the
-    same. What stays undecided with rounding is also judged over the reals.
+    Where only EOS is wrong, the digits before it are judged all the same. What stays undecided with rounding is also
+    judged over the reals.
 
     Cost: one CPU thread, about 2 s in floats, 3 to 6 s in intervals or with rounding. A model that is not certified
     also gets bounds on the share of wrong pairs, in another 2 to 30 s (except with "float").
@@ -79,28 +70,28 @@ def certify_one_layer(
         task: the task, if the model does not carry it.
         tolerance: how far apart the bounds on the accuracy may be; None computes none.
         targets: "all" tokens of the answer, or its "digits" alone, as AdderBoard scores.
-        minutes: how long to try. What is not proved by then stays open.
 
     Raises:
         UserError: a model that no method can judge, or that computes something other than its weights say; an unknown
             option.
     """
+    subject = Subject(model, task)
+    return verdict_by(METHOD.name, subject, prove(subject, arithmetic, CertifyOptions(None, tolerance, targets)))
+
+
+def prove(subject: Subject, claim: str, options: CertifyOptions) -> Outcome:
+    """Judge all classes of an adder or a subtractor, in the arithmetic ``claim``; see :func:`certify_one_layer`."""
+    arithmetic, tolerance = cast(ArithmeticName, claim), options.tolerance
     if tolerance is not None:
         check_tolerance(tolerance)
-    with time_limit(minutes):
-        return _certify(model, arithmetic, task, tolerance, targets)
-
-
-def _certify(
-    model: HookedModel, arithmetic: ArithmeticName, task: Any, tolerance: float | None, targets: Targets
-) -> Verdict:
-    start = time.perf_counter()
-    adder = read_columns(model, task, targets)
-    rounding = rounding_of(arithmetic, model, adder)
+    adder = read_columns(subject.model, subject.task, options.targets)
+    if adder.fingerprint != subject.identity:
+        raise UserError(f"The weights of {model_name(subject.model)} change from one call to the next.")
+    rounding = rounding_of(arithmetic, subject.model, adder)
     case = BranchAndBound(adder, rounding)
     leads = replay(adder, case.classes, arithmetic)
     wrong, proofs, obstacle = leads.wrong(adder, case.classes), [UNPROVED] * len(case.classes), case.obstacle
-    failing = ~(leads.own > 0)
+    failing, ended = ~(leads.own > 0), None
     status: Status = "undecided" if wrong is None else "refuted"
     if arithmetic == "float":
         if wrong is None and min(float(case.hunted.min()), float(leads.margins.min())) > 0:
@@ -108,8 +99,9 @@ def _certify(
     elif not (failing & (case.classes.target < adder.layout.rule.written)).any():
         try:
             prove_all(case, proofs, smallest_of(case, leads.margins[~failing]))
-        except TimeUp:
-            obstacle = TIME_UP
+        except ENDED as error:
+            ended = ended_by(error)
+            obstacle = ended.value
         require_bounds(adder, case.classes, leads, proofs)
         if wrong is None and all(proof.proved for proof in proofs):
             status = "certified" if adder.layout.rule.tried is None else "conditional"
@@ -117,29 +109,26 @@ def _certify(
             if wrong is None and (wrong := wrong_pair(adder, torch.tensor([pair]))):
                 status = "refuted"
     accuracy = reals = None
-    with suppress(TimeUp):
-        if status == "undecided" and arithmetic == "float32":
-            reals = _over_the_reals(case)
-        if status in ("refuted", "undecided") and arithmetic != "float" and tolerance is not None and not case.obstacle:
-            accuracy = bounds_of(adder, rounding, arithmetic, tolerance, leads.failing_pairs(case.classes))
-    return Verdict(
-        **about(model, adder.model.task, adder.fingerprint, start),
-        method=METHOD.name,
-        status=status,
-        counterexample=wrong[0] if wrong else None,
-        evidence=PairEvidence(
-            arithmetic=arithmetic,
-            targets=targets,
-            classes=_table(case, leads.margins, proofs),
-            cuts=tuple(proof.splits for proof in proofs),
-            counts=_counts(case, proofs),
-            wrong_token=wrong[1] if wrong else None,
-            obstacle=obstacle if status == "undecided" else None,
-            accuracy=accuracy,
-            reals=reals,
-            rule=adder.layout.rule,
-        ),
+    if ended is not EndedBy.INTERRUPT:
+        with suppress(*ENDED):
+            if status == "undecided" and arithmetic == "float32":
+                reals = _over_the_reals(case)
+            open_ = status in ("refuted", "undecided") and not case.obstacle
+            if open_ and arithmetic != "float" and tolerance is not None:
+                accuracy = bounds_of(adder, rounding, arithmetic, tolerance, leads.failing_pairs(case.classes))
+    found = PairEvidence(
+        arithmetic=arithmetic,
+        targets=options.targets,
+        classes=_table(case, leads.margins, proofs),
+        cuts=tuple(proof.splits for proof in proofs),
+        counts=_counts(case, proofs),
+        wrong_token=wrong[1] if wrong else None,
+        obstacle=obstacle if status == "undecided" else None,
+        accuracy=accuracy,
+        reals=reals,
+        rule=adder.layout.rule,
     )
+    return Outcome(status, found, wrong[0] if wrong else None, ended)
 
 
 def smallest_of(case: BranchAndBound, margins: Float[np.ndarray, "..."]) -> float:
@@ -224,7 +213,7 @@ def check_one_layer(certificate: Verdict, model: HookedModel, task: Task | None 
         wrong = wrong_pair(adder, torch.tensor([certificate.counterexample[:2]]))
         if wrong is None:
             raise _broken(f"the model answers {list(certificate.counterexample[:2])} rightly")
-        if wrong != (certificate.counterexample, certificate.wrong_token or wrong[1]):
+        if wrong != (certificate.counterexample, certificate.wrong_token):
             raise _broken("the model answers its counterexample otherwise")
         failing = leads.failing_pairs(case.classes)
         if (accuracy := certificate.accuracy) is not None:
@@ -278,7 +267,7 @@ def _proved_again(
     proved, status, n = certificate.classes.proved.values, certificate.status, len(classes)
     if status in ("certified", "conditional") and not (proved > 0).all():
         raise _broken(f"class {int((~(proved > 0)).argmax())} has no bound")
-    counts = np.array(certificate.counts or [(0, 0, 0)] * n, dtype=object).reshape(n, 3)
+    counts = np.array(certificate.counts, dtype=object).reshape(n, 3)
     chosen = (proved > 0) | (counts[:, :2] > 0).any(1)
     if certificate.arithmetic == "float":
         if chosen.any():
@@ -290,20 +279,41 @@ def _proved_again(
         if proved[index] > 0 and not (proof.proved and proof.lowest >= proved[index]):
             raise _broken(f"class {index} is not proved by its splits")
     own = np.array(_counts(case, proofs), dtype=object)
-    if certificate.counts is not None and ((counts[:, :2] > own[:, :2]).any() or (counts.sum(1) != own.sum(1)).any()):
+    if (counts[:, :2] > own[:, :2]).any() or (counts.sum(1) != own.sum(1)).any():
         raise _broken("it counts other problems than its proofs do")
     claimed = [replace(proof, lowest=bound) for proof, bound in zip(proofs, proved.tolist(), strict=True)]
     require_bounds(adder, classes, leads, claimed)
     return proofs
 
 
-def _why_not(model: HookedModel, task: Task) -> str | None:
-    try:
-        rule = known_layout(model, task, 1 if model.cfg.n_layers == 1 else 2)[1].rule
-    except UserError as error:
-        return str(error).rstrip(".")
-    few = FEW if model.cfg.n_layers == 1 else FEW_OF_TWO
-    return "its problems are few enough to be proved one by one" if rule.digits <= few else None
+def _rule(subject: Subject) -> ColumnRule:
+    model = subject.model
+    return known_layout(model, subject.task, 1 if model.cfg.n_layers == 1 else 2)[1].rule
+
+
+def why_not(subject: Subject) -> str | None:
+    """Why an adder or a subtractor is not one that is judged column by column, in words; None if it is."""
+    return reason_of(lambda: subject.once(_rule))
+
+
+def claims(subject: Subject) -> tuple[str, ...]:
+    """Proofs with rounding, which is bounded for this project's own forward pass in float32, and over the reals."""
+    rounded = subject.own is subject.model and subject.model.W_E.dtype != torch.float64
+    return ("float32", "interval", "float") if rounded else ("interval", "float")
+
+
+def cost(subject: Subject, claim: str) -> float:
+    """A few seconds; more where heads write along many directions, as intervals of what they write are then wide. Few
+    problems are better proved one by one."""
+    if claim != "float" and subject.once(_rule).digits <= (FEW if subject.model.cfg.n_layers == 1 else FEW_OF_TWO):
+        return LAST_RESORT
+    return WITH_MANY if subject.once(directions_written) > FEW_DIRECTIONS else USUAL
+
+
+def directions_written(subject: Subject) -> int:
+    """Along how many directions the heads of a model's first layer can write: the rank of its output matrices."""
+    written = torch.as_tensor(subject.model.W_O)[0].detach().double().flatten(0, 1)  # pyright: ignore
+    return int(torch.linalg.matrix_rank(written)) if bool(written.isfinite().all()) else len(written)
 
 
 def _of_two_numbers(task: Task) -> bool:
@@ -312,19 +322,14 @@ def _of_two_numbers(task: Task) -> bool:
     return len(numbers) == 2 and not getattr(task, "operators", ()) and not any(field.one_token for field in numbers)
 
 
-def _judge(model: HookedModel, task: Task, asked: CertifyOptions) -> Verdict:
-    own = "interval" if model.W_E.dtype == torch.float64 else "float32"  # float64's rounding is not bounded
-    return certify_one_layer(model, asked.arithmetic or own, task, asked.tolerance, asked.targets)
-
-
 METHOD = Method(
-    TEN_DIGIT_ADDERS,
-    why_not=_why_not,
-    certify=_judge,
-    finding=evidence.finding,
-    provenance=evidence.provenance,
-    read=evidence.read,
+    "branch and bound over columns",
+    PairEvidence,
+    why_not=why_not,
+    claims=claims,
+    cost=cost,
+    run=prove,
     check=check_one_layer,
-    counterexample=evidence.read_counterexample,
     meant_for=_of_two_numbers,
+    digits_alone=True,
 )

@@ -2,7 +2,7 @@
 
 A *leaf* fixes the target, the token at its query, the carry into a window of neighbouring columns, and the digit pairs
 of these columns. A dynamic programme with the carry as its state bounds the columns below, and another those above,
-which are free apart from where their carry ends (:class:`models.tasks.column_rule.ColumnRule`).
+which are free apart from where their carry ends (:class:`interp.proofs.columns.column_rule.ColumnRule`).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from itertools import product
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from interp.proofs.columns.column_rule import ColumnRule
 from interp.proofs.columns.digit_layout import TokenLayout
 from interp.proofs.columns.ratio_attention import QueryTerms, RatioAttention
-from models.tasks import ColumnRule
 
 LEVELS = 64  # number of values of a coordinate at which the sums are bounded
 

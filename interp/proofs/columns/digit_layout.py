@@ -12,18 +12,9 @@ import numpy as np
 import torch
 from jaxtyping import Int
 
+from interp.proofs.columns.column_rule import ColumnRule, column_rule
 from models import UserError
-from models.tasks import (
-    ColumnRule,
-    Expression,
-    FormattedTask,
-    NotDecided,
-    Task,
-    altered,
-    column_layout,
-    column_rule,
-    first_difference,
-)
+from models.tasks import Expression, FormattedTask, NotDecided, Task, altered, column_layout, first_difference
 
 _CHECKED = 16  # random problems that a layout is checked on
 _TRIED = 1000  # random problems on which an answer is tried that cannot be derived, twice as many in all

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
+from interp.proofs.columns.column_rule import ColumnRule
 from interp.proofs.columns.column_windows import Query
 from interp.proofs.columns.pair_counting import NODES, OPEN, RIGHT, WRONG, Diagram, reduced, symbols
 from interp.proofs.columns.small_margins import gradient_at
 from interp.proofs.columns.window_search import Search
 from interp.proofs.verdict.time_limit import check_time
-from models.tasks import ColumnRule
 
 #: How often the cells of a class's box are cut, how many of them are kept, and how finely a level is searched (as a
 #: share of the functional's range).

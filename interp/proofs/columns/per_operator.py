@@ -7,30 +7,19 @@ task.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, get_args
 
 import pandas as pd
 
-from interp.core.results import Provenance
+from interp.core.results import Provenance, Strength
 from interp.core.views import Picture
-from interp.proofs.verdict.identity import identify
+from interp.proofs.columns import column_method
+from interp.proofs.verdict.method import CertifyOptions, Method, Outcome, method_named, verdict_by
 from interp.proofs.verdict.recheck import require_model
-from interp.proofs.verdict.time_limit import ENDED
-from interp.proofs.verdict.verdict import (
-    METHODS,
-    TEN_DIGIT_ADDERS,
-    ArithmeticName,
-    CertifyOptions,
-    Evidence,
-    Method,
-    Status,
-    Verdict,
-    about,
-    method_named,
-    verdict_of,
-)
+from interp.proofs.verdict.subject import Subject
+from interp.proofs.verdict.time_limit import ENDED, EndedBy
+from interp.proofs.verdict.verdict import ArithmeticName, Evidence, Status, Verdict
 from interp.proofs.verdict.wrong_answers import WrongAnswer, wrong_answer
 from models import ArithmeticTransformer, UserError
 from models.tasks import ProblemSpace, Task, altered
@@ -83,11 +72,27 @@ class OperatorEvidence(Evidence):
     def to_dict(self) -> dict[str, Any]:
         return {"parts": {operator: part.to_dict() for operator, part in self.parts.items()}}
 
+    def finding(self, verdict: Verdict) -> str:
+        parts = "; ".join(f"with {operator}: {part.finding()}" for operator, part in self.parts.items())
+        return f"{verdict.status}, {NAME}: {parts}"
 
-def _parts(model: HookedModel, task: Task) -> dict[str, tuple[HookedModel, Task]]:
+    def provenance(self, verdict: Verdict) -> Provenance:
+        """That of the part whose evidence is the weakest, over the problems of all parts."""
+        parts = [part.provenance for part in self.parts.values()]
+        weakest = min(parts, key=lambda part: get_args(Strength).index(part.strength))
+        domain = "; ".join(f"{operator}: {part.source}" for operator, part in zip(self.parts, parts, strict=True))
+        return Provenance(sum(part.n for part in parts), None, domain, weakest.strength)
+
+    @classmethod
+    def read(cls, value: dict[str, Any]) -> OperatorEvidence:
+        return cls({str(key): Verdict.from_dict(part, "A part of it") for key, part in value["parts"].items()})
+
+
+def _parts(subject: Subject) -> dict[str, Subject]:
     """The model as one of each operator's task, by operator; empty for other tasks."""
+    model, task = subject.model, subject.task
     return {
-        operator: (
+        operator: Subject(
             ArithmeticTransformer(model.weight_map, own, model.name_or_path).eval()
             if isinstance(model, ArithmeticTransformer)
             else model,
@@ -97,13 +102,18 @@ def _parts(model: HookedModel, task: Task) -> dict[str, tuple[HookedModel, Task]
     }
 
 
-def _why_not(model: HookedModel, task: Task) -> str | None:
-    parts = _parts(model, task)
+def why_not(subject: Subject) -> str | None:
+    """Why a task is none of several operators, each of which is judged by columns, in words; None if it is."""
+    parts = subject.once(_parts)
     if not parts:
         return "its problems do not have several operators, each with a rule of its own"
-    if (other := altered(task)) is not None:
+    if (other := altered(subject.task)) is not None:
         return f"{other} is another method than the certifier knows"
-    return next(filter(None, (METHODS[TEN_DIGIT_ADDERS].why_not(*part) for part in parts.values())), None)
+    return next(filter(None, map(column_method.why_not, parts.values())), None)
+
+
+def _first(subject: Subject) -> Subject:
+    return next(iter(subject.once(_parts).values()))
 
 
 def _status(parts: dict[str, Verdict]) -> Status:
@@ -112,23 +122,21 @@ def _status(parts: dict[str, Verdict]) -> Status:
     return next(status for status in order if status in found)
 
 
-def _judge(model: HookedModel, task: Task, asked: CertifyOptions) -> Verdict:
-    start, identity = time.perf_counter(), identify(model, task)
-    judge, found = METHODS[TEN_DIGIT_ADDERS].certify, {}
-    for operator, part in _parts(model, task).items():
+def prove(subject: Subject, claim: str, options: CertifyOptions) -> Outcome:
+    """Judge the problems of every operator column by column. Where the time is over once one is refuted, the others
+    are left out."""
+    found: dict[str, Verdict] = {}
+    for operator, part in subject.once(_parts).items():
         try:
-            found[operator] = judge(*part, asked)
+            outcome = column_method.prove(part, claim, options)
         except ENDED:
             if not any(own.status == "refuted" for own in found.values()):
                 raise
-            break  # a wrong problem is known, and the other operators are not judged
-    return Verdict(
-        **about(model, task, identity, start),
-        method=NAME,
-        status=_status(found),
-        counterexample=_counterexample(model, task, found),
-        evidence=OperatorEvidence(found),
-    )
+            break
+        found[operator] = verdict_by(column_method.METHOD.name, part, outcome)
+        if outcome.ended is EndedBy.INTERRUPT:  # this part is undecided, and so is the whole
+            break
+    return Outcome(_status(found), OperatorEvidence(found), _counterexample(subject.model, subject.task, found))
 
 
 def _counterexample(model: HookedModel, task: Task, parts: dict[str, Verdict]) -> WrongAnswer | None:
@@ -139,49 +147,36 @@ def _counterexample(model: HookedModel, task: Task, parts: dict[str, Verdict]) -
     return None
 
 
-def _finding(verdict: Verdict) -> str:
-    parts = "; ".join(f"with {operator}: {part.finding()}" for operator, part in verdict.parts.items())
-    return f"{verdict.status}, {NAME}: {parts}"
-
-
-def _provenance(verdict: Verdict) -> Provenance:
-    """That of the part whose evidence is the weakest, over the problems of all parts."""
-    parts = [part.provenance for part in verdict.parts.values()]
-    strengths = ("sampled", "exhaustive", "certified in floats", "certified in intervals", "certified with rounding")
-    weakest = min(parts, key=lambda part: strengths.index(part.strength))
-    domain = "; ".join(f"{operator}: {part.source}" for operator, part in zip(verdict.parts, parts, strict=True))
-    return Provenance(sum(part.n for part in parts), None, domain, weakest.strength)
-
-
-def _read(value: dict[str, Any]) -> OperatorEvidence:
-    return OperatorEvidence({str(key): verdict_of(part, "A part of it") for key, part in value["parts"].items()})
-
-
 def _check(verdict: Verdict, model: HookedModel, task: Task) -> Verdict:
     """Check every part by its own method."""
-    start, task = time.perf_counter(), require_model(verdict, model, task)
-    parts = _parts(model, task)
+    subject = Subject(model, require_model(verdict, model, task))
+    parts = subject.once(_parts)
     complete = verdict.parts.keys() == parts.keys()
     some = verdict.status == "refuted" and bool(verdict.parts) and verdict.parts.keys() <= parts.keys()
     if not (complete or some) or _status(verdict.parts) != verdict.status:
         raise UserError("This certificate does not hold: it has other parts than the task.")
     found = {
-        operator: method_named(verdict.parts[operator].method).check(verdict.parts[operator], *part)
+        operator: method_named(verdict.parts[operator].method).check(verdict.parts[operator], part.model, part.task)
         for operator, part in parts.items()
         if verdict.parts[operator].status != "undecided"  # which claims nothing
     }
-    if verdict.counterexample != _counterexample(model, task, verdict.parts):
+    if verdict.counterexample != _counterexample(model, subject.task, verdict.parts):
         raise UserError("This certificate does not hold: the model answers its counterexample otherwise.")
-    return verdict.replace(parts=verdict.parts | found, **about(model, task, verdict.fingerprint, start))
+    return verdict_by(
+        verdict.method,
+        subject,
+        Outcome(verdict.status, OperatorEvidence(verdict.parts | found), verdict.counterexample),
+    )
 
 
 METHOD = Method(
     NAME,
-    _why_not,
-    _judge,
-    _finding,
-    _provenance,
-    _read,
-    _check,
+    OperatorEvidence,
+    why_not=why_not,
+    claims=lambda subject: column_method.claims(subject.once(_first)),
+    cost=lambda subject, claim: column_method.cost(subject.once(_first), claim),
+    run=prove,
+    check=_check,
     meant_for=lambda task: bool(getattr(task, "by_operator", {})),
+    digits_alone=True,
 )

@@ -13,40 +13,28 @@ says which parts are left.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 import torch
 
-from interp.core.problems import resolve_task
 from interp.core.results import Provenance
 from interp.core.views import Line, Picture, Points, Series
-from interp.proofs.hand_built.addition_proof import HAND_BUILT, prove_shapes
+from interp.proofs.hand_built.addition_proof import prove_shapes
 from interp.proofs.hand_built.addition_values import NotSeparated
 from interp.proofs.hand_built.multiplication_proof import prove_sizes
 from interp.proofs.hand_built.parity_proof import ParityProof
 from interp.proofs.hand_built.shape_problems import grid_problems
-from interp.proofs.numbers.rounded_operations import FLOAT32, REAL
-from interp.proofs.verdict.identity import identify
+from interp.proofs.numbers.rounded_operations import FLOAT32, REAL, ROUNDINGS
+from interp.proofs.verdict.method import CertifyOptions, Method, Outcome, verdict_by
 from interp.proofs.verdict.recheck import judged_again
-from interp.proofs.verdict.subject import require_all_targets
-from interp.proofs.verdict.time_limit import ENDED, INTERRUPTED, TIME_UP, why_ended
-from interp.proofs.verdict.verdict import (
-    STRENGTHS,
-    ArithmeticName,
-    CertifyOptions,
-    Evidence,
-    Method,
-    Status,
-    Verdict,
-    about,
-    is_number,
-    stored_shape,
-)
+from interp.proofs.verdict.subject import Subject
+from interp.proofs.verdict.time_limit import ENDED, EndedBy, ended_by
+from interp.proofs.verdict.verdict import STRENGTHS, ArithmeticName, Evidence, Verdict
+from interp.proofs.verdict.verdict_files import is_number, stored_shape
 from interp.proofs.verdict.wrong_answers import WrongAnswer, wrong_answer
 from models import UserError
 from models.evaluation import predict
@@ -126,29 +114,37 @@ class HandBuiltEvidence(Evidence):
         parts = [asdict(part) for part in self.parts]
         return super().to_dict() | {"parts": parts, "smallest_margin": self.smallest.margin}
 
+    def finding(self, verdict: Verdict) -> str:
+        words = _IN_WORDS[self.arithmetic]
+        if verdict.status == "certified":
+            where = f"every token by a logit margin of at least {shown(self.smallest_margin, 3)} ({self.smallest.name})"
+            return f"certified {words}: {self.domain}, {where}"
+        of = f"{self.open:,} of {len(self.parts):,} parts of the proof"
+        first = next(part for part in self.parts if not part.proved)
+        reason = first.obstacle or "leakage and rounding may cost more than the margin"
+        if (one := verdict.counterexample) is not None:
+            return (
+                f"refuted: {_short(one.problem)} -> {_short(one.predicted)} (run through the model; {one.target} is "
+                f"wrong), {of} fail: {reason}"
+            )
+        return f"undecided {words}: {of} do not close, first {first.name} ({reason})"
 
-def finding(verdict: Verdict) -> str:
-    own: HandBuiltEvidence = verdict.evidence
-    words = _IN_WORDS[own.arithmetic]
-    if verdict.status == "certified":
-        where = f"every token by a logit margin of at least {shown(own.smallest_margin, 3)} ({own.smallest.name})"
-        return f"certified {words}: {own.domain}, {where}"
-    of = f"{own.open:,} of {len(own.parts):,} parts of the proof"
-    first = next(part for part in own.parts if not part.proved)
-    reason = first.obstacle or "leakage and rounding may cost more than the margin"
-    if (one := verdict.counterexample) is not None:
-        return (
-            f"refuted: {_short(one.problem)} -> {_short(one.predicted)} (run through the model; {one.target} is "
-            f"wrong), {of} fail: {reason}"
-        )
-    return f"undecided {words}: {of} do not close, first {first.name} ({reason})"
+    def provenance(self, verdict: Verdict) -> Provenance:
+        if verdict.status == "certified":
+            return Provenance(len(self.parts), None, f"parts of a proof for {self.domain}", STRENGTHS[self.arithmetic])
+        return Provenance(len(self.parts), None, "parts of a proof that does not close")
 
-
-def provenance(verdict: Verdict) -> Provenance:
-    own: HandBuiltEvidence = verdict.evidence
-    if verdict.status == "certified":
-        return Provenance(len(own.parts), None, f"parts of a proof for {own.domain}", STRENGTHS[own.arithmetic])
-    return Provenance(len(own.parts), None, "parts of a proof that does not close")
+    @classmethod
+    def read(cls, value: dict[str, Any]) -> HandBuiltEvidence:
+        if value["arithmetic"] not in ROUNDINGS or not value["parts"]:
+            raise ValueError("unknown arithmetic, or no parts")
+        if not isinstance(value["domain"], str):
+            raise ValueError("a domain that is none")
+        for part in value["parts"]:
+            if not isinstance(part["name"], str) or not (part["margin"] is None or is_number(part["margin"])):
+                raise ValueError("a part that is none")
+        parts = tuple(ProofStep(**part) for part in value["parts"])
+        return cls(value["domain"], stored_shape(value), value["arithmetic"], parts)
 
 
 def _short(text: str) -> str:
@@ -164,45 +160,33 @@ class Proof:
     doubtful: Iterator[tuple[Any, torch.Tensor]]
 
 
-def certify_hand_built(
-    model: HookedModel, arithmetic: ArithmeticName | None = None, task: Task | None = None
-) -> Verdict:
+def certify_hand_built(model: HookedModel, arithmetic: ArithmeticName = "float32", task: Task | None = None) -> Verdict:
     """Prove a hand-built model right on every problem up to its limits, or find one that it gets wrong.
-
-    Postcondition: "certified" only if every part was proved; "refuted" only with a problem that the model gets wrong
-    when it decodes it alone.
 
     Cost: about half a second for the largest sum, 30 operands of 30 digits, and a minute or two for all 900 sizes;
     half a minute for all 900 sizes of products; a few seconds for 100 bits.
 
     Args:
-        arithmetic: "interval" or "float32" (the default).
+        arithmetic: "interval" or "float32".
         task: the model's own task in another shape, to ask about that shape alone (for parity: about strings up to it).
 
     Raises:
-        UserError: not a hand-built model, a shape beyond its limits, or another arithmetic.
+        UserError: not a hand-built model, a shape beyond its limits, or float32 for a model in another precision.
     """
-    start = time.perf_counter()
-    arithmetic = "float32" if arithmetic is None else arithmetic
-    if arithmetic not in HAND_BUILT:
-        raise UserError(f"Hand-built models are judged in 'interval' or 'float32' arithmetic, not {arithmetic!r}.")
-    task = resolve_task(model, task)
-    identity = identify(model, task)
+    subject = Subject(model, task)
+    return verdict_by(METHOD.name, subject, prove(subject, arithmetic))
+
+
+def prove(subject: Subject, claim: str, options: CertifyOptions | None = None) -> Outcome:
+    """Judge all parts of a construction's proof, in the arithmetic ``claim``; see :func:`certify_hand_built`."""
+    model, task, arithmetic = subject.model, subject.task, cast(ArithmeticName, claim)
     shape = () if task is model.task else tuple(task.shape)  # type: ignore[attr-defined]
     found = _proof_of(model)(model, shape, arithmetic)
-    status: Status = "certified"
-    wrong = None
-    if not all(part.proved for part in found.parts):
-        tried = (_first_wrong(model, own, problems) for own, problems in found.doubtful)
-        wrong = next((answer for answer in tried if answer is not None), None)
-        status = "undecided" if wrong is None else "refuted"
-    return Verdict(
-        **about(model, task, identity, start),
-        method=METHOD.name,
-        status=status,
-        counterexample=wrong,
-        evidence=HandBuiltEvidence(found.domain, shape, arithmetic, found.parts),
-    )
+    proved = all(part.proved for part in found.parts)
+    # Problems are made one after the other, and none where all is proved.
+    tried = (_first_wrong(model, own, problems) for own, problems in ([] if proved else found.doubtful))
+    wrong = next((answer for answer in tried if answer is not None), None)
+    return Outcome.of(proved, HandBuiltEvidence(found.domain, shape, arithmetic, found.parts), wrong)
 
 
 def is_hand_built(model: HookedModel) -> bool:
@@ -227,13 +211,13 @@ def _as_far_as_there_is_time(names: list[str], found: Iterator[tuple[float, str 
         for name, (margin, obstacle) in zip(names, found, strict=True):
             parts.append(ProofStep(name, margin if np.isfinite(margin) else None, obstacle))
     except ENDED as error:
-        parts += [ProofStep(name, None, why_ended(error)) for name in names[len(parts) :]]
+        parts += [ProofStep(name, None, ended_by(error).value) for name in names[len(parts) :]]
     return tuple(parts)
 
 
 def _failing(items: Sequence[Any], parts: tuple[ProofStep, ...], most: int | None = None) -> list[Any]:
     """The items whose part was tried and not proved, or ``most`` of them from the first to the last."""
-    ended = (TIME_UP, INTERRUPTED)
+    ended = {one.value for one in EndedBy}
     found = [item for item, part in zip(items, parts, strict=True) if not part.proved and part.obstacle not in ended]
     if most is None or len(found) <= most:
         return found
@@ -334,28 +318,13 @@ _PROOFS: dict[type, Callable[[Any, tuple[int, ...], ArithmeticName], Proof]] = {
 # ---- the method
 
 
-def _why_not(model: HookedModel, task: Task) -> str | None:
+def why_not(subject: Subject) -> str | None:
+    """Why a model is no construction that there is a proof for, in words. The task is not laid out for that."""
+    model = subject.model
     if not is_hand_built(model):
         return f"{model_name(model)} is not hand-built"
-    other = altered(model.task) or altered(task)
+    other = altered(model.task) or (None if subject.given is None else altered(subject.given))
     return None if other is None else f"{other} is another method than the certifier knows"
-
-
-def _judge(model: HookedModel, task: Task, asked: CertifyOptions) -> Verdict:
-    require_all_targets(task, asked)
-    return certify_hand_built(model, asked.arithmetic, task)
-
-
-def _read(value: dict[str, Any]) -> HandBuiltEvidence:
-    if value["arithmetic"] not in HAND_BUILT or not value["parts"]:
-        raise ValueError("unknown arithmetic, or no parts")
-    if not isinstance(value["domain"], str):
-        raise ValueError("a domain that is none")
-    for part in value["parts"]:
-        if not isinstance(part["name"], str) or not (part["margin"] is None or is_number(part["margin"])):
-            raise ValueError("a part that is none")
-    parts = tuple(ProofStep(**part) for part in value["parts"])
-    return HandBuiltEvidence(value["domain"], stored_shape(value), value["arithmetic"], parts)
 
 
 def _again(verdict: Verdict, model: HookedModel, task: Task) -> Verdict:
@@ -377,10 +346,11 @@ def _falls_short(verdict: Verdict, found: Verdict) -> str | None:
 
 METHOD = Method(
     "hand-built",
-    why_not=_why_not,
-    certify=_judge,
-    finding=finding,
-    provenance=provenance,
-    read=_read,
+    HandBuiltEvidence,
+    why_not=why_not,
+    claims=lambda subject: ("float32", "interval"),
+    cost=lambda subject, claim: 0.0,  # nothing else is as strong on a construction
+    run=prove,
     check=judged_again(_again, _falls_short),
+    any_length=True,
 )

@@ -10,11 +10,8 @@ import xarray as xr
 from jaxtyping import Float, Int
 
 from interp.core.views import Picture
-from interp.proofs.verdict.verdict import (
-    Evidence,
-    margin_grid,
-    stored_shape,
-)
+from interp.proofs.verdict.verdict import Evidence, margin_grid
+from interp.proofs.verdict.verdict_files import stored_shape
 from models import UserError
 from models.tasks import ProblemSpace, Task
 

@@ -28,14 +28,14 @@ import xarray as xr
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.core.problems import resolve_task
 from interp.core.results import Provenance
 from interp.proofs.listed.domain_evidence import SmallDomainEvidence, smallest_margins, stored_domain
-from interp.proofs.verdict.identity import identify
+from interp.proofs.verdict.method import Method, Outcome, verdict_by
 from interp.proofs.verdict.recheck import judged_again
-from interp.proofs.verdict.subject import require_all_targets, status_of
-from interp.proofs.verdict.time_limit import ENDED, check_time, watched
-from interp.proofs.verdict.verdict import CertifyOptions, Method, Verdict, about, is_count, is_number
+from interp.proofs.verdict.subject import Subject, reason_of
+from interp.proofs.verdict.time_limit import ENDED, check_time, ended_by, watched
+from interp.proofs.verdict.verdict import Verdict
+from interp.proofs.verdict.verdict_files import is_count, is_number
 from interp.proofs.verdict.wrong_answers import WrongAnswer, wrong_answer
 from models import UserError
 from models.evaluation import BATCH_SIZE, Score, Tally, margins, most_likely, predict, rows_at_once, teacher_forcing
@@ -95,27 +95,43 @@ class ExhaustiveEvidence(SmallDomainEvidence):
     def to_dict(self) -> dict[str, Any]:
         return super().to_dict() | {"score": self.score.to_dict()}
 
+    def finding(self, verdict: Verdict) -> str:
+        n = f"{self.size:,} {self.what}"
+        where = f"smallest margin {self.smallest_margin:.3g} at {self.witness}"
+        if verdict.status == "certified":
+            noise = f"run alone, margins differ by up to {shown(self.noise, 1, up=True)}"
+            return f"certified exhaustively: all {n}, {where} ({noise})"
+        if (one := verdict.counterexample) is not None:
+            wrong = self.score.n - self.score.correct
+            count = f"wrong on {wrong:,} of {n} (exhaustive)"
+            if self.score.n < self.size:
+                count = (
+                    f"wrong on at least {wrong:,} of {n}: the first {self.score.n:,} were run before the time was over"
+                )
+            return f"refuted: {one.problem} -> {one.predicted} (run through the model), {count}"
+        if self.open:
+            why = (
+                "their logits overflow or are NaN"
+                if math.isinf(self.smallest_margin)
+                else "the order of summation decides"
+            )
+            return f"undecided: {self.open:,} of {n} are right, but {why}; {where}"
+        noise = shown(self.noise, 1, up=True)
+        return f"undecided: run alone, margins of {n} differ by up to {noise}, and {where}"
 
-def finding(verdict: Verdict) -> str:
-    own: ExhaustiveEvidence = verdict.evidence
-    n = f"{own.size:,} {own.what}"
-    where = f"smallest margin {own.smallest_margin:.3g} at {own.witness}"
-    if verdict.status == "certified":
-        noise = f"run alone, margins differ by up to {shown(own.noise, 1, up=True)}"
-        return f"certified exhaustively: all {n}, {where} ({noise})"
-    if (one := verdict.counterexample) is not None:
-        wrong = own.score.n - own.score.correct
-        count = f"wrong on {wrong:,} of {n} (exhaustive)"
-        if own.score.n < own.size:
-            count = f"wrong on at least {wrong:,} of {n}: the first {own.score.n:,} were run before the time was over"
-        return f"refuted: {one.problem} -> {one.predicted} (run through the model), {count}"
-    if own.open:
-        why = (
-            "their logits overflow or are NaN" if math.isinf(own.smallest_margin) else "the order of summation decides"
-        )
-        return f"undecided: {own.open:,} of {n} are right, but {why}; {where}"
-    noise = shown(own.noise, 1, up=True)
-    return f"undecided: run alone, margins of {n} differ by up to {noise}, and {where}"
+    def provenance(self, verdict: Verdict) -> Provenance:
+        return Provenance(self.score.n, None, self.what, self.score.strength)
+
+    @classmethod
+    def read(cls, value: dict[str, Any]) -> ExhaustiveEvidence:
+        score = Score.from_dict(value["score"])
+        numbers = {name: value[name] for name in ("noise", "near")}
+        counts = {name: value[name] for name in ("near_ties", "open", "size")}
+        if not all(map(is_number, numbers.values())) or not all(map(is_count, counts.values())):
+            raise ValueError("numbers that are none")
+        if score.n < 1:
+            raise ValueError("no problems")
+        return cls(**stored_domain(value, list(score.per_target)), **numbers, **counts, score=score)
 
 
 def problem_space(task: Task, most: int = LARGEST_SPACE) -> ProblemSpace:
@@ -135,26 +151,32 @@ def size_text(space: ProblemSpace) -> str:
     return f"{space.size:,}" if space.size < 10**15 else f"about 10^{len(str(space.size)) - 1}"
 
 
-def can_run_all(model: HookedModel, task: Task, minutes: float | None) -> bool:
-    """Whether all problems of a task can be run in a time, from how long two batches take (None: in any time)."""
+def can_run_all(subject: Subject, minutes: float | None) -> bool:
+    """Whether all problems can be run in a time, from how long two batches take (None: in any time)."""
     try:
-        space = problem_space(task, LARGEST_RUN)
+        space = problem_space(subject.task, LARGEST_RUN)
         if minutes is None or space.size <= LARGEST_SPACE:
             return True
-        found = _Run(model, task, space, BATCH_SIZE)
-        with teacher_forcing(model, task) as found.alone:
-            found.choose_forward(space.size)
-            rows = torch.arange(min(found.rows, space.size))
-            found._leads(rows)  # what is made on the first call
-            start = time.perf_counter()
-            found._leads(rows)
-            each, start = (time.perf_counter() - start) / len(rows), time.perf_counter()
-            found.chunk(rows[:RUN_ALONE])
-            if found.near_ties:  # which are decoded alone
-                each = max(each, (time.perf_counter() - start) / RUN_ALONE)
+        seconds = subject.once(seconds_per_problem)
     except UserError:  # problems that are not listed, or not numbered
         return False
-    return each * space.size < SHARE_OF_TIME * 60 * minutes
+    return seconds * space.size < SHARE_OF_TIME * 60 * minutes
+
+
+def seconds_per_problem(subject: Subject) -> float:
+    """How long a problem takes in a run of all, from two batches. Raises UserError where problems are not numbered."""
+    space = problem_space(subject.task, LARGEST_RUN)
+    found = _Run(subject.model, subject.task, space, BATCH_SIZE)
+    with teacher_forcing(subject.model, subject.task) as found.alone:
+        found.choose_forward(space.size)
+        rows = torch.arange(min(found.rows, space.size))
+        found._leads(rows)  # what is made on the first call
+        start = time.perf_counter()
+        found._leads(rows)
+        each, start = (time.perf_counter() - start) / len(rows), time.perf_counter()
+        found.chunk(rows[:RUN_ALONE])
+        # Near ties are decoded alone.
+        return max(each, (time.perf_counter() - start) / RUN_ALONE) if found.near_ties else each
 
 
 def certify_exhaustively(
@@ -166,9 +188,8 @@ def certify_exhaustively(
 ) -> Verdict:
     """Run all problems of a small domain through a model, and say whether it is right on all of them.
 
-    Postcondition: "certified" if every problem is answered rightly, near ties also when decoded alone; "refuted" with a
-    problem that the model, decoding it alone, gets wrong. ``score`` counts near ties as they were decoded. A time limit
-    or Ctrl-C end it as refuted if an answer was wrong by then, and are raised otherwise.
+    Near ties count as right if they are so when decoded alone, too; ``score`` counts them as they were decoded. A time
+    limit or Ctrl-C end it as refuted if an answer was wrong by then, and are raised otherwise.
 
     Cost: one forward pass per problem: for four layers of width 128, seconds for 10^4, minutes to hours for 10^6.
 
@@ -181,37 +202,40 @@ def certify_exhaustively(
     Raises:
         UserError: more problems than ``most``, or a model that does not fit the task.
     """
-    start = time.perf_counter()
-    task = resolve_task(model, task)
+    subject = Subject(model, task)
+    return verdict_by(METHOD.name, subject, run_all(subject, batch_size, first, most))
+
+
+def run_all(
+    subject: Subject, batch_size: int = BATCH_SIZE, first: int | None = None, most: int = LARGEST_SPACE
+) -> Outcome:
+    """Run all problems of a subject; see :func:`certify_exhaustively`."""
+    model, task = subject.model, subject.task
     space = problem_space(task, most)
-    identity = identify(model, task)
     found = _Run(model, task, space, batch_size)
+    ended = None
     try:
         found.run(space.size if first is None else min(first, space.size))
         wrong = found.replayed()
-    except ENDED:
+    except ENDED as error:
+        ended = ended_by(error)
         if (wrong := found.replayed(RUN_ALONE)) is None:
             raise
     complete = found.done == space.size
     described = space.what if complete else f"the first {found.done:,} of {space.size:,} {space.what}"
     sure = not found.open and found.noise <= found.near and found.tally.correct >= space.size
-    return Verdict(
-        **about(model, task, identity, start),
-        method=METHOD.name,
-        status=status_of(sure, wrong),
-        counterexample=wrong,
-        evidence=ExhaustiveEvidence(
-            shape=task.shape,
-            what=space.what,
-            score=found.tally.score(model, described, "teacher_forced", "exhaustive" if complete else "sampled"),
-            size=space.size,
-            smallest=found.table(),
-            noise=found.noise,
-            near=found.near,
-            near_ties=found.near_ties,
-            open=found.open,
-        ),
+    evidence = ExhaustiveEvidence(
+        shape=task.shape,
+        what=space.what,
+        score=found.tally.score(model, described, "teacher_forced", "exhaustive" if complete else "sampled"),
+        size=space.size,
+        smallest=found.table(),
+        noise=found.noise,
+        near=found.near,
+        near_ties=found.near_ties,
+        open=found.open,
     )
+    return Outcome.of(sure, evidence, wrong, ended)
 
 
 class _Run:
@@ -351,33 +375,9 @@ class _Run:
         )
 
 
-def _why_not(model: HookedModel, task: Task, most: int | None = None) -> str | None:
-    try:
-        problem_space(task, LARGEST_SPACE if most is None else most)
-    except UserError as error:
-        return str(error).rstrip(".")
-    return None
-
-
-def _judge(model: HookedModel, task: Task, asked: CertifyOptions) -> Verdict:
-    require_all_targets(task, asked)
-    if asked.arithmetic == "interval":
-        raise UserError(
-            f"All problems of {task.name} are run through the model in its own floating point; "
-            f"{asked.arithmetic!r} arithmetic is for proofs over domains too large for that."
-        )
-    return certify_exhaustively(model, task)
-
-
-def _read(value: dict[str, Any]) -> ExhaustiveEvidence:
-    score = Score.from_dict(value["score"])
-    numbers = {name: value[name] for name in ("noise", "near")}
-    counts = {name: value[name] for name in ("near_ties", "open")} | {"size": value.get("size", score.n)}
-    if not all(map(is_number, numbers.values())) or not all(map(is_count, counts.values())):
-        raise ValueError("numbers that are none")
-    if score.n < 1:
-        raise ValueError("no problems")
-    return ExhaustiveEvidence(**stored_domain(value, list(score.per_target)), **numbers, **counts, score=score)
+def why_not(subject: Subject) -> str | None:
+    """Why all problems cannot be run, in words; None if they are few enough."""
+    return reason_of(lambda: problem_space(subject.task))
 
 
 def _falls_short(verdict: Verdict, found: Verdict) -> str | None:
@@ -395,17 +395,17 @@ def _falls_short(verdict: Verdict, found: Verdict) -> str | None:
     return None
 
 
-#: A check runs everything again in other batches.
+#: A check runs everything again in other batches. It may have been begun with more problems, as there was time.
 METHOD = Method(
     "exhaustive",
-    why_not=_why_not,
-    certify=_judge,
-    finding=finding,
-    provenance=lambda verdict: Provenance(verdict.score.n, None, verdict.what, verdict.score.strength),
-    read=_read,
+    ExhaustiveEvidence,
+    why_not=why_not,
+    claims=lambda subject: ("exhaustive",),
+    cost=lambda subject, claim: 60.0,
+    run=lambda subject, claim, options: run_all(subject),
     check=judged_again(
         lambda verdict, model, task: certify_exhaustively(model, task, CHECK_BATCH, verdict.score.n, LARGEST_RUN),
         _falls_short,
-        lambda model, task: _why_not(model, task, LARGEST_RUN),  # it was begun as there was time
+        lambda subject: reason_of(lambda: problem_space(subject.task, LARGEST_RUN)),
     ),
 )

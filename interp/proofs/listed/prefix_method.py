@@ -20,44 +20,36 @@ ReLUs are followed along each lead's own direction. Deeper models are proved ove
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
 import torch
 import xarray as xr
 
-from interp.core.problems import resolve_task
 from interp.core.results import Provenance
 from interp.proofs.listed.domain_evidence import SmallDomainEvidence, smallest_margins, stored_domain
-from interp.proofs.listed.exhaustive import certify_exhaustively
 from interp.proofs.listed.prefix_forward import PrefixForward
 from interp.proofs.listed.prefix_leads import leads_of, why_not_model
 from interp.proofs.listed.prefix_tree import Rows
-from interp.proofs.numbers.rounded_operations import ROUNDINGS, Rounding
-from interp.proofs.verdict.identity import identify
-from interp.proofs.verdict.recheck import judged_again
-from interp.proofs.verdict.subject import (
-    SLACK,
-    require_all_targets,
-    require_logits,
-    require_provable,
-    status_of,
-    strength_of,
-)
-from interp.proofs.verdict.time_limit import ENDED, watched, why_ended
-from interp.proofs.verdict.verdict import IN_WORDS, ArithmeticName, CertifyOptions, Method, Verdict, about, is_count
+from interp.proofs.numbers.rounded_operations import ROUNDINGS, Rounding, rounding_named
+from interp.proofs.verdict.method import Method, Outcome, verdict_by
+from interp.proofs.verdict.recheck import SLACK, judged_again
+from interp.proofs.verdict.subject import CannotJudge, Subject, reason_of, require_logits
+from interp.proofs.verdict.time_limit import ENDED, EndedBy, ended_by, watched
+from interp.proofs.verdict.verdict import IN_WORDS, ArithmeticName, Verdict, strength_of
+from interp.proofs.verdict.verdict_files import is_count
 from interp.proofs.verdict.wrong_answers import WrongAnswer, wrong_answer
 from models import UserError
 from models.evaluation import margins
 from models.number_format import shown
-from models.tasks import ProblemSpace, Task
+from models.tasks import Task
 from models.transformer import HookedModel, model_name
 
 LARGEST_TREE = 2**20  # prefixes
 LARGEST_INPUT = 2**24  # tokens of all problems: laid out once, to count their prefixes
+SECONDS_PER_PREFIX = 4e-4  # of a proof, to order methods by
 REPLAYED = 64  # problems run through the model: those with the smallest bounds, and some of all
 _NOISE = 1e-9  # rounding error of a margin in float64, relative to the largest logit
 
@@ -97,34 +89,45 @@ class PrefixEvidence(SmallDomainEvidence):
         rows = self.smallest.to_dataframe().reset_index()
         return rows[rows.n > 0].reset_index(drop=True)
 
+    def finding(self, verdict: Verdict) -> str:
+        words, steps = IN_WORDS[self.arithmetic], f"{self.prefixes:,} prefixes"
+        if verdict.status == "certified":
+            bound = f"every margin proved above {shown(self.smallest_margin, 4)}"
+            return f"certified {words}: {self.domain}, {steps}, {bound}, the least at {self.witness}"
+        proved = f"{self.right:,} of {self.n:,} {self.what} are proved right"
+        if self.wrong:
+            proved += f" and {self.wrong:,} proved wrong"
+        if (one := verdict.counterexample) is not None:
+            return f"refuted: {one.problem} -> {one.predicted} (run through the model), {proved} {words}"
+        percent = math.floor((self.right + self.wrong) / self.n * 10**6) / 10**4
+        rest = f"; {self.obstacle}" if self.obstacle else ""
+        return f"undecided {words}: {proved} ({percent:.4f}% decided){rest}"
 
-def finding(verdict: Verdict) -> str:
-    own: PrefixEvidence = verdict.evidence
-    words, steps = IN_WORDS[own.arithmetic], f"{own.prefixes:,} prefixes"
-    if verdict.status == "certified":
-        bound = f"every margin proved above {shown(own.smallest_margin, 4)}"
-        return f"certified {words}: {own.domain}, {steps}, {bound}, the least at {own.witness}"
-    proved = f"{own.right:,} of {own.n:,} {own.what} are proved right"
-    if own.wrong:
-        proved += f" and {own.wrong:,} proved wrong"
-    if (one := verdict.counterexample) is not None:
-        return f"refuted: {one.problem} -> {one.predicted} (run through the model), {proved} {words}"
-    percent = math.floor((own.right + own.wrong) / own.n * 10**6) / 10**4
-    rest = f"; {own.obstacle}" if own.obstacle else ""
-    return f"undecided {words}: {proved} ({percent:.4f}% decided){rest}"
+    def provenance(self, verdict: Verdict) -> Provenance:
+        return Provenance(self.n, None, self.what, strength_of(verdict))
+
+    @classmethod
+    def read(cls, value: dict[str, Any]) -> PrefixEvidence:
+        counted = {name: value[name] for name in ("n", "prefixes", "right", "wrong")}
+        if not all(map(is_count, counted.values())):
+            raise ValueError("numbers that are none")
+        arithmetic, obstacle = value["arithmetic"], value["obstacle"]
+        if arithmetic not in ROUNDINGS or not (obstacle is None or isinstance(obstacle, str)):
+            raise ValueError("an unknown arithmetic, or an obstacle that is none")
+        if value["status"] == "certified" and not value["right"] == value["n"] > 0:
+            raise ValueError("certified without all problems")
+        domain = stored_domain(value, list(value["smallest"]["targets"]))
+        return cls(arithmetic=arithmetic, obstacle=obstacle, **domain, **counted)
 
 
 # ---- what can be judged
 
 
-def why_not(model: HookedModel, task: Task) -> str | None:
+def why_not(subject: Subject) -> str | None:
     """Why this method cannot judge a model on a task, in words. None says that it can."""
-    if (reason := why_not_model(model)) is not None:
+    if (reason := why_not_model(subject.model) or reason_of(lambda: subject.space)) is not None:
         return reason
-    try:
-        space = ProblemSpace.of(task)
-    except UserError as error:
-        return str(error).rstrip(".")
+    space, task = subject.space, subject.task
     if space.size > LARGEST_TREE or space.size * task.input_length > LARGEST_INPUT:
         return f"{task.name} has {space.size:,} {space.what}, more than the prefix tree goes through"
     return None
@@ -142,9 +145,8 @@ def certify_prefixes(
 ) -> Verdict:
     """Prove a causal model right on every problem of a small domain, or find one that it gets wrong.
 
-    Precondition: as :func:`why_not` says. Postcondition: "certified" only if the right token's lead is proved positive
-    at every target of every problem; "refuted" only with a problem that the model, decoding it alone, gets wrong. The
-    smallest margins and some others are run through the model itself and must lie within their bounds.
+    Precondition: as :func:`why_not` says. The smallest margins and some others are run through the model itself and
+    must lie within their bounds.
 
     Cost: two float64 products of matrices for each float32 one of the model, once for each prefix: 4 s for two layers
     of width 64 and 31,110 prefixes. Four layers of width 128 take 13 s over the reals and 51 s with rounding. A time
@@ -154,24 +156,23 @@ def certify_prefixes(
     many problems were gone through, as a check of a verdict does that ended early.
 
     Raises:
-        UserError: another arithmetic than "interval" and "float32", a model that computes something else than its
-            weights say, or more than 2^20 prefixes.
+        UserError: a model that computes something else than its weights say, or more than 2^20 prefixes.
     """
-    start = time.perf_counter()
-    task = resolve_task(model, task)
-    require_provable(model, arithmetic, why_not(model, task))
-    identity = identify(model, task)
+    subject = Subject(model, task)
+    return verdict_by(METHOD.name, subject, prove(subject, arithmetic, patient, first))
+
+
+def prove(subject: Subject, claim: str, patient: bool = True, first: int | None = None) -> Outcome:
+    """Judge all problems of a subject, in the arithmetic ``claim``; see :func:`certify_prefixes`."""
+    if (reason := why_not(subject)) is not None:
+        raise CannotJudge(subject.model, reason)
+    arithmetic = cast(ArithmeticName, claim)
     with torch.inference_mode():
-        proof = _Proof(model, task, ROUNDINGS[arithmetic])
+        proof = _Proof(subject, rounding_named(arithmetic))
         ended = proof.run(patient, len(proof.rows) if first is None else first)
         wrong = proof.replayed(arithmetic)
-    return Verdict(
-        **about(model, task, identity, start),
-        method=METHOD.name,
-        status=status_of(proof.right == len(proof.rows), wrong),
-        counterexample=wrong,
-        evidence=PrefixEvidence(
-            shape=task.shape,
+        evidence = PrefixEvidence(
+            shape=subject.task.shape,
             what=proof.space.what,
             arithmetic=arithmetic,
             n=len(proof.rows),
@@ -179,35 +180,29 @@ def certify_prefixes(
             right=proof.right,
             wrong=proof.wrong,
             smallest=proof.table(),
-            obstacle=ended,
-        ),
-    )
-
-
-class TooManyPrefixes(UserError):
-    """Raised for a domain of few problems with many prefixes."""
+            obstacle=None if ended is None else ended.value,
+        )
+    return Outcome.of(proof.right == len(proof.rows), evidence, wrong, ended)
 
 
 class _Proof:
     """One pass over the prefixes of a domain. What it finds stands in its attributes."""
 
-    def __init__(self, model: HookedModel, task: Task, rounding: Rounding):
-        self.model, self.task, self.space = model, task, ProblemSpace.of(task)
-        self.rows = Rows.of(task, self.space)
-        require_logits(model, self.rows.targets)
+    def __init__(self, subject: Subject, rounding: Rounding):
+        self.model, self.task, self.space, self.weights = subject.own, subject.task, subject.space, subject.weights
+        self.rows = subject.once(_rows)
+        require_logits(self.model, self.rows.targets)
         self.prefixes = self.rows.n_nodes
         if self.prefixes > LARGEST_TREE:
-            raise TooManyPrefixes(
-                f"{task.name} has {self.prefixes:,} prefixes, and at most {LARGEST_TREE:,} are gone through."
-            )
-        self.weights = {name: value.detach().clone() for name, value in model.effective_weights().items()}
-        self.forward = PrefixForward(model.config, self.weights, rounding)
+            more = f"{self.task.name} has {self.prefixes:,} prefixes, and at most {LARGEST_TREE:,} are gone through"
+            raise CannotJudge(self.model, more)
+        self.forward = PrefixForward(self.model.config, self.weights, rounding)
         self.right = self.wrong = self.done = 0
         # Bounds of the right token's lead for each row and target, in the rows' order.
         shape = self.rows.targets.shape
         self.low, self.high = (torch.full(shape, math.nan, dtype=torch.float64) for _ in range(2))
 
-    def run(self, patient: bool, first: int) -> str | None:
+    def run(self, patient: bool, first: int) -> EndedBy | None:
         """Go through the rows. Returns why it ended before the last one, and None if it did not."""
         parts = list(self.rows.parts())
         try:
@@ -221,7 +216,7 @@ class _Proof:
                 if self.done >= first or (not patient and (self.wrong or not self.right)):
                     break
         except ENDED as error:
-            return why_ended(error)
+            return ended_by(error)
         return None
 
     def replayed(self, arithmetic: ArithmeticName) -> WrongAnswer | None:
@@ -275,52 +270,8 @@ class _Proof:
         return smallest_margins(n, margin, problem, labels, [self.task.token_text(int(token)) for token in tokens])
 
 
-def _judge(model: HookedModel, task: Task, asked: CertifyOptions) -> Verdict:
-    """The proof that was asked for, or by default the strongest claim: with rounding, over the reals, or by a run.
-
-    With "float", a small domain is not proved but run. A model that gets a problem wrong is run on all of them as well,
-    to count the wrong ones; so is one that is proved over the reals alone, since rounding may make it wrong. A proof
-    that was interrupted says how far it got. Problems with too many prefixes are run, too.
-    """
-    require_all_targets(task, asked)
-    if asked.arithmetic == "float":
-        return certify_exhaustively(model, task)
-    if asked.arithmetic is not None:
-        return certify_prefixes(model, asked.arithmetic, task)
-    refuted = None
-    for arithmetic in ("float32", "interval"):
-        try:
-            found = certify_prefixes(model, arithmetic, task, patient=False)
-        except TooManyPrefixes:
-            break
-        if found.status == "certified" and arithmetic == "interval":
-            ran = certify_exhaustively(model, task)
-            return ran if ran.status == "refuted" else found
-        if found.status == "certified" or found.obstacle:
-            return found
-        if found.status == "refuted":
-            refuted = found
-            break
-    try:
-        return certify_exhaustively(model, task)
-    except ENDED:  # the wrong problem is known, if not how many there are
-        if refuted is None:
-            raise
-        return refuted
-
-
-def _read(value: dict[str, Any]) -> PrefixEvidence:
-    """Raises KeyError, TypeError or ValueError for anything that is no such evidence."""
-    counted = {name: value[name] for name in ("n", "prefixes", "right", "wrong")}
-    if not all(map(is_count, counted.values())):
-        raise ValueError("numbers that are none")
-    arithmetic, obstacle = value["arithmetic"], value["obstacle"]
-    if arithmetic not in ROUNDINGS or not (obstacle is None or isinstance(obstacle, str)):
-        raise ValueError("an unknown arithmetic, or an obstacle that is none")
-    if value["status"] == "certified" and not value["right"] == value["n"] > 0:
-        raise ValueError("certified without all problems")
-    domain = stored_domain(value, list(value["smallest"]["targets"]))
-    return PrefixEvidence(arithmetic=arithmetic, obstacle=obstacle, **domain, **counted)
+def _rows(subject: Subject) -> Rows:
+    return Rows.of(subject.task, subject.space)
 
 
 def _falls_short(verdict: Verdict, found: Verdict) -> str | None:
@@ -338,15 +289,16 @@ def _falls_short(verdict: Verdict, found: Verdict) -> str | None:
 
 METHOD = Method(
     "prefix tree",
+    PrefixEvidence,
     why_not=why_not,
-    certify=_judge,
-    finding=finding,
-    provenance=lambda verdict: Provenance(verdict.n, None, verdict.what, strength_of(verdict)),
-    read=_read,
+    claims=lambda subject: ("float32", "interval"),
+    cost=lambda subject, claim: SECONDS_PER_PREFIX * subject.space.size,
+    run=lambda subject, claim, options: prove(subject, claim, patient=options.arithmetic is not None),
     check=judged_again(
         lambda verdict, model, task: certify_prefixes(
             model, verdict.arithmetic, task, first=int(verdict.smallest.n.values[:1].sum())
         ),
         _falls_short,
     ),
+    followed_by=("listed",),
 )

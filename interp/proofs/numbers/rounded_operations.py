@@ -34,6 +34,7 @@ from interp.proofs.numbers.rounding_errors import (
     scale_roundings,
     up,
 )
+from models.errors import known_name
 
 
 @dataclass(frozen=True)
@@ -378,6 +379,10 @@ def _negated(x: Enclosure) -> Enclosure:
 
 
 REAL, FLOAT32 = Rounding(0.0), Rounding(UNIT)
-
-
+#: The arithmetics of proofs by their names.
 ROUNDINGS = {"interval": REAL, "float32": FLOAT32}
+
+
+def rounding_named(arithmetic: str) -> Rounding:
+    """The rounding of an arithmetic of proofs. Raises UserError for another one."""
+    return ROUNDINGS[known_name("arithmetic of proofs", arithmetic, ROUNDINGS)]

@@ -36,13 +36,14 @@ from interp.core.results import Provenance, Result
 from interp.core.views import Grid, Picture
 from interp.proofs.columns.adder_weights import OneLayerAdder, one_layer_adder, read_adder
 from interp.proofs.columns.column_method import certify_one_layer
+from interp.proofs.columns.column_rule import SUMS, ColumnRule, over_all_pairs
 from interp.proofs.columns.column_windows import Leaves, Query
 from interp.proofs.columns.ratio_attention import FAR, NO_SPREAD, RatioAttention, read_ratio_attention
 from interp.proofs.numbers.rounded_operations import FLOAT32, REAL
-from interp.proofs.verdict.verdict import IN_WORDS, ArithmeticName, over_all_pairs
+from interp.proofs.verdict.verdict import IN_WORDS, ArithmeticName
 from models.errors import UserError
 from models.number_format import counted, shown
-from models.tasks import SUMS, ColumnRule, Task
+from models.tasks import Task
 from models.transformer import HookedModel
 
 BITS_OF_A_NUMBER, BITS_OF_A_CHARACTER = 32, 8

@@ -22,9 +22,10 @@ from interp.core.results import Provenance, Result
 from interp.core.views import Bars, Picture, Series
 from interp.proofs.columns.adder_weights import one_layer_adder, read_adder
 from interp.proofs.columns.class_prover import rounding_of
+from interp.proofs.columns.column_rule import over_all_pairs
 from interp.proofs.columns.column_windows import Leaves, Query
 from interp.proofs.columns.window_search import CHUNK, Search, regions
-from interp.proofs.verdict.verdict import ArithmeticName, over_all_pairs
+from interp.proofs.verdict.verdict import ArithmeticName
 from models.errors import UserError
 from models.number_format import shown
 from models.tasks import Task

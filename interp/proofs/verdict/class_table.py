@@ -5,25 +5,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 import torch
 
+from interp.core.results import Provenance
 from interp.core.views import Picture
 from interp.proofs.numbers.rounded_operations import ROUNDINGS
-from interp.proofs.verdict.subject import SLACK
-from interp.proofs.verdict.verdict import (
-    IN_WORDS,
-    ArithmeticName,
-    Evidence,
-    Verdict,
-    is_count,
-    is_number,
-    margin_grid,
-    stored_shape,
-)
+from interp.proofs.verdict.recheck import SLACK
+from interp.proofs.verdict.verdict import IN_WORDS, ArithmeticName, Evidence, Verdict, margin_grid, strength_of
+from interp.proofs.verdict.verdict_files import is_count, is_number, stored_shape
 from models import UserError
 from models.number_format import shown
 from models.tasks import Task
@@ -62,6 +55,7 @@ class MachineEvidence(Evidence):
     classes: pd.DataFrame
     obstacle: str | None = None
     shape: tuple[int, ...] = ()
+    by: ClassVar[str] = "what a query sees"  # what the problems of a class share
 
     @property
     def domain(self) -> str:
@@ -128,70 +122,71 @@ class MachineEvidence(Evidence):
             columns[name] = [float(x) if np.isfinite(x) else None for x in values]
         return super().to_dict() | {"classes": columns}
 
+    def finding(self, verdict: Verdict) -> str:
+        n, words = len(self.classes), IN_WORDS[self.arithmetic]
+        where = f"{n:,} classes by {self.by}{f' and the {self.state}' if self.state else ''}"
+        if verdict.status in ("certified", "conditional"):
+            bound = f"every margin proved above {shown(self.smallest_margin, 4)}"
+            said = f"certified {words}" if self.tried is None else f"proved {words} of the machine"
+            caveat = "" if self.tried is None else f"; that it is the task was only tried on {self.tried:,} problems"
+            return f"{said}: {self.domain}, {where}, {bound}, the least lead met at {self.witness}{caveat}"
+        proved = f"{self.proved:,} of {where} are proved"
+        proved += f", and {self.share_in_words()} {words}" if self.share >= LEAST_SHARE else ""
+        if (one := verdict.counterexample) is not None:
+            return f"refuted: {one.problem} -> {one.predicted} (run through the model); {proved}"
+        rest = f"; {self.obstacle}" if self.obstacle else ""
+        still = self.classes[self.classes["open"] > 0]
+        at = f", open is one with {still['problem'].iloc[0]}" if len(still) else ""
+        return f"undecided {words}: {proved}{at}{rest}"
+
+    def provenance(self, verdict: Verdict) -> Provenance:
+        if self.tried is not None:
+            return Provenance(self.tried, None, "problems on which the task is the machine")
+        return Provenance(self.size, None, "problems, in classes", strength_of(verdict))
+
+    @classmethod
+    def read(cls, value: dict[str, Any]) -> MachineEvidence:
+        columns = value["classes"]
+        lengths = {len(columns[name]) for name in (*COUNTED, *MEASURED, "problem")}
+        if len(lengths) != 1 or not all(is_count(x) for name in COUNTED for x in columns[name]):
+            raise ValueError("a table of classes that is none")
+        if not all(x is None or is_number(x) for name in MEASURED for x in columns[name]):
+            raise ValueError("bounds that are none")
+        if not all(isinstance(text, str) for text in columns["problem"]) or not isinstance(value["state"], str):
+            raise ValueError("problems that are none")
+        tried, obstacle, arithmetic = value["tried"], value["obstacle"], value["arithmetic"]
+        if arithmetic not in ROUNDINGS or not (tried is None or is_count(tried)):
+            raise ValueError("an unknown arithmetic")
+        if (
+            not is_count(value["size"])
+            or not is_count(value["unproved"])
+            or not (obstacle is None or isinstance(obstacle, str))
+        ):
+            raise ValueError("numbers that are none")
+        table = pd.DataFrame({name: np.array(columns[name], np.int64) for name in COUNTED})
+        for name in MEASURED:
+            table[name] = np.array([math.nan if x is None else x for x in columns[name]], float)
+        table["problem"] = columns["problem"]
+        found = cls(
+            arithmetic=arithmetic,
+            state=value["state"],
+            size=value["size"],
+            unproved=value["unproved"],
+            tried=tried,
+            classes=table,
+            obstacle=obstacle,
+            shape=stored_shape(value) if "shape" in value else (),
+        )
+        proved = not found.unproved and found.proved == len(table) and bool((table["bound"] > 0).all())
+        if (value["status"] in ("certified", "conditional")) and (
+            not proved or (tried is None) != (value["status"] == "certified")
+        ):
+            raise ValueError("a proof with open classes")
+        return found
+
 
 def _in_order(text: str) -> tuple[int, str]:
     return (int(text) if text.isdigit() else 10**9, text)
-
-
-def finding(verdict: Verdict, by: str = "what a query sees") -> str:
-    """The verdict in words; ``by`` says what the problems of a class share."""
-    own: MachineEvidence = verdict.evidence
-    n, words = len(own.classes), IN_WORDS[own.arithmetic]
-    where = f"{n:,} classes by {by}{f' and the {own.state}' if own.state else ''}"
-    if verdict.status in ("certified", "conditional"):
-        bound = f"every margin proved above {shown(own.smallest_margin, 4)}"
-        said = f"certified {words}" if own.tried is None else f"proved {words} of the machine"
-        caveat = "" if own.tried is None else f"; that it is the task was only tried on {own.tried:,} problems"
-        return f"{said}: {own.domain}, {where}, {bound}, the least lead met at {own.witness}{caveat}"
-    proved = f"{own.proved:,} of {where} are proved"
-    proved += f", and {own.share_in_words()} {words}" if own.share >= LEAST_SHARE else ""
-    if (one := verdict.counterexample) is not None:
-        return f"refuted: {one.problem} -> {one.predicted} (run through the model); {proved}"
-    rest = f"; {own.obstacle}" if own.obstacle else ""
-    still = own.classes[own.classes["open"] > 0]
-    at = f", open is one with {still['problem'].iloc[0]}" if len(still) else ""
-    return f"undecided {words}: {proved}{at}{rest}"
-
-
-def read(value: dict[str, Any]) -> MachineEvidence:
-    """The inverse of :meth:`MachineEvidence.to_dict`. Raises KeyError, TypeError or ValueError for anything else."""
-    columns = value["classes"]
-    lengths = {len(columns[name]) for name in (*COUNTED, *MEASURED, "problem")}
-    if len(lengths) != 1 or not all(is_count(x) for name in COUNTED for x in columns[name]):
-        raise ValueError("a table of classes that is none")
-    if not all(x is None or is_number(x) for name in MEASURED for x in columns[name]):
-        raise ValueError("bounds that are none")
-    if not all(isinstance(text, str) for text in columns["problem"]) or not isinstance(value["state"], str):
-        raise ValueError("problems that are none")
-    tried, obstacle, arithmetic = value["tried"], value["obstacle"], value["arithmetic"]
-    if arithmetic not in ROUNDINGS or not (tried is None or is_count(tried)):
-        raise ValueError("an unknown arithmetic")
-    if (
-        not is_count(value["size"])
-        or not is_count(value["unproved"])
-        or not (obstacle is None or isinstance(obstacle, str))
-    ):
-        raise ValueError("numbers that are none")
-    table = pd.DataFrame({name: np.array(columns[name], np.int64) for name in COUNTED})
-    for name in MEASURED:
-        table[name] = np.array([math.nan if x is None else x for x in columns[name]], float)
-    table["problem"] = columns["problem"]
-    found = MachineEvidence(
-        arithmetic=arithmetic,
-        state=value["state"],
-        size=value["size"],
-        unproved=value["unproved"],
-        tried=tried,
-        classes=table,
-        obstacle=obstacle,
-        shape=stored_shape(value) if "shape" in value else (),
-    )
-    proved = not found.unproved and found.proved == len(table) and bool((table["bound"] > 0).all())
-    if (value["status"] in ("certified", "conditional")) and (
-        not proved or (tried is None) != (value["status"] == "certified")
-    ):
-        raise ValueError("a proof with open classes")
-    return found
 
 
 def falls_short(verdict: Verdict, found: Verdict) -> str | None:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from interp.proofs.verdict.identity import identify
-from interp.proofs.verdict.verdict import Verdict, method_named
+from interp.proofs.verdict.method import method_named
+from interp.proofs.verdict.subject import Subject
+from interp.proofs.verdict.verdict import Verdict
 from interp.proofs.verdict.wrong_answers import wrong_answer
 from models import UserError
 from models.tasks import ProblemSpace, Task
 from models.transformer import HookedModel, own_name
+
+SLACK = 1e-6  # how far a bound may differ with another machine's library
 
 
 def require_claim(verdict: Verdict, identity: str, model: HookedModel, task: Task) -> None:
@@ -50,7 +54,7 @@ def require_counterexample(verdict: Verdict, model: HookedModel, task: Task) -> 
 def judged_again(
     again: Callable[[Verdict, HookedModel, Task], Verdict],
     falls_short: Callable[[Verdict, Verdict], str | None],
-    why_not: Callable[[HookedModel, Task], str | None] | None = None,
+    why_not: Callable[[Subject], str | None] | None = None,
 ) -> Callable[[Verdict, HookedModel, Task], Verdict]:
     """A check that judges the model once more, where there is no search that a certificate could spare.
 
@@ -62,7 +66,7 @@ def judged_again(
     def check(verdict: Verdict, model: HookedModel, task: Task) -> Verdict:
         task = require_model(verdict, model, task)
         in_the_way = why_not or method_named(verdict.method).why_not
-        if (reason := in_the_way(model, task)) is not None:
+        if (reason := in_the_way(Subject(model, task))) is not None:
             raise UserError(f"This certificate does not hold: {reason}.")
         if (one := verdict.counterexample) is not None:
             own = task.at(*one.shape) if one.shape else task

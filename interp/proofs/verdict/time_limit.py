@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from enum import StrEnum
 from typing import Any, TypeVar
 
 from tqdm import tqdm
@@ -29,14 +30,20 @@ class TimeUp(Exception):
     """Raised when the time limit is over. Whoever catches it reports what was found until then."""
 
 
-TIME_UP = "the time that was given was not enough"
-INTERRUPTED = "it was interrupted"
+class EndedBy(StrEnum):
+    """Why a loop ended before its end; the value says it in words."""
+
+    TIME = "the time that was given was not enough"
+    INTERRUPT = "it was interrupted"
+
+
+#: The exceptions that end a loop, which then returns what it has.
 ENDED = (TimeUp, KeyboardInterrupt)
 
 
-def why_ended(error: BaseException) -> str:
-    """Why a loop ended, in words, from one of the exceptions in ``ENDED``."""
-    return TIME_UP if isinstance(error, TimeUp) else INTERRUPTED
+def ended_by(error: BaseException) -> EndedBy:
+    """Why a loop ended, from one of the exceptions in ``ENDED``."""
+    return EndedBy.TIME if isinstance(error, TimeUp) else EndedBy.INTERRUPT
 
 
 @contextmanager

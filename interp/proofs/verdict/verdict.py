@@ -1,21 +1,14 @@
-"""A verdict on all inputs, and the registry of methods that give one.
-
-A verdict has a status, what it is about, the evidence of its method, a sentence and a file. What differs from method to
-method stands in one row of :data:`METHODS`. This module also has the arithmetics that a proof can be in.
-"""
+"""The record of a verdict on all inputs: a status, what it is about, and the evidence of its method, which knows the
+sentence and the file form. This module also has the arithmetics that a proof can be in."""
 
 from __future__ import annotations
 
 import gzip
 import html
-import io
 import json
 import platform
-import sys
-import time
-import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -24,17 +17,14 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pandas as pd
 
-from interp.core.as_json import replied
 from interp.core.drawings import drawing
 from interp.core.loading import load
 from interp.core.results import Provenance, Result, Strength
 from interp.core.views import Grid, Picture
-from interp.proofs.verdict.identity import identify
 from interp.proofs.verdict.wrong_answers import WrongAnswer
 from models import UserError
-from models.files import parse_json, write_bytes_atomic, write_json_atomic
-from models.tasks import ColumnRule, Task
-from models.transformer import HookedModel, model_name, own_name
+from models.files import write_bytes_atomic, write_json_atomic
+from models.tasks import Task
 
 FORMAT = 1
 #: What a proof can be about: margins in float64 (no proof), the real numbers, or the model as float32 runs it.
@@ -58,15 +48,32 @@ IN_WORDS = {
 Status = Literal["certified", "refuted", "undecided", "sampled", "conditional"]
 STATUSES = get_args(Status)
 EXIT_STATUS: dict[str, int] = {"certified": 0, "refuted": 1, "undecided": 3, "sampled": 4, "conditional": 5}
-LARGEST_FILE = 2**26  # most bytes of a certificate, unpacked; the zoo's have up to 0.7 MB
 
 
 class Evidence(ABC):
     """What a method found. Subclasses are frozen dataclasses of the numbers that a verdict rests on."""
 
     @abstractmethod
+    def finding(self, verdict: Verdict) -> str:
+        """The sentence of a verdict with this evidence."""
+
+    @abstractmethod
+    def provenance(self, verdict: Verdict) -> Provenance:
+        """What a verdict with this evidence rests on."""
+
+    @abstractmethod
     def to_dataframe(self) -> pd.DataFrame:
         """What was judged, piece by piece."""
+
+    @classmethod
+    @abstractmethod
+    def read(cls, value: dict[str, Any]) -> Evidence:
+        """The evidence in a file's fields. Raises KeyError, TypeError or ValueError if they do not make one."""
+
+    @classmethod
+    def read_counterexample(cls, value: Any) -> Any:
+        """The counterexample in a file. Raises as :meth:`read` does."""
+        return WrongAnswer.from_dict(value)
 
     def misnamed(self, task: Task) -> str | None:
         """What the evidence names that is not so of the task's problems, in words; None if there is nothing."""
@@ -126,11 +133,11 @@ class Verdict(Result):
 
     @property
     def provenance(self) -> Provenance:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return method_named(self.method).provenance(self)
+        return self.evidence.provenance(self)
 
     def finding(self) -> str:
         """The sentence, without the doubt."""
-        return method_named(self.method).finding(self)
+        return self.evidence.finding(self)
 
     def sentence(self) -> str:
         return " ".join(filter(None, (self.doubt, self.finding())))
@@ -152,9 +159,29 @@ class Verdict(Result):
         return {"format": FORMAT} | plain | self.evidence.to_dict()
 
     @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> Verdict:
-        """The inverse of :meth:`to_dict`. Raises UserError for anything else."""
-        return verdict_of(dict(value), "This")
+    def from_dict(cls, value: Mapping[str, Any], path: object = "This") -> Verdict:
+        """The inverse of :meth:`to_dict`; ``path`` is where the fields come from, for what an error says.
+
+        Raises:
+            UserError: another format or status; a refutation without a counterexample or the reverse; an unknown
+                method; fields that are missing, or that the method does not know.
+        """
+        try:
+            if value["format"] != FORMAT or value["status"] not in STATUSES:
+                raise ValueError("another format or status")
+            found, evidence = value["counterexample"], evidence_of(value["method"])
+            if (value["status"] == "refuted") != (found is not None):
+                raise ValueError("a refutation and its counterexample belong together")
+            return cls(
+                **{name: str(value[name]) for name in ("model", "fingerprint", "task", "method")},
+                status=value["status"],
+                seconds=float(value["seconds"]),
+                versions=value["versions"],
+                counterexample=None if found is None else evidence.read_counterexample(found),
+                evidence=evidence.read(dict(value)),
+            )
+        except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
+            raise UserError(f"{path} is not a complete certificate ({error}).") from None
 
     def to_bytes(self) -> bytes:
         """The verdict as compact gzipped JSON, a sixth of what :meth:`save` writes; equal contents give equal bytes."""
@@ -180,175 +207,6 @@ class Verdict(Result):
         return self.sentence()
 
 
-# ---- the registry of methods
-
-
-@dataclass(frozen=True)
-class CertifyOptions:
-    """What ``interp.certify`` was asked for, apart from the model and the task.
-
-    ``tolerance`` and ``targets`` are for ten-digit adders: see
-    :func:`interp.proofs.columns.column_method.certify_one_layer`. ``reason`` is for methods that prove nothing: why
-    none that does could judge the model.
-    """
-
-    arithmetic: ArithmeticName | None = None
-    tolerance: float | None = None
-    targets: Targets = "all"
-    reason: str = ""
-
-
-class CannotJudge(UserError):
-    """Raised by a method that finds on the way why it cannot judge a model; ``reason`` says it in words."""
-
-    def __init__(self, model: HookedModel, reason: str):
-        super().__init__(f"The certifier cannot judge {model_name(model)}: {reason}.")
-        self.reason = reason
-
-
-@dataclass(frozen=True)
-class Method:
-    """One method of judging: a row of the registry.
-
-    Attributes:
-        name: the text of ``method`` in a verdict and in its file.
-        why_not: (model, task) -> why the method cannot judge such models and tasks, in words, or None if it can.
-        certify: (model, task, what was asked) -> a verdict. It may be that of another method. Raises CannotJudge where
-            it finds on the way that it cannot judge the model, so that others are asked.
-        finding: a verdict of this method -> its sentence.
-        provenance: a verdict of this method -> what it rests on.
-        read: a file's fields -> the evidence; raises KeyError, TypeError or ValueError if they do not make one.
-        meant_for: task -> whether the method is made for such tasks, so that its reason is what a user should know.
-        check: (verdict, model, task) -> the verdict as derived again; raises UserError unless it holds. That of most
-            methods is :func:`interp.proofs.verdict.recheck.judged_again`.
-        counterexample: a counterexample in a file -> the one in a verdict; raises as ``read`` does.
-        proves: whether it can prove a model right. The others are asked where no method that does judges the model.
-    """
-
-    name: str
-    why_not: Callable[[Any, Task], str | None]
-    certify: Callable[[Any, Task, CertifyOptions], Verdict]
-    finding: Callable[[Verdict], str]
-    provenance: Callable[[Verdict], Provenance]
-    read: Callable[[dict[str, Any]], Evidence]
-    check: Callable[[Verdict, Any, Task], Verdict]
-    counterexample: Callable[[Any], Any] = lambda value: WrongAnswer.from_dict(value)
-    meant_for: Callable[[Task], bool] = lambda task: False
-    proves: bool = True
-
-
-#: The methods by name, in the order in which they are tried: the first that can judges a model.
-METHODS: dict[str, Method] = {}
-#: The method that reads files of methods that are unknown (earlier versions had others), and whose check refuses them.
-TEN_DIGIT_ADDERS = "branch and bound over columns"
-
-
-def register(*methods: Method, first: bool = False) -> None:
-    """Add methods to the registry. They are tried after those that are there, or ``first``."""
-    new, there = {method.name: method for method in methods}, dict(METHODS)
-    METHODS.clear()
-    METHODS.update(new | there if first else there | new)
-
-
-def method_named(name: Any) -> Method:
-    """The method of that name; for an unknown one, that for ten-digit adders."""
-    load("methods")
-    return METHODS.get(name, METHODS[TEN_DIGIT_ADDERS])
-
-
-# ---- verdicts and their files
-
-
-def over_all_pairs(rule: ColumnRule, arithmetic: ArithmeticName) -> Provenance:
-    """What a proof about a rule on all pairs rests on: no more than the problems on which the rule was tried, where it
-    is not known to be the task's."""
-    if rule.tried is not None:
-        return Provenance(rule.tried, None, f"problems on which the task's answer is a {rule.operator} b")
-    return Provenance(rule.size, None, rule.pairs, STRENGTHS[arithmetic])
-
-
-def about(model: HookedModel, task: Task, identity: str, start: float) -> dict[str, Any]:
-    """Fields for a new verdict: what it is about, the seconds since ``start``, and the versions of the software.
-
-    Raises:
-        UserError: ``identity``, which was read at the start, is not the model's fingerprint any more.
-    """
-    if identify(model, task) != identity:
-        raise UserError(f"The weights of {model_name(model)} change from one call to the next.")
-    seconds = time.perf_counter() - start
-    named = {"model": own_name(model), "fingerprint": identity, "task": task.name}
-    return named | {"seconds": seconds, "versions": versions()}
-
-
-def parse_verdict(data: bytes, path: object) -> dict[str, Any]:
-    """The result of :meth:`Verdict.to_dict`, from a file's bytes, JSON or gzipped JSON.
-
-    Raises:
-        UserError: a damaged file, not a JSON object, or one that unpacks to more than a certificate can have.
-    """
-    if data[:2] == b"\x1f\x8b":
-        try:
-            with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
-                data = file.read(LARGEST_FILE + 1)
-        except (OSError, EOFError, zlib.error) as error:
-            raise UserError(f"{path} is damaged ({error}); restore it from where it came from.") from None
-    if len(data) > LARGEST_FILE:
-        raise UserError(f"{path} is larger than a certificate can be ({LARGEST_FILE >> 20} MB).")
-    value = replied(parse_json(data, path))
-    texts = ("model", "fingerprint", "task", "method", "status")
-    versions, seconds = value.get("versions", {}), value.get("seconds", 0.0)
-    if (
-        not all(isinstance(value.get(name, ""), str) for name in texts)
-        or not isinstance(versions, dict)
-        or not all(isinstance(version, str) for version in versions.values())
-        or not is_number(seconds)
-    ):
-        raise UserError(f"{path} is not a complete certificate: a field has another type than a certificate's.")
-    return value
-
-
-def verdict_of(value: dict[str, Any], path: object) -> Verdict:
-    """The verdict in a file's fields.
-
-    Raises:
-        UserError: another format or status; a refutation without a counterexample or the reverse; fields that are
-            missing, or that the method does not know.
-    """
-    try:
-        if value["format"] != FORMAT or value["status"] not in STATUSES:
-            raise ValueError("another format or status")
-        found, method = value["counterexample"], method_named(value["method"])
-        if (value["status"] == "refuted") != (found is not None):
-            raise ValueError("a refutation and its counterexample belong together")
-        return Verdict(
-            **{name: str(value[name]) for name in ("model", "fingerprint", "task", "method")},
-            status=value["status"],
-            seconds=float(value["seconds"]),
-            versions=value["versions"],
-            counterexample=None if found is None else method.counterexample(found),
-            evidence=method.read(value),
-        )
-    except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
-        raise UserError(f"{path} is not a complete certificate ({error}).") from None
-
-
-def stored_shape(value: dict[str, Any]) -> tuple[int, ...]:
-    """A file's ``shape``. Raises ValueError if it is not a list of counts."""
-    if not all(is_count(size) for size in value["shape"]):
-        raise ValueError("a shape that is none")
-    return tuple(value["shape"])
-
-
-def is_number(value: Any) -> bool:
-    """Whether a JSON value is a finite number, as a float holds it."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
-
-
-def is_count(value: Any, limit: int | None = None) -> bool:
-    """Whether a JSON value is a whole number that is at least 0 and below ``limit``."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0 and (limit is None or value < limit)
-
-
 def versions() -> dict[str, str]:
     """The versions of what computed a certificate."""
     found = {"python": platform.python_version(), "machine": platform.machine()}
@@ -358,6 +216,23 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:  # run from a checkout
             found[package] = "not installed"
     return found
+
+
+def strength_of(verdict: Verdict) -> Strength:
+    """How strong a claim a proof supports."""
+    return STRENGTHS[verdict.arithmetic] if verdict.status == "certified" else "sampled"
+
+
+#: The evidence of each method by its name, for reading files; methods fill it when they are registered.
+EVIDENCE: dict[str, type[Evidence]] = {}
+
+
+def evidence_of(method: Any) -> type[Evidence]:
+    """The evidence of a method's files. Raises ValueError for a method that is not known here."""
+    load("methods")
+    if method not in EVIDENCE:
+        raise ValueError(f"the method {method!r} is not known here")
+    return EVIDENCE[method]
 
 
 @drawing(Verdict)

@@ -13,6 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from interp.proofs.machine.machine_method import _Proof, why_not_model
 from interp.proofs.machine.path_search import PathClass
+from interp.proofs.verdict.subject import Subject
 from interp.proofs.verdict.time_limit import time_limit
 from models import ArithmeticTransformer
 from models.tasks import FormattedTask, formatted
@@ -142,7 +143,7 @@ def proof_of(model: ArithmeticTransformer, task: FormattedTask, arithmetic: Any,
     """The search over all classes of a model, as far as it comes."""
     assert why_not_model(model) is None
     with torch.inference_mode(), time_limit(seconds / 60):
-        proof = _Proof(model, task, machine_of(task), arithmetic)
+        proof = _Proof(Subject(model, task), machine_of(task), arithmetic)
         proof.run()
     return proof
 

@@ -11,9 +11,9 @@ import interp
 import models
 from interp.proofs import check_certificate, load_certificate
 from interp.proofs.columns.column_method import certify_one_layer
+from interp.proofs.columns.column_rule import column_rule
 from interp.proofs.verdict.verdict import Verdict
 from models.errors import UserError
-from models.tasks.column_rule import column_rule
 from models.tasks.columns.column_places import column_layout
 from models.tasks.formats.formatted_task import FormattedTask, formatted
 from models.transformer.arithmetic_transformer import ArithmeticTransformer

@@ -11,13 +11,16 @@ import models
 from interp.compare.certified_circuits import NO_EDGES
 from interp.proofs import certify, check_certificate, load_certificate
 from interp.proofs.certify import method_for
-from interp.proofs.columns import per_operator
+from interp.proofs.columns import column_method, per_operator
 from interp.proofs.columns.column_method import certify_one_layer
 from interp.proofs.columns.digit_layout import read_layout
 from interp.proofs.listed import exhaustive
 from interp.proofs.listed.exhaustive import certify_exhaustively
+from interp.proofs.verdict.method import CertifyOptions, Outcome
+from interp.proofs.verdict.subject import Subject
 from interp.proofs.verdict.time_limit import TimeUp
-from interp.proofs.verdict.verdict import parse_verdict, verdict_of
+from interp.proofs.verdict.verdict import Verdict
+from interp.proofs.verdict.verdict_files import parse_verdict
 from models.errors import UserError
 from models.tasks import formatted, function
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
@@ -94,7 +97,7 @@ def test_what_was_only_tried_is_conditional_and_every_claim_says_so(tmp_path):
     value = stored.to_dict()
     for change in ({"status": "certified"}, {"rule": value["rule"] | {"tried": None}}):
         with pytest.raises(UserError):
-            verdict_of(value | change, "a file")
+            Verdict.from_dict(value | change, "a file")
 
 
 def test_a_function_that_differs_where_it_is_tried_has_no_proof():
@@ -165,16 +168,15 @@ def test_operators_judged_before_the_time_ended_refute(monkeypatch):
         counterexample=(0, 0, 1),
     )
 
-    def judge(own, task, asked):
-        if task.name.endswith("-"):
+    def prove(subject, claim, options):
+        if subject.task.name.endswith("-"):
             raise TimeUp
-        return refuted
+        return Outcome("refuted", refuted.evidence, refuted.counterexample)
 
-    method = per_operator.METHODS[per_operator.TEN_DIGIT_ADDERS]
-    monkeypatch.setitem(per_operator.METHODS, per_operator.TEN_DIGIT_ADDERS, replace(method, certify=judge))
+    monkeypatch.setattr(column_method, "prove", prove)
     monkeypatch.setattr(per_operator, "_counterexample", lambda *args: None)
-    found = per_operator.METHOD.certify(model, model.task, None)
-    assert found.status == "refuted" and list(found.parts) == ["+"]
+    found = per_operator.prove(Subject(model), "float", CertifyOptions())
+    assert found.status == "refuted" and list(found.evidence.parts) == ["+"]
 
 
 def test_near_ties_of_a_refuted_model_are_decoded_in_batches(monkeypatch):
@@ -289,9 +291,7 @@ def test_every_field_of_a_file_is_checked_or_derived_again(prove):
             holder = holder[key]
         holder[last] = changed = other(holder[last])
         try:
-            again = check_certificate(
-                verdict_of(parse_verdict(json.dumps(altered).encode(), "a file"), "a file"), model
-            )
+            again = check_certificate(Verdict.from_dict(parse_verdict(json.dumps(altered).encode(), "a file")), model)
         except UserError:
             continue
         found = again.to_dict()

@@ -238,12 +238,13 @@ def test_ctrl_c_leaves_what_is_proved_and_says_what_is_not(monkeypatch):
     monkeypatch.setattr(MultiplicationProof, "lead_of_size", interrupted)
     found = interp.certify(model)
     assert found.status == "undecided" and [part.proved for part in found.parts] == [True, True, False, False]
-    assert {part.obstacle for part in found.parts[2:]} == {time_limit.INTERRUPTED}
+    assert {part.obstacle for part in found.parts[2:]} == {time_limit.EndedBy.INTERRUPT.value}
 
 
 def test_what_the_time_leaves_out_is_open(capsys):
     found = interp.certify(models.build(NAME, max_digits=3), minutes=1e-9)
-    assert found.status == "undecided" and found.open == 9 and {p.obstacle for p in found.parts} == {time_limit.TIME_UP}
+    assert found.status == "undecided" and found.open == 9
+    assert {part.obstacle for part in found.parts} == {time_limit.EndedBy.TIME.value}
     assert main(["certify", NAME, "--shape", "3", "2"]) == 0
     assert "all products of up to 3 x 2 digits" in capsys.readouterr().out
 

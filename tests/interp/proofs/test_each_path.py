@@ -25,6 +25,7 @@ from interp.proofs.numbers.rounded_operations import FLOAT32, REAL
 from interp.proofs.numbers.token_tables import TokenTables
 from interp.proofs.stored_verdicts import store, stored_certificate, stored_verdict
 from interp.proofs.verdict import time_limit
+from interp.proofs.verdict.subject import Subject
 from interp.proofs.verdict.verdict import Verdict
 from models.errors import UserError
 from models.evaluation import margins
@@ -238,7 +239,7 @@ def test_a_proof_that_is_cut_short_is_undecided(monkeypatch: pytest.MonkeyPatch)
     model = zoo(TRAINED)
     verdict = certify_by_machine(model, "interval", at(model, 3, 1))
     assert verdict.status == "undecided" and 0 < verdict.proved < len(verdict.classes)
-    assert verdict.obstacle == time_limit.INTERRUPTED
+    assert verdict.obstacle == time_limit.EndedBy.INTERRUPT.value
     with pytest.raises(UserError):
         check_certificate(verdict, model)
 
@@ -254,7 +255,7 @@ def changed(**changes: Any) -> ArithmeticTransformer:
     "model", [coder("-window1"), coder(""), coder("-window-2x2", layers=2), changed(attn_scores="max_plus")]
 )
 def test_other_models_are_not_judged(model: ArithmeticTransformer):
-    assert machine_method.why_not(model, model.task) is not None
+    assert machine_method.why_not(Subject(model)) is not None
     with pytest.raises(UserError):
         certify_by_machine(model)
 

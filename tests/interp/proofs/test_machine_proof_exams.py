@@ -19,6 +19,7 @@ from interp.proofs.machine.machine_method import METHOD, certify_by_machine, why
 from interp.proofs.machine.margin_bounds import margin_bounds
 from interp.proofs.machine.path_search import PathNode, cuts_of
 from interp.proofs.machine.ratio_extremes import Nodes
+from interp.proofs.verdict.subject import Subject
 from models import ArithmeticTransformer
 from models.errors import UserError
 from models.evaluation import predict
@@ -274,7 +275,7 @@ def test_another_dtype_gets_a_true_verdict(
     dtype: torch.dtype, right_model: tuple[ArithmeticTransformer, Truth]
 ) -> None:
     model, truth = copy.deepcopy(right_model[0]).to(dtype), right_model[1]
-    assert METHOD.why_not(model, truth.task) is not None
+    assert METHOD.why_not(Subject(model, truth.task)) is not None
     verdict_is_true(model, truth)
 
 

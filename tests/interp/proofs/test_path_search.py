@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -11,10 +12,11 @@ import pytest
 import torch
 
 import interp
-from interp.proofs.listed import exhaustive
+from interp.proofs.listed import exhaustive, prefix_method
 from interp.proofs.machine import machine_method, path_search
 from interp.proofs.machine.machine_method import certify_by_machine
 from interp.proofs.machine.path_projection import query_paths
+from interp.proofs.verdict.method import METHODS
 from interp.proofs.verdict.time_limit import TimeUp
 from interp.proofs.verdict.wrong_answers import wrong_answer
 from models import ArithmeticTransformer
@@ -48,7 +50,6 @@ def until(n: int, function: Callable[..., Any], ends: type[BaseException]) -> Ca
 def test_a_search_that_is_ended_anywhere_proves_only_what_it_bounded(ends, right, monkeypatch) -> None:
     """Ended in the middle of the n-th batch, for every n: nothing is lost that was open, and what was proved stays so.
     Once all is proved, an end takes nothing away but the larger bounds that were still looked for."""
-    monkeypatch.setattr(machine_method, "first_wrong", lambda *_: None)  # which would find nothing, at length
     bound, calls = path_search.margin_bounds, []
     monkeypatch.setattr(path_search, "margin_bounds", lambda *all: (calls.append(1), bound(*all))[1])
     whole = certify_by_machine(right, "interval")
@@ -71,9 +72,11 @@ def test_a_search_that_is_ended_anywhere_proves_only_what_it_bounded(ends, right
 def test_where_the_time_is_over_a_wrong_answer_is_searched(monkeypatch) -> None:
     task = formatted(**TASKS[0])
     model = random_model(task, 0, 0.5)
+    monkeypatch.setattr(machine_method, "FEW_PROBLEMS", 1)
+    monkeypatch.setattr(prefix_method, "LARGEST_TREE", 10)
     monkeypatch.setattr(path_search, "margin_bounds", until(1, path_search.margin_bounds, TimeUp))
-    found = certify_by_machine(model, "interval")
-    assert found.status == "refuted" and found.proved == 0
+    found = interp.certify(model, arithmetic="interval")
+    assert (found.method, found.status, found.proved) == ("finite machine", "refuted", 0)
     assert wrong_answer(model, task, task.as_problems([found.counterexample.problem])) == found.counterexample
 
 
@@ -81,12 +84,11 @@ def test_what_a_proof_leaves_open_is_run_if_half_of_the_time_is_enough_however_m
     """A right model whose proof is said to be incomplete; 81 problems count as many here."""
     model = trained(formatted(**TASKS[0]), 0, rate=5e-3, d_model=16, d_head=8, d_mlp=32)
     monkeypatch.setattr(machine_method, "FEW_PROBLEMS", 1)
+    monkeypatch.setattr(prefix_method, "LARGEST_TREE", 10)
     monkeypatch.setattr(exhaustive, "LARGEST_SPACE", 10)
-    monkeypatch.setattr(
-        machine_method,
-        "certify_by_machine",
-        lambda *given: certify_by_machine(*given).replace(status="undecided", counterexample=None),
-    )
+    own = machine_method.METHOD
+    left_open = replace(own, run=lambda *given: replace(own.run(*given), status="undecided", counterexample=None))
+    monkeypatch.setitem(METHODS, own.name, left_open)
     found = interp.certify(model, minutes=1)
     assert (found.method, found.status) == ("exhaustive", "certified")
     monkeypatch.setattr(exhaustive, "LARGEST_RUN", 10)

@@ -23,6 +23,7 @@ from interp.proofs.listed.prefix_method import certify_prefixes, why_not
 from interp.proofs.listed.prefix_tree import Rows, Tree
 from interp.proofs.numbers.rounded_operations import FLOAT32, REAL, Rounding
 from interp.proofs.verdict import time_limit
+from interp.proofs.verdict.subject import Subject
 from models.errors import UserError
 from models.evaluation import margins, predict
 from models.tasks import BalancedBrackets, Parity, TenDigitAddition, function
@@ -303,7 +304,7 @@ def test_what_is_asked_for_is_what_is_done():
 )  # fmt: skip
 def test_a_switch_that_the_tree_does_not_know_is_refused(switch: dict[str, Any]):
     model = drawn(replace(PLAIN, **switch), column_addition(3))
-    assert why_not(model, model.task) is not None
+    assert why_not(Subject(model)) is not None
     with pytest.raises(UserError):
         certify_prefixes(model, "interval")
 
@@ -320,7 +321,7 @@ def test_what_it_cannot_judge_is_refused(change: str):
     elif change == "fire":
         model = zoo("parity-coupling-1l4h-fire-small")
     task = TenDigitAddition() if change == "large" else in_shape(model, 4) if change == "fire" else model.task
-    assert (why_not(model, task) is None) == (change in ("hook", "training"))
+    assert (why_not(Subject(model, task)) is None) == (change in ("hook", "training"))
     with pytest.raises(UserError):
         certify_prefixes(model, "float32", task)
 

@@ -16,13 +16,13 @@ from interp.proofs.columns import ratio_attention
 from interp.proofs.columns.adder_weights import OneLayerAdder, read_adder
 from interp.proofs.columns.column_classes import all_classes
 from interp.proofs.columns.column_method import certify_one_layer
+from interp.proofs.columns.column_rule import SUMS
 from interp.proofs.columns.column_windows import Leaves, Query
 from interp.proofs.columns.digit_layout import TokenLayout
 from interp.proofs.columns.ratio_attention import RatioAttention, read_ratio_attention
 from interp.proofs.columns.small_margins import attention_of, hunt, least_problems
 from interp.proofs.numbers.rounded_operations import FLOAT32, REAL, Rounding
-from interp.proofs.verdict.verdict import CannotJudge
-from models.tasks.column_rule import SUMS
+from interp.proofs.verdict.method import CannotJudge
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.weight_maps.dense import DenseWeights
 from studies.adderboard.framed_addition import Frame, framed_addition

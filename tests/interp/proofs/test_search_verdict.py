@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 
 import pytest
@@ -11,18 +10,25 @@ import torch
 
 import interp
 import models
-from interp.proofs import check_certificate, load_certificate
-from interp.proofs.attacks.search_method import searched
+from interp.proofs import check_certificate, load_certificate, schedule
+from interp.proofs.attacks.search_method import METHOD, search
 from interp.proofs.listed import exhaustive
-from interp.proofs.machine import machine_method
-from interp.proofs.verdict import time_limit
-from interp.proofs.verdict.verdict import METHODS, verdict_of
+from interp.proofs.verdict.method import METHODS, Outcome, verdict_by
+from interp.proofs.verdict.subject import Subject
+from interp.proofs.verdict.time_limit import EndedBy
+from interp.proofs.verdict.verdict import Verdict
 from models import ArithmeticTransformer, UserError
 from models.tasks import FormattedTask, formatted
 from models.transformer.config import TransformerConfig
 from models.weight_maps import DenseWeights
 
 SUMS = formatted("{a:4}+{b:4}={s:5r}", "a + b")
+
+
+def searched(model, reason, runs):
+    """The verdict of a search alone."""
+    subject = Subject(model)
+    return verdict_by(METHOD.name, subject, search(subject, reason, runs=runs))
 
 
 def random_model(task: FormattedTask = SUMS, bias: float = 0.0) -> ArithmeticTransformer:
@@ -55,22 +61,22 @@ def test_a_model_of_three_layers_that_is_wrong_is_refuted_by_a_problem_that_it_g
 
 def test_a_refutation_that_the_model_does_not_bear_out_is_no_certificate():
     model = random_model()
-    found = searched(model, SUMS, "a reason", runs=200)
+    found = searched(model, "a reason", 200)
     changed = found.replace(counterexample=replace(found.counterexample, predicted="12345"))
     with pytest.raises(UserError):
         check_certificate(changed, model)
 
 
 def test_a_search_that_claims_more_than_a_wrong_answer_is_not_read():
-    value = searched(random_model(), SUMS, "a reason", runs=200).to_dict()
+    value = searched(random_model(), "a reason", 200).to_dict()
     for status in ("certified", "sampled", "conditional"):
         with pytest.raises(UserError):
-            verdict_of(value | {"status": status, "counterexample": None}, "this")
+            Verdict.from_dict(value | {"status": status, "counterexample": None})
 
 
 def test_a_check_says_what_it_met_itself():
     model = random_model()
-    found = searched(model, SUMS, "a reason", runs=200)
+    found = searched(model, "a reason", 200)
     again = check_certificate(found.replace(tried=10**12, failures=1), model)
     assert again.finding() == found.finding() and again.to_dataframe().equals(found.to_dataframe())
     assert check_certificate(found.replace(runs=0), model).status == "refuted"
@@ -78,7 +84,7 @@ def test_a_check_says_what_it_met_itself():
 
 def test_what_a_search_does_not_find_is_undecided_with_the_reason_and_what_was_tried():
     model = random_model(formatted("{a:4}+{b:4}={s:1}", "0 * (a + b)"), bias=100.0)  # it always answers 0
-    found = searched(model, model.task, "it has three layers", runs=400)
+    found = searched(model, "it has three layers", 400)
     assert found.status == "undecided" and found.counterexample is None and found.exit_status == 3
     assert found.reason == "it has three layers" and found.failures == 0 and found.tried > 100
     assert found.smallest_margin == found.margins["attack"].min() > 50
@@ -97,7 +103,7 @@ def test_whether_all_problems_can_be_run_is_found_out_with_few_near_ties(monkeyp
     again = exhaustive.predict
     monkeypatch.setattr(exhaustive, "predict", lambda *args: decoded.append(len(args[1])) or again(*args))
     model = random_model()
-    assert not exhaustive.can_run_all(model, SUMS, 0.02)
+    assert not exhaustive.can_run_all(Subject(model), 0.02)
     assert sum(decoded) <= exhaustive.RUN_ALONE
 
 
@@ -113,10 +119,9 @@ BITS = formatted("{a}{b}{c}{d}{e}{f}{g}{h}=", "0 * (a + b + c + d + e + f + g + 
 def more_than_are_always_run(monkeypatch):
     """No method has a proof, and 2^8 problems are more than are always run."""
     monkeypatch.setattr(exhaustive, "LARGEST_SPACE", 2**7)
-    certify = sys.modules["interp.proofs.certify"]
-    monkeypatch.setattr(certify, "METHODS", {name: METHODS[name] for name in ("exhaustive", "search")})
-    method = METHODS["exhaustive"]
-    monkeypatch.setitem(certify.METHODS, "exhaustive", replace(method, why_not=lambda *_: "too many problems"))
+    only = {name: METHODS[name] for name in ("exhaustive", "search")}
+    monkeypatch.setattr(schedule, "METHODS", only)
+    monkeypatch.setitem(only, "exhaustive", replace(METHODS["exhaustive"], why_not=lambda _: "too many problems"))
 
 
 @pytest.mark.usefixtures("more_than_are_always_run")
@@ -151,11 +156,14 @@ def test_few_problems_of_which_classes_stay_open_are_all_run(monkeypatch):
                 parameter.copy_(torch.arange(task.d_vocab) == 0)
     proved = interp.certify(model)
     assert (proved.method, proved.status) == ("finite machine", "certified")
-    left_open = proved.replace(status="undecided")
-    monkeypatch.setattr(machine_method, "certify_by_machine", lambda *_: left_open)
+
+    def left_open(ended):
+        """The finite machine's method, whose proofs stay open."""
+        return replace(METHODS["finite machine"], run=lambda *_: Outcome("undecided", proved.evidence, ended=ended))
+
+    monkeypatch.setitem(METHODS, "finite machine", left_open(None))
     found = interp.certify(model)
     assert (found.method, found.status, found.score.correct) == ("exhaustive", "certified", 10**5)
     assert interp.certify(model, arithmetic="float32").status == "undecided"
-    interrupted = left_open.replace(obstacle=time_limit.INTERRUPTED)
-    monkeypatch.setattr(machine_method, "certify_by_machine", lambda *_: interrupted)
-    assert interp.certify(model) is interrupted  # whoever ends it does not want more to begin
+    monkeypatch.setitem(METHODS, "finite machine", left_open(EndedBy.INTERRUPT))  # who ends it wants no more to begin
+    assert (interp.certify(model).method, interp.certify(model).status) == ("finite machine", "undecided")

@@ -18,6 +18,7 @@ from interp.proofs.columns.adder_weights import read_adder
 from interp.proofs.columns.checker_export import write_standalone
 from interp.proofs.columns.column_classes import all_classes
 from interp.proofs.columns.column_method import certify_one_layer
+from interp.proofs.columns.column_rule import ColumnRule
 from interp.proofs.columns.digit_layout import read_layout
 from interp.proofs.listed import prefix_method
 from interp.proofs.reading.decompile import SIGNED, SUBTRACTION, prove_program
@@ -25,7 +26,6 @@ from interp.proofs.stored_verdicts import stored_certificate
 from interp.proofs.verdict.verdict import Verdict
 from models.errors import UserError
 from models.evaluation import margins
-from models.tasks.column_rule import ColumnRule
 from models.tasks.formats.formatted_task import FormattedTask
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from tests.interp.proofs.columns_by_hand import VALUE, Weights, by_hand, column_task

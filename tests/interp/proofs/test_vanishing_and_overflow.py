@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 
 import interp
 import models
+from interp.proofs.attacks.first_look import look
 from interp.proofs.attention_only.distinct_means import CLOSE, ROUGH, largest_mean
 from interp.proofs.listed.exhaustive import certify_exhaustively
 from interp.proofs.machine.machine_method import certify_by_machine
 from interp.proofs.machine.ratio_extremes import Nodes
 from interp.proofs.numbers.enclosure import Enclosure, TrimmedMatrix
 from interp.proofs.numbers.rounded_operations import FLOAT32
+from interp.proofs.verdict.subject import Subject
 from models.evaluation import predict
 from models.tasks import formatted
 from models.transformer import ArithmeticTransformer
@@ -282,6 +284,4 @@ def test_a_model_of_zeros_or_denormal_numbers_is_refuted_at_once(no_norm: Arithm
 
 
 def test_a_model_that_gets_most_of_it_right_is_not_refuted_by_a_sample(no_norm: ArithmeticTransformer) -> None:
-    from interp.proofs.attacks.first_look import looked
-
-    assert looked(no_norm, no_norm.task) is None
+    assert look(Subject(no_norm)) is None

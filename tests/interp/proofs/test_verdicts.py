@@ -25,8 +25,8 @@ from torch import nn
 import interp
 import models
 from interp.cli import answers, main
-from interp.proofs import check_certificate, load_certificate, stored_verdicts
-from interp.proofs.certify import parse_certificate
+from interp.proofs import check_certificate, load_certificate, schedule, stored_verdicts
+from interp.proofs.certify import method_for, parse_certificate
 from interp.proofs.columns.adder_weights import read_adder
 from interp.proofs.columns.class_prover import BranchAndBound
 from interp.proofs.columns.column_evidence import PairEvidence
@@ -34,7 +34,9 @@ from interp.proofs.columns.column_method import RESERVE
 from interp.proofs.hand_built.coupled_grid import CertifiedGrid
 from interp.proofs.hand_built.hand_built_method import HandBuiltEvidence, ProofStep
 from interp.proofs.verdict import time_limit
-from interp.proofs.verdict.verdict import LARGEST_FILE, METHODS, Verdict, parse_verdict
+from interp.proofs.verdict.method import METHODS, Outcome
+from interp.proofs.verdict.verdict import Verdict
+from interp.proofs.verdict.verdict_files import LARGEST_FILE, parse_verdict
 from models.errors import UserError
 from models.evaluation import predict
 from models.number_format import p_cell, p_value, percent, shown, small
@@ -606,11 +608,13 @@ def test_every_stored_verdict_is_of_a_registered_method_and_is_written_as_it_was
 
 
 def test_a_method_of_ones_own_judges_what_no_other_can(monkeypatch: pytest.MonkeyPatch):
-    verdict, module = certified(), sys.modules["interp.proofs.certify"]  # not the function
-    own = replace(METHODS["exhaustive"], name="own", why_not=lambda model, task: None, certify=lambda *_: verdict)
-    monkeypatch.setattr(module, "METHODS", {})
-    model = models.load("toygpt-learned-pre")
+    evidence, model = certified().evidence, models.load("toygpt-learned-pre")
+    own = replace(
+        METHODS["exhaustive"], name="own", why_not=lambda _: None, run=lambda *_: Outcome("certified", evidence)
+    )
+    monkeypatch.setattr(schedule, "METHODS", {})
     with pytest.raises(UserError, match="cannot judge"):
-        module.method_for(model, model.task)
-    monkeypatch.setattr(module, "METHODS", {own.name: own})
-    assert interp.certify(models.load("toygpt-learned-pre")) is verdict
+        method_for(model, model.task)
+    monkeypatch.setattr(schedule, "METHODS", {own.name: own})
+    found = interp.certify(model)
+    assert (found.method, found.status) == ("own", "certified") and found.evidence is evidence

@@ -14,13 +14,13 @@ import models
 from benchmarks.false_certificates import perturb, random_pairs
 from interp.proofs.columns import window_verdicts as module
 from interp.proofs.columns.adder_weights import read_adder
+from interp.proofs.columns.column_rule import SUMS
 from interp.proofs.columns.column_windows import Leaves
 from interp.proofs.columns.pair_counting import OPEN, RIGHT, WRONG, Diagram, count, diagram_of_windows, symbols
 from interp.proofs.columns.window_search import Search
 from interp.proofs.columns.window_verdicts import WindowVerdicts, window_diagrams, window_verdicts
 from interp.proofs.numbers.rounded_operations import REAL
 from models.evaluation import predict
-from models.tasks.column_rule import SUMS
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from tests.interp.proofs.conftest import broken, walk, zoo
 

@@ -34,7 +34,9 @@ def test_a_construction_is_certified_and_its_certificate_holds(tmp_path: Path, m
     verdict.save(tmp_path / "certificate.json")
     again = load_certificate(tmp_path / "certificate.json")
     assert again.to_dict() == verdict.to_dict()
-    monkeypatch.setattr(few_keys, "certify_few_keys", lambda model, task: verdict)  # what is run again is the same
+    monkeypatch.setattr(
+        few_keys, "run_classes", lambda subject: Outcome(verdict.status, verdict.evidence)
+    )  # what is run again is the same
     assert check_certificate(again, model).status == "certified"
     for change in ({"smallest_margin": 1.0}, {"wrong": 5}, {"keys": 2}):
         with pytest.raises(UserError):
@@ -76,11 +78,11 @@ def test_other_attention_is_not_judged(was: str, now: str, tmp_path: Path) -> No
     """Scores that are not sharp, and a head that looks at another column."""
     assert HARD.count(was) == 1
     model = load(tmp_path, HARD.replace(was, now))
-    assert few_keys.why_not(model, model.task) is not None
+    assert few_keys.why_not(Subject(model)) is not None
 
 
 @pytest.mark.slow
 def test_soft_attention_has_an_obstacle_here(tmp_path: Path) -> None:
     model = load(tmp_path, TIED_VALUES)
     adder = models.load("microadder-57")
-    assert few_keys.why_not(model, model.task) is not None and few_keys.why_not(adder, adder.task) is not None
+    assert few_keys.why_not(Subject(model)) is not None and few_keys.why_not(Subject(adder)) is not None

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from interp.proofs.columns.column_rule import ColumnRule, column_rule
 from models.errors import UserError
-from models.tasks.column_rule import ColumnRule, column_rule
 from models.tasks.columns.column_places import column_layout
 from models.tasks.formats.formatted_task import formatted
 from models.tasks.named.addition import PaddedAddition

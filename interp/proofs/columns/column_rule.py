@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from interp.core.results import Provenance
+from interp.proofs.verdict.verdict import STRENGTHS, ArithmeticName
 from models.errors import UserError
 from models.tasks.altered_tasks import first_difference
 from models.tasks.columns.column_places import ColumnLayout
@@ -167,6 +169,14 @@ class ColumnRule(OneColumn):
 
 
 SUMS = ColumnRule()  # of ten-digit numbers
+
+
+def over_all_pairs(rule: ColumnRule, arithmetic: ArithmeticName) -> Provenance:
+    """What a proof about a rule on all pairs rests on: no more than the problems on which the rule was tried, where it
+    is not known to be the task's."""
+    if rule.tried is not None:
+        return Provenance(rule.tried, None, f"problems on which the task's answer is a {rule.operator} b")
+    return Provenance(rule.size, None, rule.pairs, STRENGTHS[arithmetic])
 
 
 def column_rule(layout: ColumnLayout) -> ColumnRule:
