@@ -292,7 +292,7 @@ class Formulas:
 
     # ---- the MLP
 
-    def mlp_in(self, layer: int, pre: Before, mid: Rows) -> Float[Tensor, "*some row d_model"]:
+    def mlp_in(self, layer: int, pre: Before, mid: Before) -> Float[Tensor, "*some row d_model"]:
         """What the MLP reads of the streams before and after attention."""
         x = pre if self.cfg.parallel_attn_mlp else mid
         return self.norm(in_block(layer, "ln2"), x) if self.cfg.has_pre_norm else x
