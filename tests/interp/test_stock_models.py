@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -66,6 +67,9 @@ def make(**options: Any) -> Any:
     return stock.HookedTransformer(stock.HookedTransformerConfig(device="cpu", **options)).eval()
 
 
+SWEEPS = import_module("interp.causal.patching.activation_patching")  # the package has the function by this name
+
+
 @cache
 def variant(name: str) -> Any:
     return make(**VARIANTS[name])
@@ -79,7 +83,7 @@ def swept(model: Any, pairs: Any, **options: Any) -> Any:
 def through_hooks(model: Any, site: str, by: str = "position") -> Any:
     """The sweep by the model's own hooks, one variant at a time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(interp.causal.patching.activation_patching, "_copy", lambda model, task: None)
+        patch.setattr(SWEEPS, "_copy", lambda model, task: None)
         return swept(model, PAIRS, site=site, by=by)
 
 
