@@ -23,9 +23,9 @@ from interp.site.explorer.own_tasks import drawn_texts, own_task, shown_variable
 from models.errors import UserError, unknown_name
 from models.importers import from_transformer_lens
 from models.tasks import MultiOperandAddition, Multiplication, Parity, ProblemSpace, Task, base_of
-from models.training.publish import load_snapshots
 from models.transformer import HookedModel, alterations, own_name
 from models.zoo import load, zoo_names
+from models.zoo.snapshots import load_snapshots
 
 METHODS = ("zero", "mean")
 MOST_TOKENS = 512  # in one problem's sequence: a page of cells, far more than a view is useful for

@@ -17,6 +17,7 @@ from models.training.loop import train
 from models.training.named_recipes import get_recipe
 from models.training.publish import publish
 from models.zoo import read_entry
+from studies.zoo.reports import report_two_digit
 
 NAME = "toygpt-none-none"
 TINY = get_recipe("toygpt").replace(steps=3, batch_size=8, eval_every=3, validation_size=4, snapshots=2)
@@ -31,7 +32,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_an_entry_holds_the_best_seed_on_training_pairs_and_says_what_all_of_them_do(run: Path, tmp_path: Path):
-    folder, rate = publish([run], out=tmp_path / "entry")
+    folder, rate = publish([run], out=tmp_path / "entry", report=report_two_digit)
     config, model = read_entry(folder), models.load(folder)
     seeds = json.loads((folder / "seeds.json").read_text())
     best = max(seeds, key=lambda row: row["train"]["correct"])
@@ -51,10 +52,10 @@ def test_an_entry_holds_the_best_seed_on_training_pairs_and_says_what_all_of_the
 def test_a_run_that_has_not_reached_the_budget_is_refused(tmp_path: Path):
     train(NAME, tmp_path / "run", recipe=TINY, progress=False, compile=False, stop_at_step=1)
     with pytest.raises(UserError, match="no snapshot after 3 steps"):
-        publish([tmp_path / "run"], out=tmp_path / "entry")
+        publish([tmp_path / "run"], out=tmp_path / "entry", report=report_two_digit)
 
 
 @pytest.mark.slow
 def test_a_seed_counts_once(run: Path, tmp_path: Path):
     with pytest.raises(UserError, match="counts once"):
-        publish([run, run], out=tmp_path / "entry")
+        publish([run, run], out=tmp_path / "entry", report=report_two_digit)

@@ -1,15 +1,15 @@
-"""Which seed is stored of the runs of each kind of task, and how every seed is scored.
+"""Which seed is stored of the runs of two papers' models, and how every seed is scored.
 
-* Text: the lowest seed and not the best, as there is no text outside the validation part to choose a seed on.
-* Sequences of many lengths: what counts is length generalisation, which varies widely between seeds. So every seed is
-  scored on the same shapes, from the training bounds upwards, and the card shows them all. The stored seed is chosen on
-  other problems than those it is scored on: it has the fewest errors in the training set's longest shape and, among
-  equals, is right most often beyond it.
+* Sequences of many lengths (Position Coupling): what counts is length generalisation, which varies widely between
+  seeds. So every seed is scored on the same shapes, from the training bounds upwards, and the card shows them all. The
+  stored seed is chosen on other problems than those it is scored on: it has the fewest errors in the training set's
+  longest shape and, among equals, is right most often beyond it.
 * Two-digit adders (ToyGPT, and AddLM's algebra on the same task): there are only 10,000 problems, so the entry's score
   is exhaustive: all of them, with the 500 held-out pairs counted separately. The entry stores the parameters, after the
   registered recipe's steps (ToyGPT: the paper's 1,000 iterations), of the seed that answers most training pairs (ties:
   the lower seed); the held-out pairs decide nothing. Every seed is on the card, as the best of several is not typical.
-* All other tasks: :mod:`models.training.publish.ten_digit`.
+
+``publish(report=report_of(task))`` takes them, as ``python -m studies publish`` does.
 """
 
 from __future__ import annotations
@@ -27,9 +27,7 @@ from models.files.checkpoint import load_weights
 from models.rates import Rate
 from models.registry import recipe_of
 from models.tasks.task import Task
-from models.text_scores import text_loss
 from models.training.publish.report import Report, Runs, Seed, check_once, finished_seeds, grokked
-from models.training.publish.ten_digit import report_ten_digit
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 WITHIN_SIZE, SELECTION_SIZE, SELECTION_SEED = 5_000, 100, 77
@@ -37,45 +35,11 @@ SCORE_SIZE, SCORE_SEED = 1_000, 2025
 ROWS = 500  # pairs decoded at a time, so that their activations stay in the processor's cache
 
 
-def report_of(task: Task) -> Callable[[Runs], Report]:
-    """The function that reports on the runs of a task."""
-    if task.compared_by == "loss":
-        return report_text
+def report_of(task: Task) -> Callable[[Runs], Report] | None:
+    """The papers' rule for a task; None where the library's own serves."""
     if task.shape:
         return report_sequences
-    return report_two_digit if task.pairs_below == 100 else report_ten_digit
-
-
-def report_text(runs: Runs) -> Report:
-    """Report the lowest seed and not the best, as there is no text outside the validation part to choose a seed on.
-
-    Its loss is that of the stored parameters: float16, converted back to float32.
-
-    Raises:
-        UserError: unfinished runs, seeds tried twice.
-    """
-    seeds, seconds = finished_seeds(runs.folders)
-    seeds.sort(key=lambda seed: seed.number)
-    chosen = seeds[0]
-    result = text_loss(runs.load(chosen))
-    losses = [
-        {
-            "seed": seed.number,
-            "best_loss": seed.state["best_loss"],
-            "best_step": seed.state["best_step"],
-            "last_loss": seed.state["validation_loss"],
-        }
-        for seed in seeds
-    ]
-    return Report(
-        chosen=chosen,
-        result=result,
-        counts={"seeds_tried": len(seeds)},
-        seconds=seconds,
-        score=result.to_dict()
-        | {"problems": "next characters", "method": "teacher_forced", "strength": "all of the validation part"},
-        seeds=losses,
-    )
+    return report_two_digit if task.pairs_below == 100 and task.compared_by != "loss" else None
 
 
 def probe_shapes(model: ArithmeticTransformer) -> list[tuple[int, ...]]:
