@@ -109,7 +109,7 @@ def _require_one_language(student: GeneralObjective, teacher: GeneralObjective) 
     same = one.d_vocab == other.d_vocab and other.input_length <= one.input_length
     same = same and student.queries[: len(teacher.queries)] == teacher.queries
     if same:
-        problems = one.validation_problems(16, seed=0)
+        problems = one.held_out.validation(16, seed=0)
         same = torch.equal(one.encode(problems)[:, : other.input_length], other.encode(problems))
     if not same:
         raise UserError(

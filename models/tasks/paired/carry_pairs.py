@@ -26,13 +26,14 @@ from torch import Tensor
 from models.calls.argument_kinds import Index
 from models.calls.checked_calls import checked
 from models.errors import UserError, known_name, unknown_name
+from models.tasks.check_task import domain_of
 from models.tasks.columns.schoolbook import Column
 from models.tasks.domain import Domain
 from models.tasks.paired.pair_constraint import PairConstraint
 from models.tasks.paired.pair_space import CellBlock, require_count
 from models.tasks.paired.problem_pairs import ProblemPairs
 from models.tasks.paired.variable_pairs import checked_pairs, draw_variable_pairs, variable_pairs
-from models.tasks.task import Task, domain_of
+from models.tasks.task import Task
 
 SIDES = ("clean", "mixed")
 

@@ -6,8 +6,7 @@ A *place* is a variable, or some columns of it, written as one would index the a
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,51 +16,11 @@ from jaxtyping import Bool, Int, Integer
 from torch import Tensor
 
 from models.calls.bound_arguments import check_fields
-from models.errors import UserError, unknown_name
+from models.errors import unknown_name
+from models.tasks.columns.variable_text import place
 from models.tasks.task import Task
 
 TOKEN_RULES = ("equal", "different")
-
-
-def place(variables: Mapping[str, Tensor], text: str) -> Int[Tensor, "n value"]:
-    """The values at a place, one row per problem.
-
-    Raises:
-        UserError: an unknown variable (with the closest one), an invalid index, or columns that it does not have.
-    """
-    match = re.fullmatch(r"\s*(\w+)\s*(?:\[([^\[\]]*)\])?\s*", text)
-    if match is None:
-        raise UserError(f"{text!r} is not a place; write a variable such as 'carry_in', or 'carry_in[3]', 's[:3]'.")
-    name, inside = match[1], match[2]
-    if name not in variables:
-        raise unknown_name("variable", name, variables)
-    values = variables[name]
-    if inside is not None:
-        shape = tuple(values.shape[1:])
-        parts = inside.split(",")
-        if len(parts) > len(shape):
-            raise UserError(f"{text!r} has {len(parts)} indices and {name!r} has {len(shape)}.")
-        index = tuple(_index(part, size, text) for part, size in zip(parts, shape, strict=False))
-        values = values[(slice(None), *index)]
-    return values.reshape(len(values), -1)
-
-
-def _index(text: str, size: int, whole: str) -> slice:
-    match = re.fullmatch(r"\s*(\d*)\s*(?:(:)\s*(\d*))?\s*", text)
-    if match is None or not (match[1] or match[2]):
-        raise UserError(f"{text!r} in {whole!r} is not an index; write a column such as 3, or a range such as 1:4.")
-    start = int(match[1] or 0)
-    stop = (int(match[3]) if match[3] else size) if match[2] else start + 1
-    if stop > size or start > size or (not match[2] and start >= size):
-        raise UserError(f"{whole!r} reaches past the last column: there are {size}, counted from 0.")
-    if start > stop:
-        raise UserError(f"The range {text!r} in {whole!r} ends before it starts; write the lower column first.")
-    return slice(start, stop)
-
-
-def spelt(variable: str, index: int | Sequence[int]) -> str:
-    """The text of a place: ("product", (1, 2)) gives "product[1,2]"."""
-    return f"{variable}[{','.join(map(str, [index] if isinstance(index, int) else index))}]"
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,13 @@ from torch import Tensor
 from models.calls.argument_kinds import Index
 from models.calls.checked_calls import checked
 from models.errors import UserError, unknown_name
+from models.tasks.check_task import domain_of
+from models.tasks.columns.variable_text import place, spelt
 from models.tasks.domain import Domain
-from models.tasks.paired.pair_constraint import PairConstraint, changed_variables, place, spelt
+from models.tasks.paired.pair_constraint import PairConstraint, changed_variables
 from models.tasks.paired.pair_space import CellBlock, PairSpace
 from models.tasks.paired.problem_pairs import ProblemPairs
-from models.tasks.task import Task, domain_of
+from models.tasks.task import Task
 
 PROBES = 512  # one-digit pairs that tell in which of several targets a variable shows most
 FEW_PROBES = 32  # and whether it shows in a target at all

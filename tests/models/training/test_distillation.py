@@ -71,7 +71,7 @@ def test_a_student_that_says_what_its_teacher_says_has_nothing_to_learn_from_it(
 def test_eos_keeps_its_cross_entropy_where_the_teacher_writes_none():
     model, layout, theta = stack("microadder-57")
     tokens, targets = batch(task=model.task)
-    assert not models.load("adder-3-by-hand").task.delimiters[-1] and model.task.delimiters[-1]
+    assert not models.load("adder-3-by-hand").task.parsed.delimiters[-1] and model.task.parsed.delimiters[-1]
     objective = make_objective(model, Recipe(teacher=Teacher("adder-3-by-hand", weight=1.0, sharpness=1024.0)))
     parameters = layout.unflatten(theta)
     wrong = targets.clone()
