@@ -38,9 +38,9 @@ from models.tasks.named.position_coupling.sequence_task import SequenceTask
 from models.tasks.named.position_coupling.written_numbers import TokenSequences, propagate_carries
 from models.tasks.named.shakespeare import CharacterLanguage
 from models.tasks.number_digits import DIGITS, LIMIT, to_digits
-from models.tasks.paired.carry_pairs import carry_pairs, chain_pairs, digit_pairs, problem_pairs
+from models.tasks.paired.carry_pairs import carry_pairs, chain_pairs, digit_pairs, same_carry_pairs
 from models.tasks.paired.pair_constraint import PairConstraint, first_rows
-from models.tasks.paired.problem_pairs import ProblemPairs, pairs
+from models.tasks.paired.problem_pairs import ProblemPairs, pairs, problem_pairs
 from models.tasks.paired.variable_pairs import variable_pairs
 from models.tasks.refusals import NoDomain, NoMachine
 from models.tasks.roles import DELIMITERS, OUTPUT, OWN, PREVIOUS, REST, Role
@@ -119,5 +119,6 @@ __all__ = [
     "task_of_text",
     "to_digits",
     "uniform_below",
+    "same_carry_pairs",
     "variable_pairs",
 ]

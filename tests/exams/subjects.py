@@ -12,8 +12,7 @@ from torch import Tensor
 
 import models
 from interp.compare.symmetries import symmetries_of
-from models.tasks.paired.carry_pairs import problem_pairs
-from models.tasks.paired.problem_pairs import ProblemPairs
+from models.tasks.paired.problem_pairs import ProblemPairs, problem_pairs
 
 ADDER = "microadder-57"
 

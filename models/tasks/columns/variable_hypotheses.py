@@ -22,7 +22,7 @@ from models.errors import UserError, unknown_name
 from models.tasks.check_task import domain_of
 from models.tasks.columns.addition_algorithms import Interventions, resolve_algorithm
 from models.tasks.columns.column_places import ColumnLayout, column_layout
-from models.tasks.columns.variable_text import place, spelt
+from models.tasks.columns.variable_text import variable_text, variable_values
 from models.tasks.refusals import NoDomain
 from models.tasks.task import Task
 
@@ -71,7 +71,9 @@ class TaskColumns(ColumnLayout):
 
     def _keys(self, algorithm: TaskVariables, name: str, column: int, problems: Any) -> Int[Tensor, "n key"]:
         variables = self.task.variables(problems)
-        return torch.cat([place(variables, text) for text in (spelt(name, column), *algorithm.given)], 1)
+        return torch.cat(
+            [variable_values(variables, text) for text in (variable_text(name, column), *algorithm.given)], 1
+        )
 
     @cached_property
     def _looked_up(self) -> Any:

@@ -1,4 +1,5 @@
-"""Text that names a variable of a task, or some of its columns."""
+"""Text that names a variable of a task, or some of its columns, as one would index the array: ``"carry_in"``,
+``"carry_in[3]"``, ``"s[:3]"``, ``"product[1,2]"`` (step 1, column 2)."""
 
 from __future__ import annotations
 
@@ -11,15 +12,15 @@ from torch import Tensor
 from models.errors import UserError, unknown_name
 
 
-def place(variables: Mapping[str, Tensor], text: str) -> Int[Tensor, "n value"]:
-    """The values at a place, one row per problem.
+def variable_values(variables: Mapping[str, Tensor], text: str) -> Int[Tensor, "n value"]:
+    """The values that a text names, one row per problem.
 
     Raises:
         UserError: an unknown variable (with the closest one), an invalid index, or columns that it does not have.
     """
     match = re.fullmatch(r"\s*(\w+)\s*(?:\[([^\[\]]*)\])?\s*", text)
     if match is None:
-        raise UserError(f"{text!r} is not a place; write a variable such as 'carry_in', or 'carry_in[3]', 's[:3]'.")
+        raise UserError(f"{text!r} names no variable; write a variable such as 'carry_in', or 'carry_in[3]', 's[:3]'.")
     name, inside = match[1], match[2]
     if name not in variables:
         raise unknown_name("variable", name, variables)
@@ -47,6 +48,6 @@ def _index(text: str, size: int, whole: str) -> slice:
     return slice(start, stop)
 
 
-def spelt(variable: str, index: int | Sequence[int]) -> str:
-    """The text of a place: ("product", (1, 2)) gives "product[1,2]"."""
+def variable_text(variable: str, index: int | Sequence[int]) -> str:
+    """The text of a variable and its columns: ("product", (1, 2)) gives "product[1,2]"."""
     return f"{variable}[{','.join(map(str, [index] if isinstance(index, int) else index))}]"
