@@ -5,7 +5,7 @@ which for the one-layer models is the last layer. Rounds are interleaved, the ra
 sweep has more than MOST_RUN variants the reference runs a random sample of so many, and its time is scaled up.
 
 What a patch changes must be computed: of L > 1 layers that bounds the ratio of a sweep of the stream by about
-4 L / (L - 1) (see :mod:`interp.causal.patching.engine`), which is printed next to it. A stock model that cannot be
+4 L / (L - 1) (see :mod:`models.run.variants`), which is printed next to it. A stock model that cannot be
 copied repeats its own run for every patch, as the reference does, so that its bound is 1 where nothing can be stacked.
 """
 

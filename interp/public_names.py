@@ -38,7 +38,7 @@ OTHERS = {
     "save_figure": "interp.figures.save_figure",
     "dark": "interp.figures.dark",
     "circuit_as_model": "interp.causal.circuits",
-    "chained_claims": "interp.causal.interchange",
+    "scrubbing_hypothesis": "interp.causal.interchange.scrubbing_hypothesis",
     "check_probe": "interp.core.probe_checks",
     "probe": "interp.core.probe",
     "Result": "interp.core.results",

@@ -111,7 +111,7 @@ ratios = {name: np.linalg.svd((m.W_V @ m.W_O)[0, 0].detach().double(), compute_u
 table([(name, values[1] / values[0]) for name, values in ratios.items()], ["model", "second / first"], precision=2)
 
 # %%
-number = interp.written_number(adder, n=4096)
+number = interp.attention_readout(adder, n=4096)
 number
 
 # %%

@@ -25,9 +25,10 @@ import pandas as pd
 import interp
 import models
 from interp.figures.tables import findings, table
-from interp.probes.grid_panels import GridPanel, GridPanels
 from interp.proofs.hand_built.coupled_grid import load_certified_grids
+from studies.position_coupling.exact_match_grid import exact_match_grid
 from studies.position_coupling.first_error_position import first_error_position
+from studies.position_coupling.grid_panels import GridPanel, GridPanels
 
 built = models.build("position-coupling-hand-built", max_operands=7, max_digits=2)  # it has no parameters at all
 {"heads": built.config.n_heads, "dimensions": built.config.d_model, "neurons": built.config.d_mlp}
@@ -45,7 +46,7 @@ built = models.build("position-coupling-hand-built", max_operands=7, max_digits=
 # own example, whose ids start at 4 and 2 (Table 4).
 
 # %%
-example = interp.named_stream(built, "$057+048+096=000>750>501>102", offsets=(4, 2))
+example = interp.residual_by_dimension(built, "$057+048+096=000>750>501>102", offsets=(4, 2))
 example.figure(stages=["tokens", "positions"], response_only=False)
 
 # %% [markdown]
@@ -82,7 +83,7 @@ example.figure("patterns")
 
 # %%
 larger = models.build("position-coupling-hand-built", max_operands=10, max_digits=10)
-units = interp.sum_units(larger, task=larger.task.at(4, 4))
+units = interp.construction_units(larger, task=larger.task.at(4, 4))
 units
 
 # %%
@@ -202,8 +203,8 @@ pd.DataFrame(spread, index=heads).T.style.format(precision=3).set_caption(captio
 # write?
 
 # %%
-writes = interp.head_writes(trained)
-findings({"hand-built": interp.head_writes(reference, n=64), "trained": writes}, "model")
+writes = interp.ov_output_shape(trained)
+findings({"hand-built": interp.ov_output_shape(reference, n=64), "trained": writes}, "model")
 
 # %%
 writes.figure()
@@ -232,7 +233,7 @@ table(rows, ["head", "best step at", "explained by the step", "explained by a li
 # roles, the head's own mean over problems, and no head at all.
 
 # %%
-substituted = interp.pattern_substitution(trained, n=150)
+substituted = interp.pattern_patching(trained, n=150)
 substituted
 
 # %%
@@ -252,7 +253,7 @@ substituted.figure()
 
 # %%
 grids = [
-    interp.exact_match_grid(model, largest=(10, 10), n=40, progress=False)
+    exact_match_grid(model, largest=(10, 10), n=40, progress=False)
     for model in (trained, models.build("position-coupling-hand-built", max_operands=10, max_digits=10))
 ]
 panels = (

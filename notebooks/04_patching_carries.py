@@ -21,12 +21,13 @@
 # %%
 import numpy as np
 import pandas as pd
+import torch
 
 import interp
 import models
+from interp.causal.circuits import compute_faithfulness
 from interp.causal.edges import EdgeExperiment
-from interp.causal.edges.path_patching import route_table
-from interp.causal.interchange.interchange_intervention import proportion
+from interp.core.stats import proportion
 from interp.figures import theme
 from interp.figures.dot_plot import dot_plot
 from interp.figures.figure_panels import Panel, compose
@@ -128,18 +129,25 @@ table(rows, ["carry", f"restored at most, by one of {', '.join(below)}", "pairs"
 # another format (the operands are written with the units last), and its attention may depend on the digits.
 
 # %%
+SHARES = [f"{name}{end}" for name in ("recovered", "answers") for end in ("", "_low", "_high")]
 rows = []
 for name in ("microadder-57", "adder-456"):
     model = models.load(name)
     for kind in PAIRS:
         pairs = problem_pairs(model.task, f"{kind.split()[0]} carry", column=COLUMN, n=256, seed=0, side="mixed")
-        out_of = [edge for edge in EdgeExperiment(model, pairs).graph.names if edge.startswith("embed->")]
-        past = [edge for edge in out_of if edge in ("embed->L0.mlp", "embed->logits")]
-        values = [edge for edge in out_of if edge.endswith(".v")]
-        ways = {"heads' values": values, "past the heads": past, "both": values + past}
-        rows.append(route_table(model, pairs, ways).assign(model=name, carry=kind))
+        experiment = EdgeExperiment(model, pairs, ["logit_diff", "exact_match"])
+        names = np.array(experiment.graph.names)
+        past = np.isin(names, ["embed->L0.mlp", "embed->logits"])
+        values = np.char.startswith(names, "embed->") & np.char.endswith(names, ".v")
+        ways = {"heads' values": values, "past the heads": past, "both": values | past}
+        cut = torch.tensor(np.array(list(ways.values())))  # edges that are cut carry the clean run
+        lead, answer = experiment(~cut)
+        corrupted, clean = experiment.full[0], experiment.empty[0]
+        recovered = np.stack(compute_faithfulness(lead, full=clean, empty=corrupted), 1)
+        answers = [[found.value, found.low, found.high] for found in map(proportion, answer.numpy())]
+        shares = pd.DataFrame(np.hstack((recovered, answers)), columns=SHARES)
+        rows.append(pd.DataFrame({"model": name, "carry": kind, "route": list(ways)}).join(shares).assign(n=len(pairs)))
 routes = pd.concat(rows, ignore_index=True)
-routes = routes[["model", "carry", *[name for name in routes if name not in ("model", "carry")]]]
 routes.round(3).replace(-0.0, 0.0)
 
 # %%

@@ -159,7 +159,7 @@ sweep.figure()
 # agrees in that variable. How much of the loss survives?
 
 # %%
-scrubbed = interp.causal_scrubbing(adder, interp.chained_claims(), n=256, seed=0)
+scrubbed = interp.causal_scrubbing(adder, interp.scrubbing_hypothesis(), n=256, seed=0)
 scrubbed
 
 # %%

@@ -37,6 +37,7 @@ from interp.proofs.verdict.verdict import Verdict
 from models import ArithmeticTransformer, UserError
 from models.evaluation import margins, predict
 from models.tasks.named.arrangements import FREE
+from models.tasks.named.induction import Induction
 
 #: Plants by the method that is to be fooled; fixed before the first was run.
 NUMBERS: Mapping[str, int] = {

@@ -93,13 +93,15 @@ def _list_probes(model: str, loaded: Any, task: Any, json: Path | None) -> None:
     from models.number_format import counted
     from models.transformer import model_name
 
-    indent, rows = " " * 23, probes(loaded, task)
+    rows = probes(loaded, task)
+    width = max(map(len, rows.index), default=0)
+    indent = " " * (width + 1)
     added = [_ADDED.get(registered()[name].subjects, rows.call[name]) for name in rows.index]
     rows = rows.assign(asked_here=[each in _ADDED.values() for each in added], added=added)
     sentence = f"{counted(len(rows), 'probe')} {'applies' if len(rows) == 1 else 'apply'} to {model_name(loaded)}."
     write_reply(json, reply("probes", sentence, rows.drop(columns="added").reset_index()))
     for name, row in rows.sort_values("added", key=lambda each: each != "", kind="stable").iterrows():
-        print(filled(f"{name:<22} {row.question}", after=indent) + (f"\n{indent}{row.added}" if row.added else ""))
+        print(filled(f"{name:<{width}} {row.question}", after=indent) + (f"\n{indent}{row.added}" if row.added else ""))
     if len(alone := rows.index[rows.added == ""]):
         print(f"\nAsk with a name:\n\n  $ interp ask {model} {alone[0]}{said()}")
 

@@ -3,7 +3,6 @@
 interp.compare(a, b)              :mod:`interp.compare.compare` says what is compared, and with which nulls
 interp.compare_models([a, b, c])  :mod:`interp.compare.compare_models`; its questions are the probes that give a number
 interp.swap_components(a, b)      one component replaced by the other model's: :mod:`interp.compare.swap_components`
-interp.align(a, b)                two models of one architecture, symmetries removed: :mod:`interp.compare.alignment`
 """
 
 from interp.core.callable_package import call as _call

@@ -15,23 +15,9 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 
+from interp.core.stats import js_distance
+
 Roles = Float[np.ndarray, "n head target role"]
-
-
-def js_divergence(p: Float[np.ndarray, "*row role"], q: Float[np.ndarray, "*row role"]) -> Float[np.ndarray, "*row"]:
-    """Jensen-Shannon divergence of distributions over the last axis, in bits: from 0 to 1; 0 log 0 is 0."""
-    middle = (p + q) / 2
-
-    def divergence(x: np.ndarray) -> np.ndarray:
-        ratio = np.divide(x, middle, out=np.ones_like(x), where=x > 0)
-        return (x * np.log2(ratio)).sum(-1)
-
-    return ((divergence(p) + divergence(q)) / 2).clip(0, 1)
-
-
-def js_distance(p: Float[np.ndarray, "*row role"], q: Float[np.ndarray, "*row role"]) -> Float[np.ndarray, "*row"]:
-    """The square root of the divergence, a metric."""
-    return np.sqrt(js_divergence(p, q))
 
 
 def known_mean(values: Float[np.ndarray, "*cell target"]) -> Float[np.ndarray, "*cell"]:

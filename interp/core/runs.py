@@ -10,20 +10,26 @@ All replacements of one run act together; :meth:`interp.core.places.Place.put` m
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, cast
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn import functional as F
 
 from interp.core.places import Place, Replacement
-from interp.core.problems import chunks
+from interp.core.problems import chunks, slices
 from models.errors import UserError
+from models.run import Frame, Run, Variants, everywhere, has_run
+from models.run.blocks import seen_hooks
+from models.run.run import AT_ONCE, JoinedRun, layer_of
 from models.transformer import HookedModel, in_block
 
 Activations = dict[str, Tensor]
+#: Numbers of the logits of heads or neurons that are held together.
+HELD_AT_ONCE = 2**24
 
 
 def passes(
@@ -69,6 +75,111 @@ def _replace(activation: Tensor, hook: Any, name: str, change: Any, rows: slice,
 
 def _keep(activation: Tensor, hook: Any, name: str, kept: Activations) -> None:
     kept[name] = activation
+
+
+class BaseRun:
+    """The run of one chunk of a sample as it is, beside which it is run with replacements.
+
+    What comes before a replacement is taken from this run, and in the last layer only the positions from ``first`` on
+    are computed (:mod:`models.run`); logits differ from the hooked run's by rounding. A model that has no such run, and
+    replacements at other hooks, go through the model's own hooks, as a whole.
+    """
+
+    def __init__(self, model: HookedModel, tokens: Int[Tensor, "chunk pos"], rows: slice, first: int):
+        self.model, self.tokens, self.rows, self.first = model, tokens, rows, first
+        self._hooks = {in_block(i, name) for i in range(model.cfg.n_layers) for name in seen_hooks(model.config)} if (
+            has_run(model)
+        ) else set[str]()  # fmt: skip
+
+    @cached_property
+    def _pieces(self) -> list[tuple[slice, Run, Run]]:
+        """Examples that stay in the processor's cache together, with their run at all positions, and where logits are
+        read."""
+        n, model = self.tokens.shape[1], cast(Any, self.model)
+        whole, read = Frame(model, range(n)), Frame(model, range(self.first, n))
+        found = []
+        with torch.no_grad():
+            for examples in slices(len(self.tokens), max(1, AT_ONCE // (n * max(whole.width, whole.cfg.n_heads * n)))):
+                run = Run(whole, self.tokens[examples])
+                run.get("v", whole.n_layers - 1)  # what is known by now, both have
+                found.append((examples, run, run.of(read, slice(None))))
+        return found
+
+    @cached_property
+    def _joined(self) -> Run:
+        return JoinedRun([run for _, run, _ in self._pieces])
+
+    @cached_property
+    def _kept(self) -> Activations:
+        """What was held of a hooked run."""
+        return {}
+
+    def held(self, hooks: Iterable[str]) -> Activations:
+        """The activations at these hooks."""
+        hooks = list(hooks)
+        if self._hooks.issuperset(hooks):
+            with torch.no_grad():
+                return {hook: self._joined.get(hook.rpartition("hook_")[2], layer_of(hook)) for hook in hooks}
+        if missing := [hook for hook in hooks if hook not in self._kept]:
+            self._kept.update(next(passes(self.model, self.tokens, keep=missing))[2])
+        return {hook: self._kept[hook] for hook in hooks}
+
+    def logits(self) -> Float[Tensor, "chunk pos d_vocab"]:
+        """The model's own logits, NaN before the first position that is read."""
+        if not self._hooks:
+            return next(passes(self.model, self.tokens))[1]
+        with torch.no_grad():
+            return self._padded(torch.cat([run.logits() for _, _, run in self._pieces]))
+
+    @torch.no_grad()
+    def replaced(self, replacements: Sequence[Replacement]) -> Float[Tensor, "chunk pos d_vocab"]:
+        """Logits with these replacements, which act together; NaN before the first position that is read."""
+        if not self._hooks.issuperset(hook for hook, _ in replacements):
+            return next(passes(self.model, self.tokens, replacements))[1]
+        rows = slice(0, len(self.tokens))
+        return self._padded(
+            self._joined.replaced(
+                [(hook, partial(change, rows=rows)) for hook, change in replacements], frame=self._pieces[0][2].frame
+            )
+        )
+
+    def each(
+        self, hook: str, parts: Sequence[int], new: Float[Tensor, "#chunk pos ..."]
+    ) -> Iterator[tuple[int, Float[Tensor, "chunk pos d_vocab"]]]:
+        """(part, logits) with one head's output ("attn.hook_z") or neuron ("mlp.hook_post") at a time taken from
+        ``new``, at all positions."""
+        kind = {"z": "head", "post": "neuron"}[site := hook.rpartition("hook_")[2]]
+        if hook not in self._hooks:
+            for part in parts:
+                place = Place(hook, None, **{kind: part})
+                yield part, self.replaced([Replacement(hook, lambda x, rows, at=place: at.take(x, new.to(x)))])
+            return
+        layer, frame = layer_of(hook), self._pieces[0][2].frame
+        a_part = len(self.tokens) * len(frame.read) * frame.cfg.n_logits
+        new = new[:, frame.first :] if frame.is_last(layer) else new
+        for some in (parts[at] for at in slices(len(parts), max(1, HELD_AT_ONCE // a_part))):
+            found: list[list[Tensor]] = [[] for _ in some]
+
+            def emit(which: slice, _: list[int], logits: Tensor, found: list[list[Tensor]] = found) -> None:
+                for kept, one in zip(found[which], logits[:, 0], strict=True):
+                    kept.append(one)
+
+            with torch.no_grad():
+                for examples, _, run in self._pieces:
+                    theirs = new[examples] if len(new) > 1 else new
+                    Variants(run, everywhere(frame.n_pos), emit).patched(site, layer, theirs, list(some))
+            for part, kept in zip(some, found, strict=True):
+                yield part, self._padded(torch.cat(kept))
+
+    def _padded(self, logits: Tensor) -> Float[Tensor, "chunk pos d_vocab"]:
+        return F.pad(logits, (0, 0, self.first, 0), value=float("nan"))
+
+
+def base_runs(model: HookedModel, tokens: Int[Tensor, "n pos"], first: int = 0) -> Iterator[BaseRun]:
+    """The runs of a sample, chunk by chunk; ``first`` is the first position whose logits are read."""
+    start = 0
+    for batch in chunks(tokens, model):
+        yield BaseRun(model, batch, slice(start, start := start + len(batch)), first)
 
 
 def read(

@@ -375,3 +375,19 @@ def ratio_interval(
         ends[:] = np.nan
     value, low, high = (x.reshape(above.shape[:-1]) for x in (value, *ends))
     return value, low, high
+
+
+def js_divergence(p: Float[np.ndarray, "*row kind"], q: Float[np.ndarray, "*row kind"]) -> Float[np.ndarray, "*row"]:
+    """Jensen-Shannon divergence of distributions over the last axis, in bits: from 0 to 1; 0 log 0 is 0."""
+    middle = (p + q) / 2
+
+    def divergence(x: np.ndarray) -> np.ndarray:
+        ratio = np.divide(x, middle, out=np.ones_like(x), where=x > 0)
+        return (x * np.log2(ratio)).sum(-1)
+
+    return ((divergence(p) + divergence(q)) / 2).clip(0, 1)
+
+
+def js_distance(p: Float[np.ndarray, "*row kind"], q: Float[np.ndarray, "*row kind"]) -> Float[np.ndarray, "*row"]:
+    """The square root of the divergence, a metric."""
+    return np.sqrt(js_divergence(p, q))

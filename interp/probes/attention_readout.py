@@ -59,7 +59,7 @@ _UNKNOWN = float("nan"), float("nan"), float("nan")
 
 
 @dataclass(frozen=True, eq=False)
-class WrittenNumber(Result):
+class AttentionReadout(Result):
     """``ratio`` and ``written`` with their 95% intervals (``low``, ``high``; ``written_low``, ``written_high``), NaN
     where there is no such number (``one_number``) or the previous column has no weight; ``explained`` and ``along`` as
     in the module, and those of an untrained copy in ``untrained`` (None where there is nothing to draw, NaN where the
@@ -159,9 +159,9 @@ class WrittenNumber(Result):
         asked_by=("compare_models",),
     ),
 )
-def written_number(
+def attention_readout(
     model: HookedModel, *, task: Task | None = None, problems: Any = None, n: int = N_PROBLEMS, seed: int = 0
-) -> WrittenNumber:
+) -> AttentionReadout:
     """What attention writes at the queries of inner columns; see the module.
 
     Args:
@@ -185,7 +185,7 @@ def written_number(
     if fresh is not None and (fit := _Fit.of(fresh, task, sample)) is not None:
         blank = fit.explained, fit.along
     ratio, written = own.ratios(seed) if own.explained >= EXPLAINS else (_UNKNOWN, _UNKNOWN)
-    return WrittenNumber(
+    return AttentionReadout(
         model=model_name(model),
         base=column_layout(task).base,
         ratio=ratio[0],
@@ -296,8 +296,8 @@ def _attention_out(
     return torch.cat(found).numpy()
 
 
-@drawing(WrittenNumber)
-def written_view(result: WrittenNumber) -> Picture:
+@drawing(AttentionReadout)
+def written_view(result: AttentionReadout) -> Picture:
     """The written number less the own column's part, over the written digit, for each carry."""
     found = result.points
     x = found.written.values + np.random.default_rng(0).uniform(-0.25, 0.25, found.sizes["point"])

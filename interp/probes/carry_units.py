@@ -36,17 +36,15 @@ from jaxtyping import Bool, Float, Int
 
 from interp.core import runs
 from interp.core.measured import Measured, MeasuredPart
-from interp.core.places import Neuron
 from interp.core.probe import Scalar, neurons, probe, two_valued
 from interp.core.problems import N_PROBLEMS, Sample, draw, resolve_task, right_tokens
 from interp.core.results import Provenance
-from interp.core.resumed_runs import resumed
 from interp.core.strata import column_variables, signal_columns
 from interp.probes import neuron_selectivity as measures
 from interp.probes.carry_units_result import CarryUnits
 from models.calls import Index, Share
 from models.errors import UserError
-from models.fast import stands_for
+from models.run import has_run
 from models.tasks import Task
 from models.transformer import HookedModel, in_block, neuron_name
 
@@ -231,16 +229,17 @@ def _right_without(
 
     Problems that are there more than once are run once, and tokens after the last query change nothing before it.
     """
-    read = sample.tokens[:, : max(queries) + 1] if stands_for(model) else sample.tokens
+    read = sample.tokens[:, : max(queries) + 1] if has_run(model) else sample.tokens
     once, again = read.unique(dim=0, return_inverse=True)
     first = torch.empty(len(once), dtype=torch.long)
     first[again] = torch.arange(len(again))
-    replacements = {unit: [Neuron(*unit).put(0.0)] for unit in units}
-    hooks = list(dict.fromkeys(hook for ((hook, _),) in replacements.values()))
     found: dict[tuple[int, int], list[torch.Tensor]] = {unit: [] for unit in units}
-    for rows, _, run in resumed(model, once, hooks, min(queries)) if units else ():
-        for unit in units:
-            found[unit].append(right_tokens(run(replacements[unit])[:, queries], right[first[rows]]))
+    for base in runs.base_runs(model, once, min(queries)):
+        for layer in dict.fromkeys(layer for layer, _ in units):
+            hook, chosen = in_block(layer, "mlp.hook_post"), [unit for i, unit in units if i == layer]
+            removed = torch.zeros(1, once.shape[1], model.cfg.d_mlp)
+            for unit, logits in base.each(hook, chosen, removed):
+                found[layer, unit].append(right_tokens(logits[:, queries], right[first[base.rows]]))
     return {unit: torch.cat(parts)[again].numpy() for unit, parts in found.items()}
 
 

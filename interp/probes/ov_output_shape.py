@@ -49,7 +49,7 @@ _NOTHING = 1e-5  # size below which a head writes no digit (float32 rounding)
 
 
 @dataclass(frozen=True, eq=False)
-class HeadWrites(Result):
+class OvOutputShape(Result):
     """Digit effects. ``table`` is a Dataset over (layer, head): ``size``, ``linear``, ``line``, ``shuffled_high``,
     ``p_value``, ``untrained`` (mean of the copies' ``linear``). ``line_of`` [layer, head, digit]: coordinate of each
     digit along the first principal direction, in units of its standard deviation, rising with the digit. ``spectrum``
@@ -88,13 +88,13 @@ class HeadWrites(Result):
         return super().to_dataframe().assign(n=self.provenance.n)
 
 
-def compute_head_writes(
+def compute_ov_output_shape(
     effect: Float[np.ndarray, "layer head base d_model"],
     provenance: Provenance,
     untrained: float = float("nan"),
     resamples: int = 999,
     copies: int = 0,
-) -> HeadWrites:
+) -> OvOutputShape:
     """Shape of the digits' effects.
 
     Args:
@@ -136,7 +136,7 @@ def compute_head_writes(
     shares = xr.DataArray(
         spectrum, dims=(*axes, "frequency"), coords=coords | {"frequency": np.arange(1, len(twice) + 1)}
     )
-    return HeadWrites(table, lines, shares, provenance, copies)
+    return OvOutputShape(table, lines, shares, provenance, copies)
 
 
 def linear_share(
@@ -169,7 +169,7 @@ def digit_effects(
     return torch.stack(result).numpy()
 
 
-def _most_linear(found: HeadWrites) -> Measured:
+def _most_linear(found: OvOutputShape) -> Measured:
     cells = found.table.linear.stack(of=("layer", "head")).dropna("of")
     if not cells.size:
         raise UserError("No head writes anything about the digit.")
@@ -186,7 +186,7 @@ def _most_linear(found: HeadWrites) -> Measured:
     needs=[digits],
     scalar=Scalar("most linear head", "share", _most_linear, 0.01, asked_by=()),
 )
-def head_writes(
+def ov_output_shape(
     model: HookedModel,
     *,
     task: Task | None = None,
@@ -194,7 +194,7 @@ def head_writes(
     n: int = N_PROBLEMS,
     seed: int = 0,
     untrained: Sequence[HookedModel] | None = None,
-) -> HeadWrites:
+) -> OvOutputShape:
     """What every head of a hooked model writes about the digit it attends to; see the module.
 
     Args:
@@ -211,7 +211,7 @@ def head_writes(
     task = resolve_task(model, task)
     sample = draw(task, problems, n, seed)
     control = [
-        compute_head_writes(
+        compute_ov_output_shape(
             digit_effects(copy, sample.tokens, task), sample.provenance, resamples=1
         ).table.linear.values
         for copy in untrained_models(model, untrained, 2, seed)
@@ -219,11 +219,11 @@ def head_writes(
     known = np.array(control)[~np.isnan(control)]  # NaN: a copy's head that writes nothing
     expected = float(known.mean()) if len(known) else float("nan")
     effects = digit_effects(model, sample.tokens, task)
-    return compute_head_writes(effects, sample.provenance, expected, copies=len(control))
+    return compute_ov_output_shape(effects, sample.provenance, expected, copies=len(control))
 
 
-@drawing(HeadWrites)
-def writes_view(result: HeadWrites) -> Picture:
+@drawing(OvOutputShape)
+def writes_view(result: OvOutputShape) -> Picture:
     """Coordinates of the digits along each head's main direction, and how linear they are."""
     heads = [(i, h) for i in result.table.layer.values.tolist() for h in result.table["head"].values.tolist()][:8]
     views = []

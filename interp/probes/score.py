@@ -4,7 +4,6 @@
     interp.score(model, by=("carries", "digits"))             a heat map of two strata
     interp.score(model, problems=mine, by={"kind": labels})   labels of your own, one per problem
     interp.score(model, by="target")                          token by token, each given the right ones before it
-    interp.score(model, by="shape")                           by problem size, where a task has many
     interp.score(model, by="suite", n=20_000)                 ten-digit adders: problems that uniform tests lack
 
 Uniform problems, AdderBoard's among them, contain no long chains, so a perfect score on them says little about the
@@ -29,7 +28,7 @@ from interp.core.measured import Measured
 from interp.core.probe import Scalar, chains, probe
 from interp.core.problems import draw, of_every_chain_length, resolve_task
 from interp.core.results import Provenance
-from interp.probes.score_result import OTHER_COUNTS, Scores, share_right, worst_stratum
+from interp.probes.score_result import Scores, share_right, worst_stratum
 from interp.probes.stress_suites import SHARE, suites
 from models.calls import Count
 from models.errors import UserError, unknown_name
@@ -40,8 +39,8 @@ from models.tasks.named.addition import adds_pairs_below
 from models.transformer import HookedModel, model_name
 
 #: Columns of the result, which no label can be named.
-TAKEN = ("n", "correct", "accuracy", "low", "high", "strength", "wrong_example", "index", *OTHER_COUNTS)
-#: Name -> function that labels problems; "target" and "shape" are strata as well.
+TAKEN = ("n", "correct", "accuracy", "low", "high", "strength", "wrong_example", "index")
+#: Name -> function that labels problems; "target" is a stratum as well.
 STRATA: dict[str, Callable[[Task, Any], Any]] = {
     "chain_length": lambda task, problems: task.chain_length(problems),
     "carries": lambda task, problems: task.variables(problems)["carry_out"].flatten(1).sum(1),
@@ -68,9 +67,9 @@ def score(
 
     Args:
         problems: problems to answer, each counted once (once with each label). By default ``n`` (1,000) are drawn: so
-            many of every carry-chain length if that is the only stratum and the task can plant chains, of every shape
-            if that is, else from the task's own distribution.
-        by: names of :data:`STRATA`, "target", "shape" or "suite"; or labels by name, one per problem. Labels may have
+            many of every carry-chain length if that is the only stratum and the task can plant chains, else from the
+            task's own distribution.
+        by: names of :data:`STRATA`, "target" or "suite"; or labels by name, one per problem. Labels may have
             any name but those of the result's own columns (:data:`TAKEN`). "suite" draws the problems of
             :mod:`interp.probes.stress_suites`, ``n`` of every suite of one case, and a tenth of that of every other
             case; its strata are the cases ("suite: case"), with the coordinates suite and strength.
@@ -80,19 +79,15 @@ def score(
             problem or of which one is missing, a name that is taken, or suites of a task that is not ten-digit
             addition.
     """
-    if by == "shape" or (not isinstance(by, Mapping) and list(by) == ["shape"]):
-        from interp.probes.heatmaps.grid import exact_match_grid
-
-        return exact_match_grid(model, task=task, n=n, seed=seed, progress=False)  # type: ignore[arg-type]
     task = resolve_task(model, task)
     names = [by] if isinstance(by, str) else list(by)
     if names == ["suite"] and not isinstance(by, Mapping):
         return _by_suite(model, task, problems, n, seed)
     for name in names:
-        if name in ("shape", "suite") and not isinstance(by, Mapping):
-            raise UserError(f"Sizes and suites are strata of their own: ask with by={name!r} alone.")
+        if name == "suite" and not isinstance(by, Mapping):
+            raise UserError("Suites are strata of their own: ask with by='suite' alone.")
         if not isinstance(by, Mapping) and name not in (*STRATA, "target"):
-            raise unknown_name("stratum", str(name), [*STRATA, "target", "shape", "suite"])
+            raise unknown_name("stratum", str(name), [*STRATA, "target", "suite"])
     if not names:
         raise UserError("There is nothing to sort the problems by.")
     if len(set(names)) < len(names):

@@ -1,31 +1,28 @@
 """Right answers by stratum: the result of every question about how often a model is right.
 
-A stratum is whatever problems are sorted by: a carry-chain length, a suite of problems, a problem size, or a target of
-the response. A result has one or two kinds of strata, and a ``series`` where the same strata were measured for several
-things: two sets of problems, the seeds of an entry, or the levels of ids that were moved.
+A stratum is whatever problems are sorted by: a carry-chain length, a suite of problems, or a target of the response. A
+result has one or two kinds of strata, and a ``series`` where the same strata were measured for several things: two sets
+of problems, or the seeds of an entry.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
+from interp.core.drawings import drawing
 from interp.core.measured import Measured, MeasuredPart
 from interp.core.results import GIVEN, Provenance, Result
 from interp.core.stats import clopper_pearson
+from interp.core.views import Curves, Grid, Picture, Points, Series
 from models.errors import UserError
-from models.files import read_json, write_json_atomic
-from models.number_format import in_percent, in_percent_with, shown
+from models.number_format import in_percent_with, shown
 from models.rates import CONFIDENCE, Rate
-
-FORMAT = 1
-OTHER_COUNTS = ("answer", "answer_forced")  # other counts of a table that are shares of ``n``
 
 
 def share_right(found: Scores) -> Measured:
@@ -56,16 +53,13 @@ class Scores(Result):
 
     Attributes:
         model: the model's name.
-        table: int arrays over the strata (and the series): ``n`` problems tried (0: beyond the model's position tables,
-            -1: not asked) and ``correct``; a coordinate ``strength`` where it differs. A grid of parity also has
-            ``answer``, final answers right by greedy decoding, and ``answer_forced``, given the true scratchpad. Other
-            columns are the question's own.
+        table: int arrays over the strata (and the series): ``n`` problems tried (-1: none is there) and ``correct``; a
+            coordinate ``strength`` where it differs. Other columns are the question's own.
         series: the dimension or coordinate that is not a stratum, if there is one.
         said: the sentence, where the question has its own.
         counted: the word for problems that count as ``correct``.
         errors: whether figures show error rates on a logarithmic axis, as for models that are hardly ever wrong.
-        about: what else is known: for a grid of sizes ``offsets``, ``requested``, ``early_exit`` and ``trained`` (the
-            training range of each size), for an entry's seeds the ``chosen`` one.
+        about: what else is known: for an entry's seeds the ``chosen`` one.
     """
 
     model: str
@@ -87,23 +81,12 @@ class Scores(Result):
         return self.table.n > 0
 
     @property
-    def out_of_reach(self) -> xr.DataArray:
-        """Whether a size was asked for but needs position ids that the model's tables do not have."""
-        return self.table.n == 0
-
-    @property
     def accuracy(self) -> xr.DataArray:
         """Share of whole answers right; NaN where no problem was tried."""
-        return self.share("correct")
-
-    def share(self, what: str = "correct") -> xr.DataArray:
-        """The share of one of the counts. Raises UserError if it was not measured."""
-        if what not in self.table:
-            raise UserError(f"These scores have no {what!r}; evaluate with final_answer=True.")
-        return (self.table[what] / self.table.n.where(self.reached)).rename(what)
+        return (self.table.correct / self.table.n.where(self.reached)).rename("accuracy")
 
     def rate(self, **strata: Any) -> Rate:
-        """The rate in the named strata, pooled over others: ``grid.rate(digits=10, operands=11)``, ``scores.rate()``.
+        """The rate in the named strata, pooled over others: ``scores.rate(chain_length=10)``, ``scores.rate()``.
 
         Raises:
             UserError: no such stratum, or one in which nothing was tried.
@@ -115,8 +98,7 @@ class Scores(Result):
             raise UserError(f"There is no stratum {strata}; the strata are {dict(self.table.sizes)}.") from None
         n = int(at.n.clip(min=0).sum())
         if not n:
-            beyond = bool((at.n == 0).any())
-            raise UserError(f"{strata}: {'the position tables do not reach it' if beyond else 'nothing was tried'}.")
+            raise UserError(f"{strata}: no problem was tried.")
         return Rate(n, int(at.correct.sum()))
 
     @property
@@ -124,47 +106,20 @@ class Scores(Result):
         """Number of wrong answers in all strata."""
         return int((self.table.n.clip(min=0) - self.table.correct).sum())
 
-    # ---- sizes
-
-    @property
-    def trained(self) -> Mapping[str, tuple[int, int]]:
-        """The training range of each size, (least, most), if known."""
-        return self.about.get("trained") or {}
-
-    @property
-    def in_training_range(self) -> xr.DataArray:
-        inside = xr.ones_like(self.reached)
-        for axis, (low, high) in self.trained.items():
-            inside = inside & (self.table[axis] >= low) & (self.table[axis] <= high)
-        return inside & bool(self.trained)
-
     # ---- words and tables
 
     def sentence(self) -> str:
         if self.said:
             return self.said
-        frame = self._tried()
-        if frame.empty:
-            return f"The position tables of {self.model} reach none of these sizes."
-        parts = [f"{', '.join(self._totals(frame))}", self.worst()]
-        beyond = int(self.out_of_reach.sum())
-        parts += [f"{beyond} of {self.table.n.size} sizes are beyond its position tables"] if beyond else []
-        offsets = f" ({self.about['offsets']})" if "offsets" in self.about else ""
-        return f"{self.model}: {'; '.join(parts)}{offsets}."
+        return f"{self.model}: {', '.join(self.totals())}; {self.worst()}."
 
     def _tried(self) -> pd.DataFrame:
         frame = self.to_dataframe().query("n > 0")
         return frame[frame[self.series] == self.about["chosen"]] if "chosen" in self.about else frame
 
-    def _totals(self, frame: pd.DataFrame) -> list[str]:
-        """Mean shares in and outside the training range, if known; else the counts of each series, or of all."""
-        inside = self.in_training_range & self.reached
-        if bool(inside.any()):
-            outside = self.reached & ~inside
-            said = [f"exact match {in_percent(float(self.accuracy.where(inside).mean()))} in the training range"]
-            return said + (
-                [f"{in_percent(float(self.accuracy.where(outside).mean()))} outside it"] if bool(outside.any()) else []
-            )
+    def totals(self) -> list[str]:
+        """The counts of each series, or of all, in words."""
+        frame = self._tried()
         of = frame.groupby(self.series, sort=False) if self.series in self.table.dims else [("", frame)]
         told = {name: f"{rows.correct.sum():,} of {rows.n.sum():,} {self.counted}" for name, rows in of}
         names = {name: name if isinstance(name, str) else f"{self.series} {name}" for name in told}
@@ -211,57 +166,10 @@ class Scores(Result):
         existing problems were tried); NaN out of reach. Strata that were not asked for have no row."""
         frame = self.table.to_dataframe().reset_index()
         frame = frame[frame.n >= 0].reset_index(drop=True)
-        for what in ("correct", *OTHER_COUNTS):
-            if what in frame:
-                prefix = "" if what == "correct" else f"{what}_"
-                frame[[f"{prefix}accuracy", f"{prefix}low", f"{prefix}high"]] = [
-                    _rate(k, n, strength)
-                    for k, n, strength in zip(frame[what], frame.n, evidence_of(frame), strict=True)
-                ]
+        frame[["accuracy", "low", "high"]] = [
+            _rate(k, n, strength) for k, n, strength in zip(frame.correct, frame.n, evidence_of(frame), strict=True)
+        ]
         return frame
-
-    # ---- files of grids
-
-    def to_grid(self) -> dict[str, Any]:
-        """A grid of sizes as stored in its file; :meth:`from_grid` reads it. (All scores have :meth:`to_dict`.)"""
-        axes = {str(axis): self.table[axis].values.tolist() for axis in self.table.dims}
-        counts = {str(name): array.values.tolist() for name, array in self.table.data_vars.items()}
-        trained = {axis: list(bounds) for axis, bounds in self.trained.items()} or None
-        stated = {"model": self.model} | dict(self.about) | {"trained": trained, "strength": "sampled"}
-        return {"kind": "exact-match-grid", "version": FORMAT, **stated, "axes": axes, "counts": counts}
-
-    @classmethod
-    def from_grid(cls, value: Mapping[str, Any]) -> Scores:
-        """The grid that :meth:`to_grid` wrote. Raises UserError for anything else."""
-        if value.get("kind") != "exact-match-grid" or value.get("version") != FORMAT:
-            raise UserError(f"This is not an exact-match grid of format {FORMAT}.")
-        try:
-            axes = value["axes"]
-            table = xr.Dataset({name: (list(axes), np.array(v)) for name, v in value["counts"].items()}, axes)
-            fields = ("task", "format", "offsets", "requested", "seed", "early_exit", "method", "trained")
-            return by_size(value["model"], table, {name: value[name] for name in fields})
-        except (KeyError, ValueError, TypeError) as error:
-            raise UserError(f"This exact-match grid is incomplete ({error}).") from None
-
-    def save(self, path: str | Path) -> None:
-        write_json_atomic(path, self.to_grid())
-
-    @classmethod
-    def load(cls, path: str | Path) -> Scores:
-        return cls.from_grid(read_json(path))
-
-
-def policy(about: Mapping[str, Any]) -> str:
-    """The problems per size, the sequential rule and the offset policy, in words."""
-    early = f" ({about['early_exit']} where those were all wrong)" if about["early_exit"] else ""
-    return f"{about['requested']:,} a size{early}, {about['offsets']}"
-
-
-def by_size(model: str, table: xr.Dataset, about: Mapping[str, Any]) -> Scores:
-    """Scores over problem sizes."""
-    trained = {axis: (int(low), int(high)) for axis, (low, high) in (about["trained"] or {}).items()} or None
-    provenance = Provenance(int(table.n.clip(min=0).sum()), about["seed"], f"problems, {policy(about)}")
-    return Scores(model, table, provenance, about=dict(about) | {"trained": trained})
 
 
 def error_bound(n: int, strata: int = 1) -> float:
@@ -280,3 +188,44 @@ def _rate(correct: int, n: int, strength: str) -> tuple[float, float, float]:
         return float("nan"), float("nan"), float("nan")
     share = correct / n
     return (share, *(clopper_pearson(correct, n) if strength == "sampled" else (share, share)))
+
+
+@drawing(Scores)
+def scores_view(result: Scores) -> Picture:
+    """Intervals over one kind of strata, and a heat map over two."""
+    if len(result.strata) == 1:
+        return intervals_view(result)
+    y, x = result.strata
+    view = Grid(
+        x, y, result.model, values=result.accuracy, unit="exact match", said={"problems": result.table.n.values},
+        upwards=result.table[y].dtype.kind in "iuf",
+    )  # fmt: skip
+    return Picture([view], 1, result.sentence())
+
+
+def intervals_view(result: Scores) -> Picture:
+    """Shares right with their 95% intervals, one series per group; or error rates on a logarithmic axis, where an open
+    mark is the 95% upper bound of a stratum without an error."""
+    (stratum,) = result.strata
+    frame = result.to_dataframe().query("n > 0")
+    chosen = result.about.get("chosen")
+    series = []
+    for name, rows in frame.groupby(result.series, sort=False) if result.series else [(result.counted, frame)]:
+        title = str(name) if isinstance(name, str) else f"{result.series} {name}{', in the zoo' * (name == chosen)}"
+        evidence = np.array(evidence_of(rows))
+        ends = np.stack((rows.accuracy, rows.low, rows.high))
+        none = (ends[0] == 1) & (evidence == "sampled") & result.errors
+        if result.errors:
+            ends = np.where(none, [error_bound(int(n)) for n in rows.n], 1 - ends[[0, 2, 1]])
+        said = {result.counted: rows.correct.to_numpy(), "of": rows.n.to_numpy(), "evidence": evidence}
+        grey = chosen is not None and name != chosen
+        filled = ~none if none.any() else None
+        series.append(Series(title, rows[stratum].to_numpy(), *ends, control=grey, filled=filled, said=said))
+    x, y = stratum.replace("_", " "), "error rate" if result.errors else f"answers {result.counted}"
+    note = "Bars: 95% intervals"
+    if result.errors:
+        note += ". Open: nothing wrong, 95% upper bound; no mark: right on every problem that there is"
+    if result.errors or frame[stratum].dtype.kind == "O":
+        many = frame[stratum].nunique() > 12
+        return Picture([Points(x, y, series=series, scale="log" if result.errors else "share", across=many)], note=note)
+    return Picture([Curves(x, y, series=series, scale="share")], note=note)

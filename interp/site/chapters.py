@@ -281,7 +281,7 @@ CHAPTERS: Sequence[Chapter] = (
     Chapter(
         "number",
         "What does attention write?",
-        partial(_asked, "written_number"),
+        partial(_asked, "attention_readout"),
         "If everything that attention writes lies along one direction, and the own column counts ten times, then it "
         "writes one number: the decimal number that two columns spell. The carry can be read off next to the digit "
         "that was written before.",

@@ -6,8 +6,6 @@ from typing import Any
 
 import torch
 
-from models.errors import UserError
-from models.training.distillation import TaughtObjective
 from models.training.one_layer_kernel import OneLayerObjective
 from models.training.recipes import Recipe
 from models.training.sequence_objective import SequenceObjective
@@ -16,7 +14,6 @@ from models.training.split_stream_kernel import PositionOnlyObjective
 from models.training.stacked_objective import GeneralObjective
 from models.training.unstacked_objective import UnstackedObjective
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
-from models.zoo import load
 
 
 def objective_for(model: ArithmeticTransformer) -> GeneralObjective:
@@ -28,17 +25,8 @@ def objective_for(model: ArithmeticTransformer) -> GeneralObjective:
 
 
 def make_objective(model: ArithmeticTransformer, recipe: Recipe) -> Any:
-    """The objective that computes the losses of stacked seeds.
-
-    Raises:
-        UserError: the recipe's teacher is not stored, has another vocabulary, or teaches sequences of many lengths.
-    """
-    if recipe.teacher is None:
-        return SequenceObjective(model) if isinstance(recipe.problems, SequenceSource) else objective_for(model)
-    if isinstance(recipe.problems, SequenceSource):
-        raise UserError("A teacher teaches problems of one length, and this recipe's have many; leave the teacher out.")
-    teacher = load(recipe.teacher.name).to(next(model.parameters()).device)
-    return TaughtObjective(objective_for(model), objective_for(teacher), recipe.teacher)
+    """The objective that computes the losses of stacked seeds on the recipe's problems."""
+    return SequenceObjective(model) if isinstance(recipe.problems, SequenceSource) else objective_for(model)
 
 
 def even_group_size(objective: Any, n: int, device: torch.device) -> int:

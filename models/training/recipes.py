@@ -17,7 +17,6 @@ from models.training.task_problems import TaskProblems
 from models.training.ten_digit_problems import (
     AdditionProblems,
     CarryMix,
-    MetricCarryMix,
     SubtractionProblems,
     VariedLengthProblems,
 )
@@ -38,23 +37,6 @@ class AdaptiveDecay:
     def __post_init__(self) -> None:
         if not 0 <= self.factor < math.inf:
             raise UserError(f"factor must be finite and not negative, not {self.factor}.")
-
-
-@dataclass(frozen=True)
-class Teacher:
-    """A stored or constructed model that guides the training; see :mod:`models.training.distillation`."""
-
-    name: str
-    weight: float = 0.9  # of the teacher; the rest is the weight of the plain cross-entropy
-    temperature: float = 4.0
-    sharpness: float = 1.0  # multiplies the teacher's logits, as the size of a constructed model's logits is arbitrary
-
-    def __post_init__(self) -> None:
-        if not (0 < self.weight <= 1 and 0 < self.temperature < math.inf and 0 < self.sharpness < math.inf):
-            raise UserError(
-                "A teacher's weight lies above 0 and at most at 1, and its temperature and sharpness are positive, "
-                f"not {self.weight}, {self.temperature} and {self.sharpness}."
-            )
 
 
 #: Integer fields of a recipe, with their least and greatest values. The kernels count a batch's tokens, fewer than 128
@@ -107,7 +89,6 @@ class Recipe:
     polish: Polish | None = None  # BFGS after the last step, for models with few parameters
     snapshots: int = 48  # log-spaced over the run, besides step 0 and the last
     autocast: bool = False  # bfloat16 matrix products, where they are fast; MicroAdder does not survive it
-    teacher: Teacher | None = None  # a model whose logits guide the training
 
     def __post_init__(self) -> None:
         for name, least, most in _WHOLE:
@@ -157,11 +138,7 @@ class Recipe:
         """For ten-digit addition: the recipe with its whole schedule this many times shorter, giving up no seeds."""
         problems = self.problems
         assert isinstance(problems, AdditionProblems)
-        mix = problems.carry_mix
-        if isinstance(mix, CarryMix):
-            mix = replace(mix, fade_start=mix.fade_start // times, fade_end=mix.fade_end // times)
-        elif isinstance(mix, MetricCarryMix):
-            mix = replace(mix, last_step=mix.last_step // times)
+        mix = problems.carry_mix and problems.carry_mix.shrunk(times)
         digits = tuple((below // times, most) for below, most in problems.digit_curriculum)
         return self.replace(
             steps=self.steps // times,
@@ -182,11 +159,14 @@ _EARLIER = {
     "begin_at": "initial_values",
     "hold_until": "freeze_until",
 }
+#: Fields that recipes had in earlier versions. A file in which one is null means what a file without it means.
+_GONE = ("teacher",)
 
 
 def named_now(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """A recipe as JSON, with the names that its fields have in this version."""
-    return {_EARLIER.get(name, name): value for name, value in recipe.items()}
+    """A recipe as JSON, with the names that fields have in this version, and without unused ones that are gone."""
+    used = {name: value for name, value in recipe.items() if name not in _GONE or value is not None}
+    return {_EARLIER.get(name, name): value for name, value in used.items()}
 
 
 def starts_of(recipe: Mapping[str, Any]) -> tuple[dict[str, tuple[float, float]], list[str]]:

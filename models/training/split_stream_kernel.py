@@ -139,9 +139,9 @@ class PositionOnlyObjective(GeneralObjective):
         tables = self._tables_for_loss(parameters, tokens.shape[1])
         return FusedLoss.apply(self.kernel, pointers, self.model.config.eps, tokens, targets, *tables)
 
-    def build_kernel(self, **more: int) -> Any:
-        """The fused kernel for this model's shapes and ``more`` constants of ``native/split_stream.c``, or None if it
-        does not apply or cannot be built."""
+    def build_kernel(self) -> Any:
+        """The fused kernel (``native/split_stream.c``) for this model's shapes, or None if it does not apply or cannot
+        be built."""
         cfg = self.model.config
         if cfg.d_vocab > LANES or cfg.act_fn != "gelu":
             return None
@@ -156,11 +156,7 @@ class PositionOnlyObjective(GeneralObjective):
             "NV": cfg.d_vocab,
             "NR": cfg.n_heads * left.shape[-1],
         }
-        return library("split_stream.c", *FAST, *(f"-D{key}={value}" for key, value in (shape | more).items()))
-
-    def answering_kernel(self) -> Any:
-        """The kernel that computes only logits, or None."""
-        return self.build_kernel(ANSWERS=1)
+        return library("split_stream.c", *FAST, *(f"-D{key}={value}" for key, value in shape.items()))
 
 
 def _mix(

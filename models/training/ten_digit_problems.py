@@ -51,31 +51,9 @@ class CarryMix:
         done = (step - self.fade_start) / max(1, self.fade_end - self.fade_start)
         return self.share * min(1.0, max(0.0, 1.0 - done))
 
-
-@dataclass(frozen=True)
-class MetricCarryMix:
-    """A share that follows each seed's last validation: full up to one token accuracy, zero from another on.
-
-    This is MicroAdder's earlier way (section 3.2). The paper says that carry-rich problems go at a token accuracy above
-    0.9 and come back below; the public code lowers the share linearly between 0.7 and 0.9 and ends it for good at step
-    100,000. Token accuracy is measured on problems of the natural distribution.
-    """
-
-    share: float = 0.8
-    fade_token: float = 0.7
-    zero_token: float = 0.9
-    last_step: int = 100_000
-
-    def __post_init__(self) -> None:
-        _check_shares(share=self.share, fade_token=self.fade_token, zero_token=self.zero_token)
-
-    def after(self, token_accuracy: float) -> CarryMix:
-        left = (self.zero_token - token_accuracy) / max(1e-9, self.zero_token - self.fade_token)
-        return CarryMix(self.share * min(1.0, max(0.0, left)), self.last_step, self.last_step + 1)
-
-    def at(self, step: int) -> float:
-        """The share before the first validation."""
-        return self.after(0.0).at(step)
+    def shrunk(self, times: int) -> CarryMix:
+        """The mix that fades this many times earlier."""
+        return replace(self, fade_start=self.fade_start // times, fade_end=self.fade_end // times)
 
 
 @dataclass(frozen=True)
@@ -119,13 +97,7 @@ class DigitCurriculum(ABC):
 class AdditionProblems(DigitCurriculum):
     """Pairs of numbers, uniform below a power of ten that grows with the step, some replaced by carry-rich ones."""
 
-    carry_mix: CarryMix | MetricCarryMix | None = CarryMix()
-
-    def after(self, token_accuracy: float) -> AdditionProblems:
-        """The source for a seed with this token accuracy; itself, unless the carry mix follows a metric."""
-        if not isinstance(self.carry_mix, MetricCarryMix):
-            return self
-        return replace(self, carry_mix=self.carry_mix.after(token_accuracy))
+    carry_mix: CarryMix | None = CarryMix()
 
     def share_at(self, step: int) -> float:
         return self.carry_mix.at(step) if self.carry_mix else 0.0

@@ -1,6 +1,6 @@
 """Whether a model computes what its effective weights say.
 
-A certificate, a score by the fast forward, and a patching engine with its own forward are all about the function that
+A certificate, a score by the fast forward and the variants of a run (:mod:`models.run`) are all about the function that
 config and effective weights define. A hook, another class in a part's place, a replaced method, dropout or autocast
 makes the module compute something else, and only a run of the module itself shows it. So all code that does not run the
 module asks here.

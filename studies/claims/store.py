@@ -15,10 +15,10 @@ import torch
 import xarray as xr
 
 from interp.core import stored_data
-from interp.probes.grid_panels import GridPanel, GridPanels
 from interp.probes.learning_curves import LearningCurves, learning_curves
 from models import zoo
 from studies.claims.ours import NotStored, Ours, share
+from studies.claims.stored_texts import read_stored
 from studies.papers import DATA
 
 
@@ -71,20 +71,6 @@ class Store:
                 return _parse(path, path.stat().st_mtime_ns)
         raise NotStored(f"No {what}.json is stored.")
 
-    def grids(self, figure: str) -> GridPanels:
-        """All panels of a figure of Position Coupling, such as "fig1-small"."""
-        panels = GridPanels.from_dict(self.stored(f"position-coupling-{figure}"))
-        if panels.planned and len(panels.panels) < panels.planned:
-            raise NotStored(f"{len(panels.panels)} of {panels.planned} panels of {figure} are stored.")
-        return panels
-
-    def panel(self, figure: str, label: str) -> GridPanel:
-        """One of them."""
-        found = [one for one in self.grids(figure).panels if one.label == label]
-        if not found:
-            raise NotStored(f"{figure} has no panel {label!r}.")
-        return found[0]
-
     # ---- kinds of numbers that every paper has
 
     def score(self, name: str) -> Ours:
@@ -117,4 +103,4 @@ def free_numbers(model: Any) -> SimpleNamespace:
 
 @lru_cache(maxsize=64)
 def _parse(path: Path, changed: int) -> dict[str, Any]:
-    return stored_data.read_stored(path)
+    return read_stored(path)

@@ -18,10 +18,11 @@ from models.families.microadder_options import MicroAdderOptions
 from models.rates import Rate
 from models.registry import build
 from models.training.named_recipes import get_recipe
-from models.training.ten_digit_problems import AdditionProblems, CarryMix, MetricCarryMix
+from models.training.ten_digit_problems import AdditionProblems, CarryMix
 from models.zoo import read_entry, zoo_names
 from studies.claims.read import stated
 from studies.claims.rules import fisher_p
+from studies.microadder.metric_fade import MetricFadeProblems
 from studies.runs.seed_sweeps import seeds_needed, sweep_curves
 from studies.runs.study import Made, Settings, study
 from studies.runs.sweeps import read_entry_row, sweep_made, trained_rows, variant, variants
@@ -95,10 +96,10 @@ def _entry_row(name: str) -> dict[str, Any]:
 
 # ---- the training distribution
 
-MIXES: dict[str, CarryMix | MetricCarryMix | None] = {
-    "plain sampling": None,
-    "80% carries, metric fade": MetricCarryMix(),
-    "30% carries, metric fade": MetricCarryMix(share=0.3),
+MIXES = {
+    "plain sampling": AdditionProblems(carry_mix=None),
+    "80% carries, metric fade": MetricFadeProblems(),
+    "30% carries, metric fade": MetricFadeProblems(carry_mix=CarryMix(0.3, 100_000, 100_001)),
 }
 STEP_FADE = "80% carries, step fade"
 OF_74, STAYS = f"74 parameters, {STEP_FADE}", "74 parameters, weight decay that stays"
@@ -130,7 +131,7 @@ def carry_mix(settings: Settings) -> Made | None:
     """The 67-parameter model, always with the paper's 60,000 steps; the fade by step is the zoo entry's own run."""
     name, recipe = "microadder-67", get_recipe("microadder")
     chosen = MIXES if settings.size == "paper" else {label: MIXES[label] for label in list(MIXES)[:2]}
-    mixed = {label: recipe.replace(problems=AdditionProblems(carry_mix=mix)) for label, mix in chosen.items()}
+    mixed = {label: recipe.replace(problems=problems) for label, problems in chosen.items()}
     runs = [variant(settings, label, name, own, f"carry-mix/{slug(label)}") for label, own in mixed.items()]
     stays = get_recipe("microadder-74").replace(adaptive_decay=None)
     runs.append(variant(settings, STAYS, "microadder-74", stays, f"carry-mix/{slug(STAYS)}"))

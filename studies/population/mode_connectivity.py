@@ -5,7 +5,7 @@
 
 (Frankle et al. 2020; Entezari et al. 2022, who expect no barrier between seeds once permutations are taken out.) The
 line runs between the models *as stored*, and *aligned*: a in canonical form, b moved along its symmetries
-(:func:`interp.compare.alignment.align`), which changes neither model.
+(:func:`studies.population.alignment.align`), which changes neither model.
 
 The controls are the same aligned line to an *untrained* copy; to a copy of a *itself, moved* by a random element of the
 symmetry group, which shows a barrier between equal models; and to that copy *moved back* by the same search, which has
@@ -28,8 +28,6 @@ import xarray as xr
 from jaxtyping import Bool, Float
 
 from interp.causal.ablation.parameter_variants import run_variants
-from interp.compare.alignment import Alignment, align, flat, parametrised
-from interp.compare.symmetries import symmetries_of
 from interp.core.bootstrap_draws import resampled_sums
 from interp.core.controls import NO_CONTROL, untrained_copy
 from interp.core.drawings import drawing
@@ -47,6 +45,8 @@ from models.tasks.task import Task
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.hooked import HookedModel
 from models.transformer.unaltered import require_unaltered
+from studies.population.alignment import Alignment, align, flat, parametrised
+from studies.population.symmetries import symmetries_of
 
 STORED, ALIGNED = "as stored", "aligned"
 UNTRAINED, MOVED, BACK = "to an untrained copy", "to itself, moved", "to itself, moved back"
@@ -58,7 +58,7 @@ class ModeConnectivity(Result):
     problems), exact (share of whole answers right) with exact_low and exact_high (Clopper-Pearson), correct, n.
 
     ``barriers``: one row per path: barrier with low and high (bootstrap), at (its t), lowest_exact. ``distances``: the
-    two models' distances by component, before and after (:meth:`interp.compare.alignment.Alignment.distances`).
+    two models' distances by component, before and after (:meth:`studies.population.alignment.Alignment.distances`).
     ``logit_change``: the largest change of a logit of either model by the alignment, which should be rounding.
     """
 

@@ -1,7 +1,7 @@
 """Distances between seeds of one architecture, in their parameters and in what they compute.
 
 For every pair, this gives the distance of each component's parameters as stored and after alignment
-(:mod:`interp.compare.alignment`), and of the functions, on the same problems and teacher-forced tokens:
+(:mod:`studies.population.alignment`), and of the functions, on the same problems and teacher-forced tokens:
 
     divergence   mean Jensen-Shannon divergence of the answers' distributions, bits, from 0 to 1
     logits       |a - b| / sqrt(|a|^2 + |b|^2) of logits with centred rows: 0 equal, 1 orthogonal
@@ -25,14 +25,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.compare.alignment import align, parametrised
-from interp.compare.head_matching import js_divergence
 from interp.core.controls import NO_CONTROL, untrained_models
 from interp.core.drawings import drawing
 from interp.core.frames import leading
 from interp.core.problems import chunks, draw, resolve_task
 from interp.core.results import Provenance, Result
-from interp.core.stats import bootstrap_interval, clopper_pearson
+from interp.core.stats import bootstrap_interval, clopper_pearson, js_divergence
 from interp.core.views import Grid, Picture, Points, Series, View
 from models.calls.argument_kinds import Index
 from models.calls.checked_calls import checked
@@ -40,6 +38,7 @@ from models.errors import UserError
 from models.tasks.task import Task
 from models.transformer import model_name
 from models.transformer.hooked import HookedModel
+from studies.population.alignment import align, parametrised
 
 CONTROLS = 3
 

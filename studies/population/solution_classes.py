@@ -3,7 +3,7 @@
     solution_classes([models.load("microadder-57"), other_seed, ...]).figure()
 
 Two seeds can be the same function with its parameters rotated, mirrored or reordered. The distance of all their
-parameters after alignment (:mod:`interp.compare.alignment`) ignores that. Two models are in one class if a chain of
+parameters after alignment (:mod:`studies.population.alignment`) ignores that. Two models are in one class if a chain of
 models connects them whose successive distances are below :data:`ONE_CLASS` times that of the closest untrained pair.
 
 Limits. Alignment ends in a local optimum, so a distance is an upper bound and two classes may be one. Two classes can
@@ -24,7 +24,6 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 
-from interp.compare.alignment import aligned_distances
 from interp.core.controls import NO_CONTROL, untrained_models
 from interp.core.drawings import drawing
 from interp.core.results import Provenance, Result
@@ -36,6 +35,7 @@ from models.errors import UserError
 from models.tasks.task import Task
 from models.transformer import model_name
 from models.transformer.hooked import HookedModel
+from studies.population.alignment import aligned_distances
 
 CONTROLS = 3
 

@@ -31,7 +31,6 @@ from tqdm import tqdm
 import models
 from interp.core.sections import Section
 from interp.figures.draw_views import draw_picture
-from interp.probes.heatmaps.grid_store import CellStore
 from interp.proofs.hand_built.coupled_grid import load_certified_grids, margins_view
 from interp.proofs.hand_built.shape_problems import carry_heavy, grid_problems
 from models.errors import unknown_name
@@ -41,6 +40,7 @@ from models.fast import logits_at
 from models.files.checkpoint import read_json
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from studies.papers import DATA
+from studies.position_coupling.grid_cell_store import CellStore
 from studies.runs.study import Made, Settings, Study, register_study, shows
 
 TARGET = "position-coupling:hand-built"

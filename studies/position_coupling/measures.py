@@ -20,12 +20,30 @@ from interp.core.results import Provenance
 from interp.core.runs import read_patterns
 from interp.core.stats import UPPER, mean_interval
 from interp.probes.attention_by_role import attention_by_role
-from interp.probes.grid_panels import GridPanel, GridPanels
 from interp.proofs.hand_built.shape_problems import grid_problems
 from models.families.hand_built.position_coupling_addition import NAME
-from studies.claims.ours import Ours, difference, least, measure, number, share
+from studies.claims.ours import NotStored, Ours, difference, least, measure, number, share
+from studies.position_coupling.grid_panels import GridPanel, GridPanels
 
 # ---- stored grids
+
+
+@measure
+def grids(stored: Mapping[str, Any]) -> GridPanels:
+    """All panels of a stored figure. Raises NotStored if some are missing."""
+    panels = GridPanels.from_dict(stored)
+    if panels.planned and len(panels.panels) < panels.planned:
+        raise NotStored(f"{len(panels.panels)} of {panels.planned} panels of {panels.title} are stored.")
+    return panels
+
+
+@measure
+def panel(stored: Mapping[str, Any], label: str) -> GridPanel:
+    """One of them."""
+    found = [one for one in grids(stored).panels if one.label == label]
+    if not found:
+        raise NotStored(f"The figure has no panel {label!r}.")
+    return found[0]
 
 
 @measure

@@ -23,10 +23,6 @@ import pandas as pd
 
 import models
 from interp.core.sections import Section
-from interp.probes.grid_panels import GridPanel, GridPanels
-from interp.probes.heatmaps.cells import Offsets
-from interp.probes.heatmaps.grid import PAPER_GRID, exact_match_grid, rectangle
-from interp.probes.score_result import Scores
 from models.errors import UserError, unknown_name
 from models.families.position_coupling import CouplingVariant
 from models.families.position_coupling_variants import FIGURES
@@ -34,6 +30,9 @@ from models.registry import recipe_of
 from models.tasks.named.position_coupling.sequence_task import SequenceTask
 from models.training.devices import resolve_device
 from studies.position_coupling.cost import duration, training_seconds
+from studies.position_coupling.exact_match_grid import PAPER_GRID, exact_match_grid, rectangle
+from studies.position_coupling.grid_cells import Offsets
+from studies.position_coupling.grid_panels import ExactMatchGrid, GridPanel, GridPanels
 from studies.runs.study import Made, Settings, shows, study
 from studies.runs.training_runs import OutOfTime, TrainingRun
 
@@ -106,7 +105,7 @@ class Source:
         run.train_to(steps, self.settings.device, left)
         return run.model_at(steps)
 
-    def grid(self, largest: tuple[int, ...]) -> Scores:
+    def grid(self, largest: tuple[int, ...]) -> ExactMatchGrid:
         """The evaluated grid. Raises OutOfTime; each cell is stored at once, so that nothing is lost."""
         settings = self.settings
         model = self.model()
@@ -143,14 +142,14 @@ def largest_of(sources: dict[str, list[Source]]) -> tuple[int, ...]:
     return tuple(min(max(each), most) for each, most in zip(sizes, cap, strict=True))
 
 
-def kept_grids(sources: dict[str, list[Source]], settings: Settings) -> dict[str, list[Scores]]:
+def kept_grids(sources: dict[str, list[Source]], settings: Settings) -> dict[str, list[ExactMatchGrid]]:
     """The grids of seeds 0, 1, ... that the result ``settings.extend`` has of each panel; no weights are needed.
 
     Raises:
         UserError: no such result, panels of another figure, of a chosen seed, of more seeds, or of other problems.
     """
     panels = () if settings.extend is None else GridPanels.load(settings.extend).panels
-    found: dict[str, list[Scores]] = {label: [] for label in sources}
+    found: dict[str, list[ExactMatchGrid]] = {label: [] for label in sources}
     for panel in panels:
         if panel.label not in sources:
             raise unknown_name("panel", panel.label, sources)

@@ -10,7 +10,7 @@ from interp.compare.model_table import ModelTable
 from interp.compare.swap_result import Swaps
 from interp.core.exam import REFUSED, Case, Exam
 from interp.core.measured import Measured
-from studies.population import mode_connectivity, population, seed_distances, solution_classes
+from studies.population import align, mode_connectivity, population, sameness, seed_distances, solution_classes
 from studies.population.mode_connectivity import ModeConnectivity
 from studies.population.population import Population
 from studies.population.seed_distances import SeedDistances
@@ -75,7 +75,7 @@ def _before_and_after(found: Any) -> tuple[float, float, float]:
 register_exam(
     Exam(
         "align",
-        lambda pair: interp.align(*pair),
+        lambda pair: align(*pair),
         _before_and_after,
         presence=Case(lambda: (trained(), moved()), lambda got: got[0] > 0.2 and got[1:] == (0.0, 0.0)),
         absence=Case(lambda: (trained(), scaled("norm_w", 2.0)), lambda got: got[0] == got[1] > 0 == got[2]),
@@ -184,7 +184,7 @@ register_exam(
 register_exam(
     Exam(
         "sameness",
-        lambda pair: interp.sameness(*pair, n=48, untrained=2),
+        lambda pair: sameness(*pair, n=48, untrained=2),
         lambda found: found.verdict,
         presence=Case(lambda: (trained(), moved()), "the same"),
         absence=Case(lambda: (trained(), untrained()), "not the same"),

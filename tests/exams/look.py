@@ -15,7 +15,7 @@ from interp.core.exam import REFUSED, Case, Exam
 from interp.core.measured import Measured
 from interp.core.results import Provenance
 from interp.probes.attention_by_role import AttentionByRole
-from interp.probes.attention_readout import WrittenNumber
+from interp.probes.attention_readout import AttentionReadout
 from interp.probes.carry_units import CarryUnits
 from interp.probes.learning_curves import LearningCurves
 from interp.probes.training_dynamics import compute_training_dynamics
@@ -56,14 +56,14 @@ register_exam(
 )
 
 
-def _number(found: WrittenNumber) -> tuple[float, float]:
+def _number(found: AttentionReadout) -> tuple[float, float]:
     return found.ratio, found.explained
 
 
 register_exam(
     Exam(
-        "written_number",
-        lambda model: interp.written_number(model, n=64),
+        "attention_readout",
+        lambda model: interp.attention_readout(model, n=64),
         _number,
         presence=Case(trained, lambda got: abs(got[0] - 10) < 0.3 and got[1] > 0.99),
         absence=Case(lambda: looks_at(1 / 25, 1 / 25), lambda got: np.isnan(got[0]) and got[1] < 0.5),
@@ -151,8 +151,8 @@ register_exam(
 
 register_exam(
     Exam(
-        "logit_attribution",
-        lambda model: interp.logit_attribution(model, n=64),
+        "direct_logit_attribution",
+        lambda model: interp.direct_logit_attribution(model, n=64),
         lambda found: found.by_kind().to_dict(),
         presence=Case(trained, lambda got: got["mlp"] > 50 and max(got, key=got.get) == "mlp"),
         absence=Case(lambda: without("W_fc1"), lambda got: abs(got["mlp"]) < 1e-4),
@@ -192,24 +192,6 @@ for _lens, _ask in (
             untrained=Case(lambda: models.build(TWO_DIGITS, seed=1), lambda got: max(got) < 0.35),
         )
     )
-
-
-def _promoted(found: Any) -> float:
-    """How often a step after two of four layers would write the token most."""
-    return float(found.table.overall.sel(point="L1 post"))
-
-
-register_exam(
-    Exam(
-        "backward_lens",
-        lambda model: interp.backward_lens(model, n=200),
-        _promoted,
-        presence=Case(lambda: models.load(TWO_DIGITS), lambda got: 0.3 < got < 0.7),
-        absence=Case(lambda: with_hook("unembed.hook_out", 0.0), lambda got: got == 0),  # no gradient
-        inversion=Case(lambda: with_hook("unembed.hook_out", -1.0), lambda got: got < 0.05),
-        untrained=Case(lambda: models.build(TWO_DIGITS, seed=1), lambda got: got > 0.95),  # the stream passes all on
-    )
-)
 
 
 def turned_queries() -> Any:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import interp
-from interp.compare.construction.pattern_patching import PatternSubstitution
-from interp.compare.construction.residual_by_dimension import NamedStream
+from interp.compare.construction.pattern_patching import PatternPatching
+from interp.compare.construction.residual_by_dimension import ResidualByDimension
 from interp.core.exam import REFUSED, Case, Exam
-from interp.probes.ov_output_shape import HeadWrites
+from interp.probes.ov_output_shape import OvOutputShape
 from tests.exams import register_exam
 from tests.exams.coupled_subjects import (
     NAMED,
@@ -19,7 +19,6 @@ from tests.exams.coupled_subjects import (
     exchanged,
     first_head_even,
     hooked,
-    spoilt,
     untrained_summer,
 )
 
@@ -30,15 +29,15 @@ W_O, W_V, W_OUT = "blocks.0.attn.W_O", "blocks.0.attn.W_V", "blocks.0.mlp.W_out"
 NO_SUCH_MODEL = Case(untrained_summer, REFUSED)  # its dimensions have no names
 
 
-def _writers(found: NamedStream) -> tuple[list[str], list[str], bool]:
+def _writers(found: ResidualByDimension) -> tuple[list[str], list[str], bool]:
     """Who writes the digit sum, who the carry, and whether all tokens are right."""
     return found.writers()["PRE_SUM"], found.writers()["PRE_CARRY"], all(found.right)
 
 
 register_exam(
     Exam(
-        "named_stream",
-        lambda model: interp.named_stream(model, "$0075+0084+0301+0999=0000>5700>9510>0640>9541"),
+        "residual_by_dimension",
+        lambda model: interp.residual_by_dimension(model, "$0075+0084+0301+0999=0000>5700>9510>0640>9541"),
         _writers,
         presence=Case(built, (["L0H0"], ["L0H1"], True)),
         absence=Case(lambda: changed(W_O, lambda weight: weight[0].zero_()), ([], ["L0H1"], False)),
@@ -48,8 +47,8 @@ register_exam(
 )
 register_exam(
     Exam(
-        "sum_units",
-        lambda model: interp.sum_units(model, n=20),
+        "construction_units",
+        lambda model: interp.construction_units(model, n=20),
         lambda found: (float(found.one_hot.mean()), found.slack > 0.1),
         presence=Case(built, (1.0, True)),
         absence=Case(lambda: changed(W_OUT, lambda weight: weight[:, SUM].zero_()), REFUSED),
@@ -74,7 +73,7 @@ register_exam(
 )
 
 
-def _substituted(found: PatternSubstitution) -> dict[str, tuple[int, int]]:
+def _substituted(found: PatternPatching) -> dict[str, tuple[int, int]]:
     """Problems that head 0 loses and wins by the ideal pattern of the digit sum, of the carry, and by silence."""
     cells = found.table.sel(unit="L0H0")
     names = ("ideal digit sum", "ideal carry", "zero")
@@ -88,8 +87,8 @@ def _effects(total: tuple[int, int], carry: tuple[int, int], zero: tuple[int, in
 _NOTHING = _effects((0, 0), (0, 0), (0, 0))
 register_exam(
     Exam(
-        "pattern_substitution",
-        lambda model: interp.pattern_substitution(model, n=24, bos=True, heads=[(0, 0)]),
+        "pattern_patching",
+        lambda model: interp.pattern_patching(model, n=24, bos=True, heads=[(0, 0)]),
         _substituted,
         presence=Case(built, _effects((0, 0), (24, 0), (24, 0))),
         absence=Case(lambda: changed(W_O, lambda weight: weight[0].zero_()), _NOTHING),
@@ -101,7 +100,7 @@ register_exam(
 )
 
 
-def _line(found: HeadWrites) -> tuple[float, bool, float]:
+def _line(found: OvOutputShape) -> tuple[float, bool, float]:
     """Head 0: share on a line in the digit's value, whether that is more than chance, share of odd against even."""
     cell = found.table.sel(layer=0, head=0)
     alternating = float(found.spectrum.sel(layer=0, head=0, frequency=5))
@@ -110,8 +109,8 @@ def _line(found: HeadWrites) -> tuple[float, bool, float]:
 
 register_exam(
     Exam(
-        "head_writes",
-        lambda model: interp.head_writes(model, n=64, untrained=()),
+        "ov_output_shape",
+        lambda model: interp.ov_output_shape(model, n=64, untrained=()),
         _line,
         presence=Case(built, (1.0, True, 0.03)),
         absence=Case(  # it writes whether the digit is odd
@@ -122,26 +121,5 @@ register_exam(
             lambda: changed(W_V, lambda weight: weight[0].neg_()), (1.0, True, 0.03)
         ),
         untrained=Case(untrained_summer, lambda got: got[0] < 0.5 and not got[1]),
-    )
-)
-
-
-# ---- what is right, by size and by position ids
-
-
-def _by_size(found: Scores) -> list[list[float]]:
-    """Exact match by digits (1 and 2) and operands (2 and 3)."""
-    return found.accuracy.values.tolist()
-
-
-register_exam(
-    Exam(
-        "exact_match_grid",
-        lambda model: interp.exact_match_grid(model, largest=(3, 2), n=10, progress=False),
-        _by_size,
-        presence=Case(lambda: spoilt(lambda length: length < 18), [[0, 1], [1, 1]]),
-        absence=Case(built, [[1, 1], [1, 1]]),
-        inversion=Case(lambda: spoilt(lambda length: length >= 18), [[1, 0], [0, 0]]),
-        untrained=Case(untrained_summer, [[0, 0], [0, 0]]),
     )
 )

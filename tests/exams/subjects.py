@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 import models
-from interp.compare.symmetries import symmetries_of
 from models.tasks.paired.problem_pairs import ProblemPairs, problem_pairs
+from studies.population.symmetries import symmetries_of
 
 ADDER = "microadder-57"
 

@@ -28,7 +28,8 @@ PROOFS = (Verdict, AccuracyBounds, Attack)
 #: its own, in `make test-all`.
 DEAR = (
     "decompile", "certified_circuits", "accuracy_bounds", "attack", "certify", "compare_models", "compare",
-    "edge_attribution", "parameter_ablation", "chained_claims", "carry_unit_ranges", "causal_scrubbing", "explore",
+    "edge_attribution", "parameter_ablation", "scrubbing_hypothesis", "carry_unit_ranges", "causal_scrubbing",
+    "explore",
 )  # fmt: skip
 #: Lenses and comparisons that take a second, and whose own tests have controls.
 WITH_CONTROLS = ("jacobian_lens", "tuned_lens", "sameness")
@@ -81,4 +82,4 @@ def test_another_report_or_a_refusal_does_not_pass() -> None:
 
 
 def test_every_registered_probe_has_an_exam() -> None:
-    assert set(EXAMS) == set(registered()) | {"chained_claims", "explore"} | set(studies.population.__all__)
+    assert set(EXAMS) == set(registered()) | {"scrubbing_hypothesis", "explore"} | set(studies.population.__all__)

@@ -139,7 +139,7 @@ register_exam(
 register_exam(
     Exam(
         "causal_scrubbing",
-        lambda model: interp.causal_scrubbing(model, interp.chained_claims(), n=48),
+        lambda model: interp.causal_scrubbing(model, interp.scrubbing_hypothesis(), n=48),
         lambda found: found.recovered()[0],
         presence=Case(trained, lambda got: got > 0.99),
         absence=Case(lambda: without("out_A"), REFUSED),
@@ -215,8 +215,8 @@ register_exam(
 )
 register_exam(
     Exam(
-        "chained_claims",
-        lambda model: interp.causal_scrubbing(model, interp.chained_claims(), n=64),
+        "scrubbing_hypothesis",
+        lambda model: interp.causal_scrubbing(model, interp.scrubbing_hypothesis(), n=64),
         lambda found: (found.recovered()[0] > 0.99, found.recovered("all irrelevant")[0] > 0.99),
         presence=Case(lambda: models.load("microadder-57-by-hand"), (True, False)),
         absence=Case(bypassed, (True, True)),  # what it claims to matter does not

@@ -38,6 +38,8 @@ from models.transformer.parts.mlp import MLP
 from models.transformer.parts.norms import Norm
 from models.transformer.parts.weights import WeightView
 from models.transformer.unaltered import alterations
+from studies.population import sameness
+from studies.position_coupling.exact_match_grid import exact_match_grid
 
 #: Every question is asked many times of one model; test_questions.py asks them with the checks.
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
@@ -323,7 +325,7 @@ ADDER: dict[str, Callable[[Any], Any]] = {
     "score, suites": lambda m: interp.score(m, n=20, by="suite"),
     "attention_by_role": lambda m: interp.attention_by_role(m, n=64),
     "carry_units": lambda m: interp.carry_units(m, n=64),
-    "written_number": lambda m: interp.written_number(m, n=64),
+    "attention_readout": lambda m: interp.attention_readout(m, n=64),
     "score": lambda m: interp.score(m, n=64, by="target"),
     "certify": lambda m: interp.certify(m),
     "certified_circuits": lambda m: interp.certified_circuits(m, n=64),
@@ -341,20 +343,19 @@ ADDER: dict[str, Callable[[Any], Any]] = {
     "component_ablation": lambda m: interp.component_ablation(m, n=32),
     "parameter_ablation": lambda m: interp.parameter_ablation(m, n=16, pairs=False, controls=0),
     "which_algorithm": lambda m: interp.which_algorithm(m, n=20),
-    "causal_scrubbing": lambda m: interp.causal_scrubbing(m, interp.chained_claims(), n=20),
+    "causal_scrubbing": lambda m: interp.causal_scrubbing(m, interp.scrubbing_hypothesis(), n=20),
     "interchange_sweep": lambda m: interp.interchange_sweep(m, "carry_in", 4, n=8),
     "linear_probes": lambda m: interp.linear_probes(m, n=128, signals="carry_in"),
     "logit_lens": lambda m: interp.logit_lens(m, n=64, resamples=50),
-    "backward_lens": lambda m: interp.backward_lens(m, n=64),
     "jacobian_lens": lambda m: interp.jacobian_lens(m, n=64, resamples=50),
     "tuned_lens": lambda m: interp.tuned_lens(m, n=64, resamples=50, steps=5),
-    "logit_attribution": lambda m: interp.logit_attribution(m, n=64, resamples=50),
+    "direct_logit_attribution": lambda m: interp.direct_logit_attribution(m, n=64, resamples=50),
     "attention_attribution": lambda m: interp.attention_attribution(m, n=32, resamples=50),
     "loss": lambda m: interp.loss(m, n=16),
     "compare": lambda m: interp.compare(m, _other(), n=16, untrained=[_adder_moved()]),
     "compare_models": lambda m: interp.compare_models([m, _other()], questions=["score"], n=32),
     "swap_components": lambda m: interp.swap_components(m, _other(), n=16, untrained=1),
-    "sameness": lambda m: interp.sameness(m, _other(), n=16, untrained=1),
+    "sameness": lambda m: sameness(m, _other(), n=16, untrained=1),
     "explore": _explored,
     "circle_fit": lambda m: str(interp.circle_fit(m, resamples=9)),
     "fourier_spectrum": lambda m: str(interp.fourier_spectrum(m, resamples=9)),
@@ -364,17 +365,17 @@ SUMMER: dict[str, Callable[[Any], Any]] = {
     "models.score, greedy": lambda m: models.score(m, _few(m), method="greedy"),
     "attack": lambda m: _attack(m, task=m.task.at(2, 2), runs=30),
     "key_attention": lambda m: interp.key_attention(m, n=16, untrained=[]),
-    "pattern_substitution": lambda m: interp.pattern_substitution(m, n=4),
-    "head_writes": lambda m: interp.head_writes(m, n=16, untrained=[]),
-    "exact_match_grid": lambda m: interp.exact_match_grid(m, shapes=[(2, 2), (3, 3)], n=20, progress=False),
-    "exact_match_grid, answers": lambda m: interp.exact_match_grid(
+    "pattern_patching": lambda m: interp.pattern_patching(m, n=4),
+    "ov_output_shape": lambda m: interp.ov_output_shape(m, n=16, untrained=[]),
+    "exact_match_grid": lambda m: exact_match_grid(m, shapes=[(2, 2), (3, 3)], n=20, progress=False),
+    "exact_match_grid, answers": lambda m: exact_match_grid(
         m, shapes=[(2, 2)], n=10, final_answer=True, early_exit=False, progress=False
     ),
     "patch_sweep": lambda m: _sweep_of_tokens(m, m.task.at(2, 2)),
 }
 BUILT: dict[str, Callable[[Any], Any]] = {
-    "named_stream": lambda m: interp.named_stream(m, "$12+34=00>21>64"),
-    "sum_units": lambda m: interp.sum_units(m, n=16),
+    "residual_by_dimension": lambda m: interp.residual_by_dimension(m, "$12+34=00>21>64"),
+    "construction_units": lambda m: interp.construction_units(m, n=16),
     "models.score": lambda m: models.score(m, _few(m)),
 }
 MODULAR: dict[str, Callable[[Any], Any]] = {
@@ -398,7 +399,7 @@ LATE = ("key_attention", "circle_fit", "smallest_circuit", "carry_unit_ranges")
 #: Public functions that run no model: they ask arrays, parameters, stored runs, or nothing.
 RUN_NO_MODEL = {
     "align",
-    "chained_claims",
+    "scrubbing_hypothesis",
     "composition_scores",
     "learning_curves",
     "training_dynamics",

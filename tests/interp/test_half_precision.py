@@ -55,10 +55,10 @@ def test_attributions_are_those_of_the_same_numbers_in_float32(name: str, dtype:
     half = subject(name, dtype)
     if name:
         with pytest.raises(UserError, match="half precision"):
-            interp.logit_attribution(half, n=32)
+            interp.direct_logit_attribution(half, n=32)
         return
     wide = subject(name, dtype).to(torch.float32)
-    ours, theirs = (interp.logit_attribution(each, n=32).to_dataframe() for each in (half, wide))
+    ours, theirs = (interp.direct_logit_attribution(each, n=32).to_dataframe() for each in (half, wide))
     largest = theirs["mean"].abs().max()
     assert (ours["mean"] - theirs["mean"]).abs().max() < 0.05 * largest
 

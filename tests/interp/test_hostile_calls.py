@@ -232,7 +232,7 @@ def test_a_model_s_own_methods_refuse_them_too() -> None:
 
 
 @pytest.mark.parametrize("bad", [1.5, "a", [1.5], [None], object()])
-@pytest.mark.parametrize("question", [interp.linear_probes, interp.head_writes, interp.key_attention])
+@pytest.mark.parametrize("question", [interp.linear_probes, interp.ov_output_shape, interp.key_attention])
 def test_a_control_that_is_no_model_is_refused(question: Callable[..., Any], bad: Any) -> None:
     with pytest.raises(UserError):
         question(models.load("microadder-57"), untrained=bad, n=300)

@@ -17,6 +17,7 @@ from models.errors import UserError
 from models.importers.stock import from_transformer_lens
 from models.tasks import FormattedTask, Task, TaskVariables, problem_pairs
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
+from studies.population import align, sameness
 from tests.comparing import numbers_are_finite
 from tests.other_tasks import column_addition, exact_adder, modular_addition
 from tests.sampling import sampled
@@ -41,9 +42,9 @@ QUESTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "compare": lambda a, b: interp.compare(a, b, n=20, untrained=[b]),
     "compare_models": lambda a, b: interp.compare_models([a, b], n=20),
     "explore": lambda a, b: interp.explore(a),
-    "align": interp.align,
+    "align": align,
     "swap_components": lambda a, b: interp.swap_components(a, b, n=8, n_fit=8, untrained=1),
-    "sameness": lambda a, b: interp.sameness(a, b, n=8, untrained=1),
+    "sameness": lambda a, b: sameness(a, b, n=8, untrained=1),
     "certify": lambda a, b: interp.certify(a),
     "induction_heads": lambda a, b: interp.induction_heads(a, n=20),
     "certified_circuits": lambda a, b: interp.certified_circuits(a, n=16, most=16),
@@ -63,14 +64,12 @@ QUESTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "interchange_sweep": lambda a, b: interp.interchange_sweep(a, "digit_sum", 0, n=12),
     "which_algorithm": lambda a, b: interp.which_algorithm(a, n=12),
     "linear_probes": lambda a, b: interp.linear_probes(a, n=250),
-    "logit_attribution": lambda a, b: interp.logit_attribution(a, n=N),
-    "logit_attribution by carry": lambda a, b: interp.logit_attribution(a, n=N, rival="carry"),
+    "direct_logit_attribution": lambda a, b: interp.direct_logit_attribution(a, n=N),
+    "direct_logit_attribution by carry": lambda a, b: interp.direct_logit_attribution(a, n=N, rival="carry"),
     "logit_lens": lambda a, b: interp.logit_lens(a, n=N, resamples=50),
-    "backward_lens": lambda a, b: interp.backward_lens(a, n=N),
     "jacobian_lens": lambda a, b: interp.jacobian_lens(a, n=N, resamples=50),
     "tuned_lens": lambda a, b: interp.tuned_lens(a, n=N, resamples=50, steps=5),
     "activation_patching": lambda a, b: interp.activation_patching(a, pairs(a), site="resid_pre"),
-    "exact_match_grid": lambda a, b: interp.exact_match_grid(a),
     "accuracy_by_chain": lambda a, b: interp.accuracy_by_chain(a),
     "attention_by_role": lambda a, b: interp.attention_by_role(a, n=N),
     "attention_attribution": lambda a, b: interp.attention_attribution(a, n=N, resamples=20),
@@ -80,16 +79,16 @@ QUESTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "group_program": lambda a, b: interp.group_program(a, n=N, resamples=19),
     "group_symmetry": lambda a, b: interp.group_symmetry(a, n=N),
     "restricted_loss": lambda a, b: interp.restricted_loss(a, resamples=9),
-    "named_stream": lambda a, b: interp.named_stream(a, "1+1"),
-    "sum_units": lambda a, b: interp.sum_units(a),
+    "residual_by_dimension": lambda a, b: interp.residual_by_dimension(a, "1+1"),
+    "construction_units": lambda a, b: interp.construction_units(a),
     "key_attention": lambda a, b: interp.key_attention(a),
-    "pattern_substitution": lambda a, b: interp.pattern_substitution(a),
-    "head_writes": lambda a, b: interp.head_writes(a),
+    "pattern_patching": lambda a, b: interp.pattern_patching(a),
+    "ov_output_shape": lambda a, b: interp.ov_output_shape(a),
     "score by suite": lambda a, b: interp.score(a, n=20, by="suite"),
     "models.score": lambda a, b: models.score(a, a.task.sample(20, torch.Generator().manual_seed(0))),
     "score": lambda a, b: interp.score(a, n=N),
     "loss": lambda a, b: interp.loss(a, n=N),
-    "written_number": lambda a, b: interp.written_number(a, n=N),
+    "attention_readout": lambda a, b: interp.attention_readout(a, n=N),
 }
 #: Names that ask nothing of a model, or of another one's folder.
 NO_QUESTION = {"patch_sweep", "learning_curves", "training_dynamics", "composition_scores"}  # the last: two layers
@@ -247,7 +246,7 @@ def test_signals_and_rivals_are_those_of_the_base(adders: Any, name: str):
     carried = task.variables(problems)["digit_sum"][:, :2] >= base
     assert int(units.n.sel(signal="generate", present=True)) == int(carried.sum())
     assert f"s={base - 1}" in units.signal.values and f"s={base}" not in units.signal.values
-    rival = interp.logit_attribution(model, n=N, rival="carry")
+    rival = interp.direct_logit_attribution(model, n=N, rival="carry")
     assert np.allclose(rival.lead.values, 1.0, atol=1e-2)
 
 

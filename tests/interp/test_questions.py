@@ -25,7 +25,7 @@ from models.tasks.named.addition import MICROADDER, PairAddition
 from tests.sampling import every_third
 
 PUBLIC = {each.name: each.ask for each in registered().values()}
-PUBLIC |= {name: getattr(interp, name) for name in ("explore", "chained_claims")}
+PUBLIC |= {name: getattr(interp, name) for name in ("explore", "scrubbing_hypothesis")}
 NUMBERS = (-1, 2**63, 2**70, math.nan, math.inf, 10**400)
 NEVER = (object(), {1: 2}.items(), b"x", 3j)  # what no parameter takes
 PARAMETERS = {
@@ -196,7 +196,7 @@ def test_models_are_given_by_name_only_where_a_question_says_so(adder):
         with pytest.raises(UserError):
             interp.explore(bad)
     with pytest.raises(UserError):
-        interp.align("microadder-57", adder)
+        interp.compare("microadder-57", adder)
 
 
 # ---- options that a function does not have, and single entries of long lists

@@ -133,7 +133,7 @@ def test_an_answer_is_about_the_model_as_the_caller_has_it(state: str, question:
 
 @pytest.mark.parametrize("state", ["no gradients", "inference mode"])
 def test_what_follows_gradients_is_asked_where_gradients_are_off_too(state: str):
-    ask = lambda: interp.backward_lens(adder(), n=32).to_dataframe().to_json()  # noqa: E731
+    ask = lambda: interp.jacobian_lens(adder(), n=64).to_dataframe().to_json()  # noqa: E731
     expected = ask()
     with STATES[state](adder()):
         assert ask() == expected

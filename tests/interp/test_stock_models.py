@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -66,6 +67,9 @@ def make(**options: Any) -> Any:
     return stock.HookedTransformer(stock.HookedTransformerConfig(device="cpu", **options)).eval()
 
 
+SWEEPS = import_module("interp.causal.patching.activation_patching")  # the package has the function by this name
+
+
 @cache
 def variant(name: str) -> Any:
     return make(**VARIANTS[name])
@@ -79,7 +83,7 @@ def swept(model: Any, pairs: Any, **options: Any) -> Any:
 def through_hooks(model: Any, site: str, by: str = "position") -> Any:
     """The sweep by the model's own hooks, one variant at a time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(interp.causal.patching.activation_patching, "_copy", lambda model, task: None)
+        patch.setattr(SWEEPS, "_copy", lambda model, task: None)
         return swept(model, PAIRS, site=site, by=by)
 
 
@@ -108,9 +112,8 @@ TOOLS: dict[str, Callable[[Any], Result]] = {
     "ablation": lambda model: interp.component_ablation(model, replacement="zero", pairs=PAIRS, metrics="kl"),
     "interchange": lambda model: interp.interchange_sweep(model, "carry_in", 1, n=8, task=TASK),
     "logit lens": lambda model: interp.logit_lens(model, task=TASK, n=16),
-    "logit attribution": lambda model: interp.logit_attribution(model, task=TASK, n=16),
+    "logit attribution": lambda model: interp.direct_logit_attribution(model, task=TASK, n=16),
     "attention attribution": lambda model: interp.attention_attribution(model, task=TASK, n=16),
-    "backward lens": lambda model: interp.backward_lens(model, task=TASK, n=32),
     "Jacobian lens": lambda model: interp.jacobian_lens(model, task=TASK, n=64),
     "tuned lens": lambda model: interp.tuned_lens(model, task=TASK, n=64, steps=3),
     "probes": lambda model: interp.linear_probes(model, task=TASK, n=128, signals="carry_in"),
@@ -217,14 +220,14 @@ def test_a_users_model_given_twice_is_one_solution_and_its_distances_have_a_null
     assert found.limit > 0 and found.labels[0] == found.labels[1] != found.labels[2]
     compared = interp.compare(model, other, task=TASK, n=24)
     assert compared.control[1] > 0 and compared.table["p_untrained"].notna().any()
-    assert not np.isnan(float(interp.head_writes(model, task=TASK, n=24).table.untrained))
+    assert not np.isnan(float(interp.ov_output_shape(model, task=TASK, n=24).table.untrained))
 
 
 def test_without_random_weights_the_result_says_that_it_has_no_control():
     built = models.load("adder-4-by-hand")
     assert untrained_copy(built, 0) is None
-    assert NO_CONTROL in interp.head_writes(built, n=24).sentence()
-    assert NO_CONTROL in interp.written_number(built, n=64).sentence()
+    assert NO_CONTROL in interp.ov_output_shape(built, n=24).sentence()
+    assert NO_CONTROL in interp.attention_readout(built, n=64).sentence()
     assert NO_CONTROL in interp.compare(built, built, n=8).sentence()
 
 
@@ -253,7 +256,7 @@ SMALLER: dict[str, Callable[[Any, Any], Any]] = {
     "paths": lambda model, pairs: interp.path_patching(model, pairs),
     "attribution of edges": lambda model, pairs: interp.edge_attribution(model, pairs),
     "circuit": lambda model, pairs: interp.smallest_circuit(model, pairs, metrics="kl", method="greedy", n_random=3),
-    "attribution of logits": lambda model, pairs: interp.logit_attribution(model, task=RESIDUES, n=16),
+    "attribution of logits": lambda model, pairs: interp.direct_logit_attribution(model, task=RESIDUES, n=16),
     "logit lens": lambda model, pairs: interp.logit_lens(model, task=RESIDUES, n=16),
     "interchange": lambda model, pairs: interp.interchange_sweep(model, "digit_sum", 0, n=8, task=RESIDUES),
     "ablation": lambda model, pairs: interp.component_ablation(model, replacement="zero", pairs=pairs, metrics="kl"),

@@ -22,6 +22,7 @@ from models.tasks import problem_pairs
 from models.tasks.columns.addition_algorithms import CHAINED
 from models.tasks.columns.column_places import column_layout
 from models.tasks.named.addition import TenDigitAddition
+from studies.population import align
 from tests.moved_tokens import MovedTask, moved
 
 N = 48
@@ -46,14 +47,13 @@ ASK: dict[str, Callable[[Any], Any]] = {
     "induction_heads": lambda m: interp.induction_heads(m, n=N),
     "circle_fit": lambda m: interp.circle_fit(m, resamples=99),
     "fourier_spectrum": lambda m: interp.fourier_spectrum(m, resamples=99),
-    "logit_attribution": lambda m: interp.logit_attribution(m, n=N),
+    "direct_logit_attribution": lambda m: interp.direct_logit_attribution(m, n=N),
     "logit_lens": lambda m: interp.logit_lens(m, n=N),
-    "backward_lens": lambda m: interp.backward_lens(m, n=N),
     "jacobian_lens": lambda m: interp.jacobian_lens(m, n=2 * N),
     "tuned_lens": lambda m: interp.tuned_lens(m, n=2 * N, steps=5),
     "linear_probes": lambda m: interp.linear_probes(m, n=110, signals="carry_out", sites="L0 mid"),
-    "head_writes": lambda m: interp.head_writes(m, n=N),
-    "written_number": lambda m: interp.written_number(m, n=N),
+    "ov_output_shape": lambda m: interp.ov_output_shape(m, n=N),
+    "attention_readout": lambda m: interp.attention_readout(m, n=N),
     "score": lambda m: interp.score(m, n=N, by="target"),
     "component_ablation": lambda m: interp.component_ablation(m, n=N, replacement="zero"),
     "parameter_ablation": lambda m: interp.parameter_ablation(m, n=8, only=["blocks/0/attn/b_O"], pairs=False),
@@ -62,13 +62,13 @@ ASK: dict[str, Callable[[Any], Any]] = {
     "all_circuits": lambda m: interp.all_circuits(m, pairs(m)),
     "smallest_circuit": lambda m: interp.smallest_circuit(m, pairs(m), n_random=3),
     "activation_patching": lambda m: interp.activation_patching(m, pairs(m), site="v", by="role"),
-    "causal_scrubbing": lambda m: interp.causal_scrubbing(m, interp.chained_claims(), n=N, columns=[2, 3]),
+    "causal_scrubbing": lambda m: interp.causal_scrubbing(m, interp.scrubbing_hypothesis(), n=N, columns=[2, 3]),
     "interchange_sweep": lambda m: interp.interchange_sweep(m, "carry_in", 2, n=N),
     "which_algorithm": lambda m: interp.which_algorithm(m, n=80),
     "certify": lambda m: interp.certify(m),
     "loss": lambda m: interp.loss(m, n=N),
     "compare_models": lambda m: interp.compare_models([m], n=N).to_dataframe()[["question", "value", "low", "high"]],
-    "align": lambda m: interp.align(m, two_orders("microadder-57")[m.task.order[0] != 0]).distances(),
+    "align": lambda m: align(m, two_orders("microadder-57")[m.task.order[0] != 0]).distances(),
     "compare": lambda m: interp.compare(m, m, n=12, untrained=[]),
     "swap_components": lambda m: interp.swap_components(m, m, n=N, n_fit=64, untrained=0).summary().drop(
         columns=["shuffled"]),
@@ -77,15 +77,14 @@ ASK: dict[str, Callable[[Any], Any]] = {
 OTHERS = {
     "accuracy_bounds", "accuracy_by_chain", "attack", "carry_unit_ranges", "certified_circuits", "composition_scores",
     "decompile",
-    "exact_match_grid",
-    "group_program", "group_symmetry", "key_attention", "learning_curves", "named_stream", "restricted_loss",
-    "patch_sweep", "pattern_substitution", "sameness",
-    "sum_units",
+    "group_program", "group_symmetry", "key_attention", "learning_curves", "residual_by_dimension", "restricted_loss",
+    "patch_sweep", "pattern_patching",
+    "construction_units",
     "training_dynamics",
 }  # fmt: skip
 DRAWN = ("untrained", "shuffled", "p_untrained", "p_shuffled", "control_note", "seconds")
 SLOW = {"all_circuits", "certify", "compare_models", "smallest_circuit"}
-IN_BOTH = {"head_writes", "logit_attribution", "circle_fit"}  # in `make test`, of both models
+IN_BOTH = {"ov_output_shape", "direct_logit_attribution", "circle_fit"}  # in `make test`, of both models
 IN_ONE = {*list(ASK)[::3], *IN_BOTH, "interchange_sweep"} - SLOW
 
 

@@ -30,8 +30,7 @@ from torch import Tensor
 from interp.core.model_checks import require_evaluation_mode
 from interp.core.places import Component, Place, Replacement
 from interp.core.problems import derangement
-from interp.core.resumed_runs import resumed
-from interp.core.runs import Activations, passes
+from interp.core.runs import Activations, base_runs
 from models.errors import UserError, known_name
 from models.transformer import HookedModel
 
@@ -85,10 +84,14 @@ class _Watch:
     epsilon: float = 0.0
 
     def see(self, part: Place, old: Tensor, new: Tensor) -> None:
-        self.moved = max(self.moved, float((new - old).abs().nan_to_num(torch.inf).max()))  # a NaN is a change
         # A component along directions is a product, whose rounding error is on the scale of all of the activation.
-        self.size = max(self.size, float((old if part.basis is not None else part.read(old)).abs().max()))
-        self.epsilon = torch.finfo(old.dtype).eps
+        size = (old if part.basis is not None else part.read(old)).abs().max()
+        self.add(float((new - old).abs().nan_to_num(torch.inf).max()), float(size), old)
+
+    def add(self, moved: float, size: float, like: Tensor) -> None:
+        """Take note of one batch. Of what is not a number ``moved`` is infinite: that is a change."""
+        self.moved, self.size = max(self.moved, moved), max(self.size, size)
+        self.epsilon = torch.finfo(like.dtype).eps
 
     @property
     def changed(self) -> bool:
@@ -98,8 +101,8 @@ class _Watch:
 def mean_activations(model: HookedModel, tokens: Int[Tensor, "n pos"], hooks: Sequence[str]) -> Activations:
     """Mean over examples of each hook's activation, without the batch axis, summed in float64. Cost: one run."""
     totals: Activations = {}
-    for _, _, kept in passes(model, tokens, keep=hooks):
-        for name, value in kept.items():
+    for base in base_runs(model, tokens):
+        for name, value in base.held(hooks).items():
             part = value.cpu().double().sum(0)  # not every device has float64
             totals[name] = part if name not in totals else totals[name] + part
     return {name: total / len(tokens) for name, total in totals.items()}
@@ -122,8 +125,8 @@ def run_ablations(
     whole model, with component None; ``control`` adds the control of each. Returns whether each (component,
     replacement) changed anything in any example. ``first`` is the first position whose logits are read; before it they
     may be NaN. Cost: one run per component and replacement (two with control), from the component's layer on where that
-    is known (:mod:`interp.core.resumed_runs`), one for the whole model, one for the means, one for the sources of a
-    resample.
+    is known (:class:`interp.core.runs.BaseRun`), one for the whole model, one for the means, one for the sources of a
+    resample. Whole heads and neurons are replaced together, and cost no more than what comes after them.
 
     Raises:
         UserError: a model in training mode or one that has diverged; a hook that never fires, or at which activations
@@ -136,19 +139,28 @@ def run_ablations(
     means = mean_activations(model, tokens, hooks) if "mean" in needed else {}
     order = derangement(len(tokens), seed) if "resample" in needed else None
     watches = {(i, j): _Watch() for i in range(len(components)) for j in range(len(replacement))}
-    for rows, logits, run in resumed(model, tokens, hooks, first):
-        if bool(logits.isnan().any()):
+    whole = _whole_parts(components)
+    apart = sorted(set(range(len(components))) - {i for of_part in whole.values() for i in of_part.values()})
+    for base in base_runs(model, tokens, first):
+        rows, logits = base.rows, base.logits()
+        if bool(logits[:, first:].isnan().any()):
             raise UserError("A logit of the whole model is not a number: the model has diverged.")
         receive(None, 0, False, rows, logits)
-        sources = {} if order is None else next(passes(model, tokens[order[rows]], keep=hooks))[2]
+        sources = {} if order is None else _held(model, tokens[order[rows]], hooks)
         others = {"zero": {}, "mean": means, "resample": sources}
-        for (i, j), watch in watches.items():
-            kind, dose = kinds[j]
-            ablated = partial(_replacements, components[i], others[kind], dose)
-            receive(i, j, False, rows, run(ablated(watch, None)))
-            if control:
-                noise = torch.Generator().manual_seed(hash((seed, i, j, rows.start)) % 2**63)
-                receive(i, j, True, rows, run(ablated(_Watch(), noise)))
+        for j, (kind, dose) in enumerate(kinds):
+            for hook, of_part in whole.items():
+                watch = {part: watches[i, j] for part, i in of_part.items()}
+                new = _seen_parts(base.held([hook])[hook], others[kind].get(hook), dose, watch)
+                for part, logits in base.each(hook, list(of_part), new):
+                    receive(of_part[part], j, False, rows, logits)
+            for i in range(len(components)):
+                ablated = partial(_replacements, components[i], others[kind], dose)
+                if i in apart:
+                    receive(i, j, False, rows, base.replaced(ablated(watches[i, j], None)))
+                if control:
+                    noise = torch.Generator().manual_seed(hash((seed, i, j, rows.start)) % 2**63)
+                    receive(i, j, True, rows, base.replaced(ablated(_Watch(), noise)))
     for (i, j), watch in watches.items():
         if not math.isfinite(watch.moved):
             raise UserError(
@@ -161,6 +173,37 @@ def run_ablations(
                 f"examples: {_reason(replacement[j])}. Pass unchanged='keep' to have it in the table all the same."
             )
     return {key: watch.changed for key, watch in watches.items()}
+
+
+def _held(model: HookedModel, tokens: Int[Tensor, "chunk pos"], hooks: Sequence[str]) -> Activations:
+    """The activations of one chunk."""
+    (base,) = base_runs(model, tokens)
+    return base.held(hooks)
+
+
+def _whole_parts(components: Sequence[Component]) -> dict[str, dict[int, int]]:
+    """By hook, the heads and neurons that are ablated at all positions, each with the number of its component."""
+    found: dict[str, dict[int, int]] = {}
+    for i, component in enumerate(components):
+        if len(component.parts) > 1:
+            continue
+        (place,) = component.parts
+        part = {"attn.hook_z": place.head, "mlp.hook_post": place.neuron}.get(place.hook.split(".", 2)[-1])
+        whole = place.basis is None and place == Place(place.hook, None, place.head, place.neuron, name=place.name)
+        if part is not None and whole:
+            found.setdefault(place.hook, {}).setdefault(part, i)
+    return found
+
+
+def _seen_parts(old: Tensor, other: Tensor | None, dose: float, watches: dict[int, _Watch]) -> Tensor:
+    """The activation of which each head or neuron is taken by itself, [chunk, pos, part, ...], seen by its watch."""
+    new = torch.zeros_like(old) if other is None else other.to(old).expand_as(old)
+    new = new if dose == 1 else old + dose * (new - old)
+    axes = [axis for axis in range(old.ndim) if axis != 2]
+    moved, size = (new - old).abs().nan_to_num(torch.inf).amax(axes).tolist(), old.abs().amax(axes).tolist()
+    for part, watch in watches.items():
+        watch.add(moved[part], size[part], old)
+    return new
 
 
 def _reason(replacement: str) -> str:

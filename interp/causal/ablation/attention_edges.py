@@ -7,39 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from interp.core.named_places import positions_of
 from interp.core.places import AttentionEdges, Place
 from interp.core.problems import check_targets
-from models.errors import UserError, known_name
+from models.errors import known_name
 from models.tasks import Task
 from models.transformer import HookedModel
-
-
-def edges_between(
-    task: Task,
-    destinations: int | str | Sequence[int | str],
-    sources: int | str | Sequence[int | str],
-    layer: int = 0,
-    head: int | None = None,
-    renormalise: bool = False,
-    name: str | None = None,
-) -> Place:
-    """All edges from the sources to the destinations that causal attention allows, as one component.
-
-    Groups are positions, roles or kinds (:func:`interp.core.named_places.positions_of`).
-
-    Raises:
-        UserError: an unknown role, or no source at or before a destination.
-    """
-    ends = [sorted(positions_of(task, group)) for group in (destinations, sources)]
-    pairs = [(d, s) for d in ends[0] for s in ends[1] if s <= d]
-    if not pairs:
-        raise UserError(f"No source among {sources!r} stands at or before a destination among {destinations!r}.")
-    return AttentionEdges(layer, head, tuple(pairs), name or f"{_text(sources)} to {_text(destinations)}", renormalise)
-
-
-def _text(group: int | str | Sequence[int | str]) -> str:
-    return str(group) if isinstance(group, (int, str)) else ",".join(map(str, group))
 
 
 def role_edges(

@@ -8,14 +8,12 @@ edge_space             the edge graph of a model as a space to search in
 smallest_circuit       the whole search, for a model and pairs of problems
 smallest_circuit_view  its pictures
 all_circuits           every faithful circuit, the minimal ones, and how stable they are
-circuit_files          a circuit as a file of MIB or of attribution-graph pages
 circuit_as_model       a circuit as a model of its own, about which any question can be asked
 part_exchange          whether two circuits do the same with the parts that both have
 """
 
 from interp.causal.circuits.all_circuits import AllCircuits, all_circuits
 from interp.causal.circuits.circuit_as_model import circuit_as_model
-from interp.causal.circuits.circuit_files import attribution_graph, circuit_json
 from interp.causal.circuits.circuit_search import METHODS, Criterion, FoundCircuit, acdc, exhaustive, greedy, search
 from interp.causal.circuits.circuit_space import CircuitSpace
 from interp.causal.circuits.edge_space import space_of

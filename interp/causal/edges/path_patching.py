@@ -4,9 +4,6 @@
     all       the receiver reads what it would read if the sender were patched wherever it is read; other receivers
               are affected only through that receiver
 
-A *route* is a set of edges that are patched together while every other edge is held (:func:`route_table`). A claim
-about a route needs that: a patched stream carries the difference along every edge that leaves it.
-
 "direct" is the path patching of Wang et al. (2022, IOI) for single edges, as in ``get_act_patch_direct_path`` of
 TransformerLens 4.3 for heads. MLPs are nodes of their own here, where Wang et al. recompute them along a path. "all"
 into the logits patches the sender everywhere: it is the activation patch of that head or MLP.
@@ -30,7 +27,7 @@ from interp.causal.edges.masked_model import Addition, Inputs
 from interp.causal.metrics import Metric, spoken
 from interp.core.drawings import drawing
 from interp.core.probe import probe
-from interp.core.stats import bootstrap_interval, difference_bounds, ratio_interval
+from interp.core.stats import difference_bounds
 from interp.core.views import Picture
 from models.calls import Index
 from models.errors import UserError, known_name
@@ -146,42 +143,6 @@ def path_patching(
         values=labelled(experiment, found, "edge"),
         senders=labelled(experiment, compute_senders(experiment), "sender"),
     )
-
-
-def route_table(
-    model: HookedModel,
-    pairs: ProblemPairs,
-    routes: Mapping[str, Sequence[str]],
-    metric: str = "logit_diff",
-    seed: int = 0,
-) -> pd.DataFrame:
-    """What each route carries alone: its edges carry the clean run, all others the corrupted one.
-
-    Args:
-        routes: the names of edges by the name of the route, such as ``{"past the heads": ["embed->L0.mlp"]}``.
-
-    Returns:
-        One row per route: ``recovered``, the share of the metric's difference between the runs, and ``answers``, the
-        share of pairs that get the clean answer, with intervals (``_low``, ``_high``) and ``n``. A metric can come back
-        in full without an answer.
-
-    Raises:
-        UserError: an edge that the model does not have, or what :class:`interp.causal.edges.EdgeExperiment` refuses.
-    """
-    experiment = EdgeExperiment(model, pairs, [metric, "exact_match"], "corrupted", "denoise", seed=seed)
-    known, cut = list(experiment.graph.names), []
-    for edges in routes.values():
-        for edge in edges:
-            known_name("edge", edge, known)
-        cut.append([name in edges for name in known])
-    values = experiment(~torch.tensor(cut)).double().cpu()  # [metric, route, n]
-    base, other = (run[0].double().cpu() for run in (experiment.full, experiment.empty))
-    recovered = ratio_interval((values[0] - base).numpy(), (other - base).numpy(), seed)
-    answers = values[1].mean(-1).numpy(), *bootstrap_interval(values[1].numpy(), seed)
-    columns = {"route": list(routes)}
-    for name, found in (("recovered", recovered), ("answers", answers)):
-        columns |= dict(zip((name, f"{name}_low", f"{name}_high"), found, strict=True))
-    return pd.DataFrame(columns).assign(n=len(pairs))
 
 
 def compute_direct(experiment: EdgeExperiment) -> Tensor:

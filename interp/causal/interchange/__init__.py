@@ -8,9 +8,10 @@
 The algorithms are those of :mod:`models.tasks.columns.addition_algorithms`.
 """
 
-from interp.causal.interchange.causal_scrubbing import CausalScrubbing, Claim, causal_scrubbing, chained_claims
+from interp.causal.interchange.causal_scrubbing import CausalScrubbing, causal_scrubbing
 from interp.causal.interchange.interchange_intervention import InterchangeAccuracy, compute_interchange, interchange
 from interp.causal.interchange.interchange_sweeps import InterchangeSweep, interchange_sweep
+from interp.causal.interchange.scrubbing_hypothesis import Claim, scrubbing_hypothesis
 from interp.causal.interchange.which_algorithm import WhichAlgorithm, which_algorithm
 from interp.core.controls import untrained_twin
 from interp.core.places import Place

@@ -20,7 +20,7 @@ question for :func:`interp.path_patching`, which holds the others.
 patched by itself at all positions. Where positions do not differ between the runs, exchanging the token embeddings is
 exchanging the problem: their share is 1 by construction, and a sentence names the strongest of the others.
 
-Patches are computed by :mod:`interp.causal.patching.engine` if the model is this project's or can be copied into it,
+Patches are variants of one run (:mod:`models.run`) if the model is this project's or can be copied into it,
 else through the model's own hooks. ``check=True`` runs some cells of a fast sweep both ways.
 """
 
@@ -53,8 +53,8 @@ from interp.core.results import Provenance
 from models import ArithmeticTransformer
 from models.calls import Index
 from models.errors import UserError, known_name
-from models.fast import KNOWN
 from models.importers import from_transformer_lens
+from models.run import has_formulas
 from models.tasks import ProblemPairs, Task
 from models.transformer import HookedModel, alterations, model_name
 
@@ -70,7 +70,7 @@ class RawSweep:
         values: [metric, layer, ..., n], an axis for each of ``axes`` between the metrics and the examples.
         axes: the labels of these axes by name: layer, head or neuron, pos or role or dest and src.
         found: the values as computed, and those of the unpatched run.
-        fast: whether :mod:`interp.causal.patching.engine` computed them.
+        fast: whether they are variants of one run (:mod:`models.run`).
     """
 
     found: SweepValues
@@ -267,7 +267,7 @@ def _sweep(model: HookedModel, asked: PatchQuestion) -> RawSweep:
 def _copy(model: HookedModel, task: Task | None) -> ArithmeticTransformer | None:
     """The model for the fast path; None if it is altered (by hooks, for example) or cannot be expressed there."""
     if isinstance(model, ArithmeticTransformer):
-        return None if alterations(model) or {*model.config.later_switches} - KNOWN else model
+        return None if alterations(model) or not has_formulas(model) else model
     if task is None or alterations(model):
         return None
     try:

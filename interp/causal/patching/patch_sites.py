@@ -48,10 +48,15 @@ class SweepSite:
     def pattern(self) -> bool:
         return Place(self.hook).axes == "key"
 
+    @cached_property
+    def of_run(self) -> str:
+        """Its name in a run (:mod:`models.run.run`)."""
+        return self.name if self.by_source else self.hook.rpartition("hook_")[2]
+
     def hook_name(self, layer: int) -> str:
         return self.hook if self.embedding else in_block(layer, self.hook)
 
-    def place(self, layer: int, part: int, positions: list[int], sources: list[int] | None = None) -> Place:
+    def place(self, layer: int, part: int, positions: Sequence[int], sources: Sequence[int] | None = None) -> Place:
         """Its place in one layer, at some positions: of a pattern the rows, and with ``sources`` their columns alone.
         ``part`` is the number of the head or neuron, if it has any."""
         hook, edges = self.hook_name(layer), None if sources is None else tuple(product(positions, sources))
@@ -137,9 +142,9 @@ class Groups:
         return len(self.labels)
 
     @cached_property
-    def places(self) -> list[list[int]]:
+    def places(self) -> tuple[tuple[int, ...], ...]:
         """The positions of every group."""
-        return [row.nonzero()[:, 0].tolist() for row in self.mask]
+        return tuple(tuple(row.nonzero()[:, 0].tolist()) for row in self.mask)
 
 
 def position_groups(n_pos: int, by: str, task: Task | None = None, target: int | None = None) -> Groups:

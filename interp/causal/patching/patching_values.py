@@ -1,4 +1,4 @@
-"""The values of a sweep: the metric of every variant and example, by the fast engine or through hooks."""
+"""The values of a sweep: the metric of every variant and example, by variants of one run or through hooks."""
 
 from __future__ import annotations
 
@@ -13,11 +13,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.causal.metrics import Metric
-from interp.causal.patching.engine import NUMBERS_AT_ONCE, Engine, read_positions
 from interp.causal.patching.hooked_patching import ROUNDING, PlainPatcher
 from interp.causal.patching.patch_sites import (
-    EMBEDDINGS,
-    SITES,
     Groups,
     SweepSite,
     check_layers,
@@ -25,11 +22,11 @@ from interp.causal.patching.patch_sites import (
     parts_of,
     position_groups,
 )
-from interp.causal.patching.run import CachedActivations, CachedRun, RunFrame
 from interp.core.places import Place, as_slice
 from interp.core.problems import slices
 from models import ArithmeticTransformer
 from models.errors import UserError
+from models.run import Frame, Run, Variants
 from models.tasks import Task
 from models.transformer import HookedModel, alterations
 
@@ -39,7 +36,6 @@ ROWS_AT_ONCE = 2**19
 PLAIN_AT_ONCE = 2**20
 CHECKED = 8  # how many cells of a sweep ``check=True`` also runs through the hooks
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-4}
-_HOOKS = {site.name: site.hook for site in (*SITES.values(), *EMBEDDINGS.values())}
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,13 +178,13 @@ class PatchMismatch(RuntimeError):
 
 
 @torch.inference_mode()
-def fast_values(model: ArithmeticTransformer, asked: PatchQuestion, numbers: int = NUMBERS_AT_ONCE) -> SweepValues:
-    """The sweep's values by :class:`interp.causal.patching.engine.Engine`."""
+def fast_values(model: ArithmeticTransformer, asked: PatchQuestion, numbers: int | None = None) -> SweepValues:
+    """The sweep's values by :class:`models.run.variants.Variants`, at most ``numbers`` at a time in an activation."""
     base, source, site, groups, metrics = asked.base, asked.source, asked.site, asked.groups, asked.metrics
     n, length = base.shape
     read = read_positions([metric.positions for metric in metrics], length)
-    cached = not isinstance(source, Tensor)
-    frame = RunFrame(model, read, length if cached and site.pattern else None)
+    # A user's patterns may attend to later positions.
+    frame = Frame(model, read, length if site.pattern and not isinstance(source, Tensor) else None)
     places = [None if m.positions is None else as_slice([read.index(p % length) for p in m.positions]) for m in metrics]
     shape = asked.shape(model.config)
     out = np.empty((len(metrics), *shape, n))
@@ -203,9 +199,7 @@ def fast_values(model: ArithmeticTransformer, asked: PatchQuestion, numbers: int
             ]
             return torch.stack(found).double().cpu().numpy()
 
-        run = CachedRun(frame, base[rows])
-        other = CachedActivations(frame, _RowsOf(source, rows), _HOOKS) if cached else CachedRun(frame, source[rows])
-        engine = Engine(frame, run, other, numbers)
+        run, other = Run(frame, base[rows]), Run(frame, source[rows]) if isinstance(source, Tensor) else None
         found = np.zeros((len(asked.layers), len(groups)), dtype=bool)
         for i, layer in enumerate(asked.layers):
 
@@ -220,10 +214,12 @@ def fast_values(model: ArithmeticTransformer, asked: PatchQuestion, numbers: int
                         head, origin = divmod(part, len(groups))
                         out[:, i, head, which, origin, rows] = values[:, k]
 
-            engine.sweep(site, layer, groups, emit)
+            kind = "pattern" if site.by_source else site.of_run
+            new = _of_cache(frame, source, site, layer, rows) if other is None else other.get(kind, layer)
+            Variants(run, groups.places, emit, numbers).patched(site.of_run, layer, new)
         unpatched = judge(run.logits())  # after the sweeps, which may have computed them together with the variants
         of_run["base"].append(unpatched)
-        if isinstance(other, CachedRun):
+        if other is not None:
             of_run["source"].append(judge(other.logits()))
         of_base = unpatched[:, None, *[None] * (len(shape) - 2)]
         for i, missing in enumerate(~found):  # groups after every position that is read change nothing
@@ -366,11 +362,16 @@ def checked_cache(cache: Any, hooks: list[str], site: SweepSite, base: Int[Tenso
     return found
 
 
-class _RowsOf:
-    """A cache's activations for some examples."""
+def _of_cache(frame: Frame, cache: Any, site: SweepSite, layer: int, examples: slice) -> Tensor:
+    """A user's activation of some examples, at the rows that a run holds."""
+    value, rows, n_pos = cache[site.hook_name(layer)][examples], frame.rows(layer), frame.n_pos
+    if site.embedding or site.name in ("resid_pre", "k", "v"):
+        return value[:, :n_pos]
+    return value[:, :, rows, :n_pos] if site.pattern else value[:, rows]
 
-    def __init__(self, cache: dict[str, Tensor], rows: slice):
-        self.cache, self.rows = cache, rows
 
-    def __getitem__(self, name: str) -> Tensor:
-        return self.cache[name][self.rows]
+def read_positions(positions: Sequence[Sequence[int] | None], n_pos: int) -> list[int]:
+    """All positions that some metric reads, in ascending order; None reads all."""
+    if any(p is None for p in positions):
+        return list(range(n_pos))
+    return sorted({p % n_pos for read in positions for p in read or ()})

@@ -41,7 +41,7 @@ _EXACT = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
-class SumUnits(Result):
+class ConstructionUnits(Result):
     """See the module. ``weights``: the weight of each named dimension in x; ``carry``, ``carry_before`` [reading]."""
 
     curve: xr.DataArray
@@ -96,7 +96,9 @@ class SumUnits(Result):
     needs=[task_of(MultiOperandAddition), named_dimensions("SUM", "PRE_SUM", "PRE_CARRY", "NUM")],
     scalar=Scalar("how far a reading can move", "units", lambda found: Measured(found.slack), 0.01, asked_by=()),
 )
-def sum_units(model: ArithmeticTransformer, *, task: Task | None = None, n: int = 200, seed: int = 0) -> SumUnits:
+def construction_units(
+    model: ArithmeticTransformer, *, task: Task | None = None, n: int = 200, seed: int = 0
+) -> ConstructionUnits:
     """Read the construction's SUM units; see the module.
 
     Args:
@@ -131,7 +133,7 @@ def sum_units(model: ArithmeticTransformer, *, task: Task | None = None, n: int 
     truth = {name: values.numpy()[:, step, column] for name, values in task.variables(sample.problems).items()}
     carries = task.variables(sample.problems)["carry_in"].numpy()
     before = np.where(column > 0, carries[:, step, np.maximum(column - 1, 0)], 0)
-    return SumUnits(
+    return ConstructionUnits(
         _curve(model, dims, direction),
         {name: float(direction[where].sum()) for name, where in dims.items() if direction[where].abs().max() > 0},
         reading.ravel(),
@@ -152,8 +154,8 @@ def _curve(model: ArithmeticTransformer, dims: dict[str, slice], direction: torc
     return xr.DataArray(written[:, dims["SUM"]].T.numpy(), dims=("digit", "x"), coords={"digit": np.arange(10), "x": x})
 
 
-@drawing(SumUnits)
-def sum_view(result: SumUnits) -> Picture:
+@drawing(ConstructionUnits)
+def sum_view(result: ConstructionUnits) -> Picture:
     """Rows are the ten dimensions of SUM, x is what the units read, and marks are sampled readings, at their digit."""
     table, marks = result.to_dataframe(), []
     for carry in (0, 1):

@@ -57,7 +57,7 @@ EVERYONE = "all heads with a role"
 
 
 @dataclass(frozen=True, eq=False)
-class PatternSubstitution(Result):
+class PatternPatching(Result):
     """Exact match with substituted patterns. ``table`` is a Dataset over (unit, pattern): ``right`` (problems),
     ``exact``, ``low``, ``high``, ``lost`` and ``won`` (problems right only before, right only after), ``p_changed``;
     and ``tokens``, the share of all response tokens that are right. Units are "L0H0", ... and "all heads with a role".
@@ -117,13 +117,13 @@ def _ideal_name(role: str) -> str:
     return f"ideal {ROLE_NAMES[role]}"
 
 
-def compute_pattern_substitution(
+def compute_pattern_patching(
     before: Bool[np.ndarray, "n target"],
     after: Mapping[tuple[str, str], Bool[np.ndarray, "n target"]],
     roles: Mapping[str, str | None],
     provenance: Provenance,
     bos: Sequence[str] = (),
-) -> PatternSubstitution:
+) -> PatternPatching:
     """The result, from which targets are right before and after each (unit, pattern).
 
     Raises:
@@ -149,10 +149,10 @@ def compute_pattern_substitution(
         {name: (("unit", "pattern"), values) for name, values in data.items()},
         coords={"unit": units, "pattern": patterns},
     )
-    return PatternSubstitution(table, int(whole.sum()), dict(roles), tuple(bos), provenance)
+    return PatternPatching(table, int(whole.sum()), dict(roles), tuple(bos), provenance)
 
 
-def _with_ideal(found: PatternSubstitution) -> Measured:
+def _with_ideal(found: PatternPatching) -> Measured:
     cell = found.own(EVERYONE)
     before = f"{found.before / found.n:.3f} with its own patterns"
     return Measured(float(cell.exact), float(cell.low), float(cell.high), note=before)
@@ -163,7 +163,7 @@ def _with_ideal(found: PatternSubstitution) -> Measured:
     needs=[task_of(MultiOperandAddition)],
     scalar=Scalar("right with ideal patterns", "share", _with_ideal, 0.01, asked_by=()),
 )
-def pattern_substitution(
+def pattern_patching(
     model: HookedModel,
     *,
     task: Task | None = None,
@@ -173,7 +173,7 @@ def pattern_substitution(
     roles: KeyAttention | None = None,
     heads: Sequence[tuple[int, int]] | None = None,
     bos: bool | None = None,
-) -> PatternSubstitution:
+) -> PatternPatching:
     """Exact match of a hooked model with substituted patterns, head by head.
 
     Args:
@@ -221,7 +221,7 @@ def pattern_substitution(
         after[everyone, "ideal, own roles"] = right(playing)
         units[everyone] = "own"
     shared = [head_name(*head) for head in chosen if head in with_bos]
-    return compute_pattern_substitution(right({}), after, units, sample.provenance, shared)
+    return compute_pattern_patching(right({}), after, units, sample.provenance, shared)
 
 
 def _ideal_rows(keys: KeySets, role: str, bos: bool) -> Float[Tensor, "target key"]:
@@ -233,8 +233,8 @@ def _ideal_rows(keys: KeySets, role: str, bos: bool) -> Float[Tensor, "target ke
 _MOST_UNITS = 9
 
 
-@drawing(PatternSubstitution)
-def substitution_view(result: PatternSubstitution) -> Picture:
+@drawing(PatternPatching)
+def substitution_view(result: PatternPatching) -> Picture:
     """Exact match for every head and pattern, with the whole model as a line; the own role's ideal is filled."""
     units = [unit for unit in result.roles if unit in result.table.unit.values]
     if len(units) > _MOST_UNITS:

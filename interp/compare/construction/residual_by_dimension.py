@@ -38,7 +38,7 @@ NOTHING = 1e-4  # smaller values count as zero, as float32 rounding and softmax 
 
 
 @dataclass(frozen=True, eq=False)
-class NamedStream(Result):
+class ResidualByDimension(Result):
     """What each stage writes on one sequence.
 
     ``written`` [stage, dim, pos], with coordinate ``named`` along dim (a name has several dims if it is a code or has
@@ -113,9 +113,9 @@ def as_fraction(value: float) -> str:
     "What is in a construction's residual stream, by named dimension?",
     needs=[task_of(MultiOperandAddition), named_dimensions()],
 )
-def named_stream(
+def residual_by_dimension(
     model: ArithmeticTransformer, tokens: str | Int[Tensor, "1 pos"], *, offsets: Sequence[int] | None = None
-) -> NamedStream:
+) -> ResidualByDimension:
     """Read a construction on one sequence; see the module. Cost: one forward pass.
 
     Args:
@@ -157,7 +157,7 @@ def named_stream(
         coords={"stage": stages, "dim": list(labels), "named": ("dim", names), "pos": np.arange(len(texts))},
     )
     pattern = torch.stack([cache["pattern", layer][0] for layer in range(n_layers)]).double().numpy()
-    return NamedStream(
+    return ResidualByDimension(
         model_name(model),
         written,
         xr.DataArray(
@@ -191,8 +191,10 @@ def _position_ids(model: HookedModel, tokens: Tensor, offsets: Sequence[int] | N
     return ids
 
 
-@drawing(NamedStream)
-def named_stream_view(result: NamedStream, stages: Sequence[str] | None = None, response_only: bool = True) -> Picture:
+@drawing(ResidualByDimension)
+def residual_by_dimension_view(
+    result: ResidualByDimension, stages: Sequence[str] | None = None, response_only: bool = True
+) -> Picture:
     """A panel per stage: rows are the dimensions that it writes, columns the tokens with their position ids.
 
     Raises:
@@ -234,7 +236,7 @@ def named_stream_view(result: NamedStream, stages: Sequence[str] | None = None, 
     return Picture(views, columns=1, title=_title(result, stages, stages == known), note=note, shared="x")
 
 
-def _title(result: NamedStream, stages: Sequence[str], whole: bool) -> str:
+def _title(result: ResidualByDimension, stages: Sequence[str], whole: bool) -> str:
     writers = result.writers()
     if not whole:
         names = [name for name, by in writers.items() if set(by) & set(stages)]
@@ -247,8 +249,8 @@ def _title(result: NamedStream, stages: Sequence[str], whole: bool) -> str:
     )
 
 
-@drawing(NamedStream, "patterns")
-def named_patterns(result: NamedStream) -> Picture:
+@drawing(ResidualByDimension, "patterns")
+def named_patterns(result: ResidualByDimension) -> Picture:
     """One panel per head: rows predict the next token from "=" on, columns are the tokens that can be attended to."""
     queries = np.arange(result.first, len(result.tokens))
     names = [f"{result.tokens[q]} → {result.predicted[q]}" for q in queries]

@@ -55,7 +55,7 @@ TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
-class LogitAttribution(Result):
+class DirectLogitAttribution(Result):
     """``parts``: Dataset over (part, target) with ``mean``, ``spread`` over problems and bootstrap ``low``, ``high``,
     in logits; each part's ``kind`` ("embed", "pos", "head", "mlp", "bias"), ``layer``, ``head`` (-1: none) and ``role``
     are coordinates. An MLP is one part, the sum of its units. NaN where a role has no position for a target.
@@ -122,7 +122,7 @@ class LogitAttribution(Result):
         return pd.concat((frame, units.assign(kind="unit", head=-1, role="")), ignore_index=True)
 
 
-def compute_logit_attribution(
+def compute_direct_logit_attribution(
     values: Float[np.ndarray, "part target n"],
     parts: pd.DataFrame,
     units: Float[np.ndarray, "layer unit target n"] | None,
@@ -132,7 +132,7 @@ def compute_logit_attribution(
     rival: str,
     provenance: Provenance,
     resamples: int = 1000,
-) -> LogitAttribution:
+) -> DirectLogitAttribution:
     """Means, spreads and intervals of attributed logits.
 
     Args:
@@ -155,7 +155,7 @@ def compute_logit_attribution(
     coords = {axis: ("part", parts[axis].to_numpy()) for axis in PARTS_AXES[1:]}
     coords |= {"part": parts.part.to_numpy(), "target": targets}
     axes = ("part", "target")
-    return LogitAttribution(
+    return DirectLogitAttribution(
         name,
         _moments(values, axes, provenance.resampling_seed, resamples).assign_coords(coords),
         None
@@ -177,7 +177,7 @@ def _moments(values: Float[np.ndarray, "*cell n"], axes: tuple[str, ...], seed: 
     return xr.Dataset({name: (axes, value) for name, value in moments.items()})
 
 
-def _by_neurons(found: LogitAttribution) -> Measured:
+def _by_neurons(found: DirectLogitAttribution) -> Measured:
     kinds = found.by_kind()
     lead = float(found.lead.mean())
     if not lead > 0:
@@ -191,7 +191,7 @@ def _by_neurons(found: LogitAttribution) -> Measured:
     needs=[sums],
     scalar=Scalar("largest direct part of the lead", "ratio", _by_neurons, 0.05, asked_by=()),
 )
-def logit_attribution(
+def direct_logit_attribution(
     model: HookedModel,
     *,
     task: Task | None = None,
@@ -200,7 +200,7 @@ def logit_attribution(
     n: int = N_PROBLEMS,
     seed: int = 0,
     resamples: Resamples = 1000,
-) -> LogitAttribution:
+) -> DirectLogitAttribution:
     """Direct logit attribution of every answer digit by role and by unit; see the module.
 
     Args:
@@ -225,14 +225,16 @@ def logit_attribution(
     with torch.no_grad():
         values, parts, units, lead = attributed(model, task, sample.tokens, targets, coefficients)
     labels = target_labels(task, targets)
-    return compute_logit_attribution(values, parts, units, lead, labels, name, over, sample.provenance, resamples)
+    return compute_direct_logit_attribution(
+        values, parts, units, lead, labels, name, over, sample.provenance, resamples
+    )
 
 
 _MOST = 24  # parts and units that are shown; the table has all
 
 
-@drawing(LogitAttribution)
-def attribution_view(result: LogitAttribution) -> Picture:
+@drawing(DirectLogitAttribution)
+def attribution_view(result: DirectLogitAttribution) -> Picture:
     """Mean contribution of the largest parts to every target's lead, and the largest units next to it."""
     size = np.nan_to_num(np.abs(result.parts["mean"].values)).max(1)
     largest = np.sort(np.argsort(-size, kind="stable")[: min(_MOST, int((size > 0).sum()))])  # in model order

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,9 +28,7 @@ from interp.proofs.attacks.attack_search import Report, SearchRecord, Wrong, gra
 from interp.proofs.attacks.counted_runs import EMBED, Runner
 from interp.proofs.attacks.problem_digits import DigitSpace, digit_space
 from models.calls import Count, Seconds
-from models.errors import UserError
 from models.evaluation import Failure, score
-from models.files import write_json_atomic
 from models.tasks import Task
 from models.transformer import HookedModel, model_name
 
@@ -130,9 +127,6 @@ class Attack(Result):
                 rows.append(row)
         return pd.DataFrame(rows)
 
-    def save(self, path: str | Path) -> None:
-        write_json_atomic(path, self.to_dict())
-
 
 def _smallest_margin(found: Attack) -> Measured:
     random = found.smallest_margin("random")
@@ -179,12 +173,6 @@ def attack(
     start = time.perf_counter()
     task = resolve_task(model, task)
     require_hook(model, EMBED)
-    if isinstance(runs, bool) or not isinstance(runs, int) or runs < 1:
-        raise UserError(f"The number of runs must be at least 1, not {runs}.")
-    if seconds is not None and not seconds > 0:
-        raise UserError(f"The time must be positive, not {seconds} s.")
-    if seed < 0:
-        raise UserError(f"The seed must be 0 or more, not {seed}.")
     space = digit_space(task)
     found: dict[str, SearchRecord] = {}
     spent = runs

@@ -80,22 +80,6 @@ class OneLayerAdder:
         """Whether the norms subtract the mean (LayerNorm)."""
         return self.model.config.normalization_type == "LN"
 
-    @property
-    def eps(self) -> float:
-        return self.model.config.eps
-
-    @property
-    def eps_outside(self) -> bool:
-        return self.model.config.norm_eps_outside
-
-    @property
-    def score_scale(self) -> float:
-        return self.model.config.score_scale
-
-    @property
-    def activation(self) -> str:
-        return self.model.config.act_fn
-
     def normed(self, x: np.ndarray, gain: np.ndarray, bias: np.ndarray) -> np.ndarray:
         """Vectors normalised over the last axis, in float64. Without norms they are multiplied by the gain alone."""
         if not self.has_norms:
@@ -104,7 +88,8 @@ class OneLayerAdder:
             x = x - x.mean(-1, keepdims=True)
         grouped = x.reshape(*x.shape[:-1], self.groups, -1)
         square = (grouped**2).mean(-1, keepdims=True)
-        scale = np.sqrt(square) + self.eps if self.eps_outside else np.sqrt(square + self.eps)
+        eps, outside = self.model.config.eps, self.model.config.norm_eps_outside
+        scale = np.sqrt(square) + eps if outside else np.sqrt(square + eps)
         return (grouped / scale).reshape(x.shape) * gain + bias
 
     def after_attention(self, token: int, position: int, written: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:

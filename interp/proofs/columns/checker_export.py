@@ -51,8 +51,8 @@ def require_checkable(
         )
     adder = read_adder(model)
     unknown = [name for name in adder.stored if ".b" in name and name in adder.model.weight_shapes]
-    rms = adder.has_norms and not (adder.centred or adder.eps_outside)
-    if unknown or not rms or adder.activation != "gelu":
+    rms = adder.has_norms and not (adder.centred or adder.model.config.norm_eps_outside)
+    if unknown or not rms or adder.model.config.act_fn != "gelu":
         raise UserError(
             f"The checker knows adders and subtractors with RMS norms, gelu and no biases, and {model_name(model)} has "
             "others."

@@ -26,7 +26,6 @@ from interp.proofs.verdict.verdict import (
     margin_grid,
 )
 from interp.proofs.verdict.verdict_files import is_count
-from models import UserError
 from models.number_format import shown
 
 #: The fields that say what a class is, and which answer it asks for.
@@ -68,7 +67,7 @@ class PairEvidence(Evidence):
     Attributes:
         targets: what was asked about: "all" tokens of the answer, or its "digits" without the EOS after them.
         cuts: which windows of each class were split. They let the proof be checked without a search.
-        counts: per class, how many problems were certified, refuted and left open; None in older files.
+        counts: per class, how many problems were certified, refuted and left open.
         wrong_token: where the counterexample fails.
         obstacle: what stood in the way of a proof of any class, if something did.
         reals: where rounding left classes open, what is proved without it.
@@ -79,8 +78,8 @@ class PairEvidence(Evidence):
     arithmetic: ArithmeticName
     classes: xr.Dataset
     cuts: tuple[tuple[int, ...], ...]
+    counts: tuple[tuple[int, int, int], ...]
     obstacle: str | None = None
-    counts: tuple[tuple[int, int, int], ...] | None = None
     accuracy: AccuracyBounds | None = None
     targets: Targets = "all"
     wrong_token: WrongToken | None = None
@@ -117,9 +116,7 @@ class PairEvidence(Evidence):
         return "certified" if (self.classes.proved.values[own] > 0).all() else "undecided"
 
     def shares(self) -> pd.DataFrame:
-        """The shares of all pairs certified, refuted and left open, per target. Raises UserError without counts."""
-        if self.counts is None:
-            raise UserError("This certificate does not say how many pairs its classes hold; make it again.")
+        """The shares of all pairs certified, refuted and left open, per target."""
         total: dict[int, list[int]] = {}
         for target, counts in zip(self.classes.target.values.tolist(), self.counts, strict=True):
             total[target] = [a + b for a, b in zip(total.get(target, [0, 0, 0]), counts, strict=True)]
@@ -207,15 +204,14 @@ class PairEvidence(Evidence):
             digits = f"; {digits_of}{self.rule.all_claimed} are {said} {words}, {_proved(proved.min())}"
         if verdict.status == "refuted":
             fail = f"{self.failing:,} of {n:,} classes fail"
-            if not self.failing:  # it fails in the model's self precision only
+            if not self.failing:  # it fails in the model's own precision only
                 fail = "though no extreme pair of a class is wrong over the reals"
             wrong = _wrong(self.rule, verdict.counterexample, self.wrong_token)
             return f"refuted: {wrong}, {fail}{accuracy}{digits}"
         rest = "".join(f"; {part}" for part in (self.obstacle, self.reals and self.reals.words()) if part)
-        share = f" ({self.share_in_words()})" if self.counts else ""
         return (
-            f"undecided {words}: {of}{self.open:,} of {n:,} classes could not be proved{share}, and none of their "
-            f"extreme pairs is wrong; {where}{accuracy}{digits}{rest}"
+            f"undecided {words}: {of}{self.open:,} of {n:,} classes could not be proved ({self.share_in_words()}), and "
+            f"none of their extreme pairs is wrong; {where}{accuracy}{digits}{rest}"
         )
 
     def provenance(self, verdict: Verdict) -> Provenance:
@@ -226,11 +222,9 @@ class PairEvidence(Evidence):
     @classmethod
     def read(cls, value: dict[str, Any]) -> PairEvidence:
         rows = value["classes"]
-        if "reach" in rows:
-            raise ValueError("it was made by a method of an earlier version; make it again")
         columns = {name: _column(rows[name], np.int64) for name in (*CLASS, "a", "b")}
         columns |= {name: _column(rows[name], np.float64) for name in ("margin", "hunted", "proved")}
-        accuracy, counts, reals = value.get("accuracy"), value.get("counts"), value.get("reals")
+        accuracy, counts, reals = (value[name] for name in ("accuracy", "counts", "reals"))
         (n,) = columns["a"].shape
         for name, column in columns.items():
             if column.shape != (n,):
@@ -240,9 +234,9 @@ class PairEvidence(Evidence):
         for name, limit in limits.items():
             if not ((columns[name] >= 0) & (columns[name] < limit)).all():
                 raise ValueError(f"{name} is out of range")
-        if not n or {len(value["cuts"]), len(counts or value["cuts"])} != {n}:
+        if not n or {len(value["cuts"]), len(counts)} != {n}:
             raise ValueError("columns of unequal length")
-        token, targets = value.get("wrong_token"), value.get("targets", "all")
+        token, targets = value["wrong_token"], value["targets"]
         status, arithmetic, obstacle, wrong = (value[x] for x in ("status", "arithmetic", "obstacle", "counterexample"))
         for holds, what in (
             (arithmetic in ARITHMETICS and targets in get_args(Targets), "unknown arithmetic or question"),
@@ -262,7 +256,7 @@ class PairEvidence(Evidence):
             targets=targets,
             classes=dataset(columns),
             cuts=tuple(tuple(_whole(x) for x in row) for row in value["cuts"]),
-            counts=None if counts is None else tuple((_whole(a), _whole(b), _whole(c)) for a, b, c in counts),
+            counts=tuple((_whole(a), _whole(b), _whole(c)) for a, b, c in counts),
             accuracy=None if accuracy is None else bounds_from_dict(accuracy),
             wrong_token=None if token is None else WrongToken(**{k: str(token[k]) for k in WrongToken.__annotations__}),
             reals=None if reals is None else OverTheReals(_whole(reals["open"]), _number(reals["lower_bound"])),
@@ -288,11 +282,9 @@ def _proved(bound: float) -> str:
     return f"every margin proved above {shown(float(bound))}"
 
 
-def _wrong(rule: ColumnRule, counterexample: tuple[int, int, int | None], token: WrongToken | None) -> str:
+def _wrong(rule: ColumnRule, counterexample: tuple[int, int, int | None], token: WrongToken) -> str:
     """A counterexample in words: what the model answers, and which token of that is wrong."""
     said = f"{answered(rule, counterexample)} (run through the model"
-    if token is None:  # an older file
-        return f"{said})"
     if token.target == "EOS":
         return f"{said}; every digit is right, and {token.predicted} follows where the answer should end)"
     return f"{said}; {token.target} is {token.expected}, not {token.predicted})"
@@ -310,15 +302,11 @@ def dataset(columns: dict[str, np.ndarray]) -> xr.Dataset:
 
 
 def _column(rows: Any, dtype: type) -> np.ndarray:
-    """One column of the classes' table. Raises TypeError or ValueError for anything but numbers.
-
-    Earlier files have lists of one number in some columns.
-    """
-    flat = [x for row in rows for x in (row if isinstance(row, list) else [row])]
+    """One column of the classes' table. Raises TypeError or ValueError for anything but numbers."""
     allowed = (int,) if dtype is np.int64 else (int, float, type(None))
-    if not all(isinstance(x, allowed) and not isinstance(x, bool) for x in flat):
+    if not all(isinstance(x, allowed) and not isinstance(x, bool) for x in rows):
         raise TypeError("a column with other things than numbers")
-    return np.array(flat, dtype=dtype)
+    return np.array(rows, dtype=dtype)
 
 
 def _whole(value: Any) -> int:

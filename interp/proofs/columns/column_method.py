@@ -213,7 +213,7 @@ def check_one_layer(certificate: Verdict, model: HookedModel, task: Task | None 
         wrong = wrong_pair(adder, torch.tensor([certificate.counterexample[:2]]))
         if wrong is None:
             raise _broken(f"the model answers {list(certificate.counterexample[:2])} rightly")
-        if wrong != (certificate.counterexample, certificate.wrong_token or wrong[1]):
+        if wrong != (certificate.counterexample, certificate.wrong_token):
             raise _broken("the model answers its counterexample otherwise")
         failing = leads.failing_pairs(case.classes)
         if (accuracy := certificate.accuracy) is not None:
@@ -267,7 +267,7 @@ def _proved_again(
     proved, status, n = certificate.classes.proved.values, certificate.status, len(classes)
     if status in ("certified", "conditional") and not (proved > 0).all():
         raise _broken(f"class {int((~(proved > 0)).argmax())} has no bound")
-    counts = np.array(certificate.counts or [(0, 0, 0)] * n, dtype=object).reshape(n, 3)
+    counts = np.array(certificate.counts, dtype=object).reshape(n, 3)
     chosen = (proved > 0) | (counts[:, :2] > 0).any(1)
     if certificate.arithmetic == "float":
         if chosen.any():
@@ -279,7 +279,7 @@ def _proved_again(
         if proved[index] > 0 and not (proof.proved and proof.lowest >= proved[index]):
             raise _broken(f"class {index} is not proved by its splits")
     own = np.array(_counts(case, proofs), dtype=object)
-    if certificate.counts is not None and ((counts[:, :2] > own[:, :2]).any() or (counts.sum(1) != own.sum(1)).any()):
+    if (counts[:, :2] > own[:, :2]).any() or (counts.sum(1) != own.sum(1)).any():
         raise _broken("it counts other problems than its proofs do")
     claimed = [replace(proof, lowest=bound) for proof, bound in zip(proofs, proved.tolist(), strict=True)]
     require_bounds(adder, classes, leads, claimed)

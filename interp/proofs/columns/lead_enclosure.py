@@ -123,7 +123,7 @@ class Downstream:
         weights = [adder.W_E, adder.W_pos, read, adder.W_out, adder.W_U, adder.ln2, adder.ln_final]
         weights += [adder.b_O, adder.b_in, adder.b_out, adder.b_U, adder.ln2_b, adder.ln_final_b]
         #: Whether the weights and eps are small enough for the bounds; if not, every margin is NaN.
-        self.moderate = adder.eps < LARGEST and max(float(np.abs(w).max(initial=0)) for w in weights) < (
+        self.moderate = adder.model.config.eps < LARGEST and max(float(np.abs(w).max(initial=0)) for w in weights) < (
             LARGEST_WEIGHT if self.unit else self.largest
         )
         self.centre = centring(self.d) if adder.centred else exactly(np.eye(self.d))
@@ -134,7 +134,7 @@ class Downstream:
         self.pre_offset = (np.abs(adder.ln2_b)[None] @ np.abs(read))[0] * UP
         self.pre_bias_error = roundings(self.d + 1) * (self.pre_offset + np.abs(b_in)) + LEAST
         norm = np.sqrt(self.d * (self.gained_in.size**2).sum(0))
-        bounded = adder.has_norms and adder.eps >= LEAST_EPS
+        bounded = adder.has_norms and adder.model.config.eps >= LEAST_EPS
         self.most_pre = norm * NORM_SLACK if bounded else None
         #: A norm's quotient (2), gain and bias; without norms at most the final gain.
         self.norm_roundings = 4 if adder.has_norms else 1
@@ -149,11 +149,7 @@ class Downstream:
         finite, or too large.
 
         Cost: proportional to ``n (d + d_mlp + vocabulary) (1 + r)``, with memory for ``CHUNK`` regions and the results.
-
-        Raises:
-            UserError: targets, tokens or answers that the model does not have, or shapes that do not fit.
         """
-        self._check(regions)
         lower, upper = np.full((2, len(regions)), np.nan)
         if not self.moderate:
             return lower, upper
@@ -165,22 +161,6 @@ class Downstream:
                     rows = group[start : start + CHUNK]
                     lower[rows], upper[rows] = self._chunk(regions.take(rows))
         return lower, upper
-
-    def _check(self, regions: Regions) -> None:
-        n, d = regions.center.shape
-        r = regions.radius.shape[-1]
-        shapes = {regions.target.shape, regions.token.shape, regions.answer.shape}
-        fits = shapes == {(n,)} and d == self.written and regions.error.shape == (n, d)
-        if not fits or regions.radius.shape != (n, r) or regions.basis.shape not in ((r, d), (n, r, d)):
-            raise UserError(
-                f"Regions of a model with d_model {self.d} need n x {self.written} centers and errors, n x r radii."
-            )
-        adder = self.adder
-        limits = (("target", len(adder.layout.queries)), ("token", len(adder.W_E)), ("answer", adder.W_U.shape[1]))
-        for name, limit in limits:
-            values = getattr(regions, name)
-            if n and (values.min() < 0 or values.max() >= limit):
-                raise UserError(f"A region's {name} is from 0 to {limit - 1}, not {values.min()} to {values.max()}.")
 
     def _chunk(self, regions: Regions) -> tuple[np.ndarray, np.ndarray]:
         """Bounds for regions that share one right answer."""
@@ -255,7 +235,7 @@ class Downstream:
             one, ones = np.zeros((1, *x.values.shape[1:])), np.ones((1, x.values.shape[2]))
             one[:, 0] = 1.0
             return Forms(one, np.zeros_like(ones)), ones, ones
-        eps, outside = self.adder.eps, self.adder.eps_outside
+        eps, outside = self.adder.model.config.eps, self.adder.model.config.norm_eps_outside
         square, low = affine_forms.mean_square(x, size)
         if not outside:
             square, low = square.plus(np.array([eps]), np.zeros(1)), (low + eps) * (1 - roundings(1))
@@ -275,8 +255,8 @@ class Downstream:
         adder, grown = self.adder, self.growth
         pre, low, high, valid = self.read_by(y)
         gate = pre.rows(slice(0, self.m))
-        post = affine_forms.activated(adder.activation, gate, low[: self.m], high[: self.m])
-        if self.unit and (rounds := ACTIVATIONS[adder.activation].rounds):
+        post = affine_forms.activated(adder.model.config.act_fn, gate, low[: self.m], high[: self.m])
+        if self.unit and (rounds := ACTIVATIONS[adder.model.config.act_fn].rounds):
             largest = np.maximum(np.abs(low), np.abs(high))[: self.m]
             post = post.widened(grown(rounds) * largest + self.tiny)
         if self.gated:  # the product and the sum with b_in are rounded

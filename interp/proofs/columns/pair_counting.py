@@ -66,10 +66,6 @@ class Diagram:
     root: int
     levels: tuple[Int[np.ndarray, "_ symbol"], ...]
 
-    @property
-    def n_nodes(self) -> int:
-        return sum(len(level) for level in self.levels)
-
 
 def reduced(root: int, levels: Sequence[Int[np.ndarray, "_ symbol"]]) -> Diagram:
     """The same verdicts with fewer nodes: equal nodes are merged, and a node with one outcome becomes that outcome.
@@ -116,19 +112,9 @@ def diagram_of_windows(
         rule: what a column does, and how many there are.
         below: levels of the columns below the window, the next one first, as in :class:`Diagram`. The first has a row
             for each of the table's first open windows, in the table's order, which says what becomes of them.
-
-    Raises:
-        UserError: a table of another shape, or with other values.
     """
     top, base = min(target, rule.digits - 1), rule.base
     depth = table.ndim - 1
-    if not 1 <= depth <= top + 1 or table.shape != (2, *[base**2] * depth):
-        raise UserError(
-            f"The windows of target {target} need a table [2, {base**2}, ...] of 1 to {top + 1} columns, and this one "
-            f"has shape {list(table.shape)}."
-        )
-    if not np.isin(table, (-1, 0, 1)).all():
-        raise UserError("A verdict is 1 (right), -1 (wrong) or 0 (open), and this table has other values.")
     known = symbols(rule)
     lowest = top - depth + 1
     states = np.array([OPEN, RIGHT, WRONG], dtype=np.int32)[table]  # by verdict 0, 1, -1

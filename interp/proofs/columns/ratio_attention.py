@@ -137,7 +137,7 @@ def attention_of_keys(
     for n, (query, own) in enumerate(cells):
         for target in (target for target, at in enumerate(layout.queries) if at == query):
             rows = np.flatnonzero((position < query) | ((position == query) & (token == own)))
-            scores = arithmetic.scores_of_one(q[:, [n]], k[:, rows], adder.score_scale)
+            scores = arithmetic.scores_of_one(q[:, [n]], k[:, rows], adder.model.config.score_scale)
             found = _weights(arithmetic, scores, torch.from_numpy(position[rows]))
             if found is None:
                 return RatioAttention(basis, every, {}, tokens, "attention scores are too far apart")

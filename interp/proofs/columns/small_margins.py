@@ -165,7 +165,7 @@ def logits_after(adder: OneLayerAdder, y: Float[np.ndarray, "*rows d"]) -> Float
 
 def after_mlp(adder: OneLayerAdder, y: Float[np.ndarray, "*rows d"]) -> Float[np.ndarray, "*rows d"]:
     """The residual stream in float64 after the MLP that reads y."""
-    x, act = adder.normed(y, adder.ln2, adder.ln2_b), ACTIVATIONS[adder.activation].of
+    x, act = adder.normed(y, adder.ln2, adder.ln2_b), ACTIVATIONS[adder.model.config.act_fn].of
     if adder.W_gate is None:
         post = act(x @ adder.W_in + adder.b_in)
     else:

@@ -13,15 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Int
-from tqdm import tqdm
 
 from interp.proofs.columns.column_rule import ColumnRule
 from interp.proofs.columns.column_windows import Leaves, Query
 from interp.proofs.columns.pair_counting import NODES, OPEN, RIGHT, WRONG, Diagram, diagram_of_windows, symbols
 from interp.proofs.columns.window_search import CHUNK, Search
-from models import UserError
 
-DEEPEST = 3
 _END = np.array([OPEN, RIGHT, WRONG], dtype=np.int32)  # by verdict 0, 1, -1
 
 
@@ -45,7 +42,7 @@ class WindowVerdicts:
         return range(max(0, top - self.depth + 1), top + 1)
 
 
-def window_verdicts(search: Search, depth: int, progress: bool = False) -> WindowVerdicts:
+def window_verdicts(search: Search, depth: int) -> WindowVerdicts:
     """Judge every window of ``depth`` columns of every target.
 
     All extensions of a window have its verdict, so that only extensions of open windows are judged again. At depth 1
@@ -56,15 +53,9 @@ def window_verdicts(search: Search, depth: int, progress: bool = False) -> Windo
     depth 3), at some 50 us per leaf; 2 MB per table. Columns above the window stay free, and may leave windows open for
     good.
 
-    Raises:
-        UserError: a depth other than 1, 2 or 3, or attention without terms.
+    Precondition: attention with terms, and a depth of 1, 2 or 3.
     """
-    if depth not in range(1, DEEPEST + 1):
-        raise UserError(f"Windows have 1 to {DEEPEST} columns, not {depth}.")
-    if search.attention.obstacle is not None:
-        raise UserError(f"{search.adder.model.name} has no verdicts on windows: {search.attention.obstacle}.")
-    targets = tqdm(range(len(search.adder.layout.queries)), disable=not progress, unit="target", desc="windows")
-    tables = tuple(table_of(search, target, depth) for target in targets)
+    tables = tuple(table_of(search, target, depth) for target in range(len(search.adder.layout.queries)))
     return WindowVerdicts(search.adder.layout.rule, depth, tables)
 
 

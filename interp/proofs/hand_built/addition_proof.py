@@ -46,12 +46,9 @@ from interp.proofs.hand_built.addition_values import NotSeparated, Perturbation,
 from interp.proofs.hand_built.matches_options import departure
 from interp.proofs.verdict.time_limit import watched
 from interp.proofs.verdict.verdict import ArithmeticName
-from models import UserError
-from models.families import HandBuiltOptions
 from models.transformer import HookedModel
 
 SLACK = 1e-9
-HAND_BUILT: tuple[ArithmeticName, ...] = ("interval", "float32")  # the arithmetics for hand-built models
 
 
 @dataclass(frozen=True)
@@ -61,18 +58,12 @@ class ShapeProof:
     Attributes:
         operands, digits: the shape; it has ``10^(operands digits)`` problems.
         margin: a lower bound of the right token's lead over all problems and positions (-inf if a step before failed).
-        leakage: E, the largest total weight of a query's wrong keys, where BOS has 1.
-        tie_error: D, the largest score difference between BOS and a key that should tie with it.
-        queries: response positions that were checked.
         obstacle: the step that failed, in words, or None if everything is proved.
     """
 
     operands: int
     digits: int
     margin: float = float("-inf")
-    leakage: float = float("nan")
-    tie_error: float = float("nan")
-    queries: int = 0
     obstacle: str | None = None
 
 
@@ -94,12 +85,8 @@ def prove_shapes(
     read once.
 
     Raises:
-        UserError: another model, a shape beyond the model's limits, or another arithmetic than "interval" or "float32".
+        UserError: a shape beyond the model's limits.
     """
-    if type(getattr(getattr(model, "weight_map", None), "options", None)) is not HandBuiltOptions:
-        raise UserError("This proof is for the hand-built Position Coupling transformer alone.")
-    if arithmetic not in HAND_BUILT:
-        raise UserError(f"Hand-built models are judged in 'interval' or 'float32' arithmetic, not {arithmetic!r}.")
     weights = {key: value.detach().double().numpy() for key, value in model.effective_weights().items()}
     if (obstacle := departure(model)) is not None:
         yield from (ShapeProof(m, n, obstacle=obstacle) for m, n in shapes)
@@ -129,13 +116,12 @@ def _prove_shape(
             names = {True: "attends to keys it should not", False: "misses a key"}
             what = names[bool((matched & ~needed[head]).any())]
             obstacle = f"head {head + 1} {what}, first at b_{step}, place {place}"
-            return ShapeProof(m, n, leakage=float(leakage.max()), tie_error=float(tie.max()), obstacle=obstacle)
+            return ShapeProof(m, n, obstacle=obstacle)
     largest = max(reading.size for reading in readings)
     size = Perturbation.of(model, len(ids), leakage, tie, rounded, SLACK, largest)
     margin = float(smallest_margin(weights, model.weight_map.dims, m, size))
     obstacle = None if margin > 0 else "leakage and rounding may cost more than the margin"
-    queries = (m + 1) * (task.length + 1)
-    return ShapeProof(m, n, margin, float(leakage.max()), float(tie.max()), queries, obstacle)
+    return ShapeProof(m, n, margin, obstacle)
 
 
 def read_heads(weights: dict[str, np.ndarray], dims: dict[str, slice], special: int) -> list[ScoreReading]:

@@ -17,7 +17,7 @@ import models
 from interp.core.results import Provenance
 from interp.core.stored_data import DATA
 from interp.core.views import Grid, Picture
-from interp.proofs.hand_built.addition_proof import HAND_BUILT, ShapeProof, prove_shapes
+from interp.proofs.hand_built.addition_proof import ShapeProof, prove_shapes
 from interp.proofs.verdict.verdict import STRENGTHS, ArithmeticName
 from models import UserError
 from models.families.hand_built.position_coupling_addition import NAME
@@ -76,7 +76,7 @@ def load_certified_grids(path: Path = STORED) -> dict[str, CertifiedGrid]:
 
 def main() -> int:
     model, found = models.build(NAME), {}
-    for arithmetic in HAND_BUILT:
+    for arithmetic in ROUNDINGS:
         grid = certify_grid(model, 30, 30, arithmetic, progress=True)
         if isinstance(grid, ShapeProof):
             print(f"{grid.operands} x {grid.digits} digits: {grid.obstacle}")

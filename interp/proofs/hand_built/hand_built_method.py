@@ -23,12 +23,12 @@ import torch
 
 from interp.core.results import Provenance
 from interp.core.views import Line, Picture, Points, Series
-from interp.proofs.hand_built.addition_proof import HAND_BUILT, prove_shapes
+from interp.proofs.hand_built.addition_proof import prove_shapes
 from interp.proofs.hand_built.addition_values import NotSeparated
 from interp.proofs.hand_built.multiplication_proof import prove_sizes
 from interp.proofs.hand_built.parity_proof import ParityProof
 from interp.proofs.hand_built.shape_problems import grid_problems
-from interp.proofs.numbers.rounded_operations import FLOAT32, REAL
+from interp.proofs.numbers.rounded_operations import FLOAT32, REAL, ROUNDINGS
 from interp.proofs.verdict.method import CertifyOptions, Method, Outcome, verdict_by
 from interp.proofs.verdict.recheck import judged_again
 from interp.proofs.verdict.subject import Subject
@@ -136,7 +136,7 @@ class HandBuiltEvidence(Evidence):
 
     @classmethod
     def read(cls, value: dict[str, Any]) -> HandBuiltEvidence:
-        if value["arithmetic"] not in HAND_BUILT or not value["parts"]:
+        if value["arithmetic"] not in ROUNDINGS or not value["parts"]:
             raise ValueError("unknown arithmetic, or no parts")
         if not isinstance(value["domain"], str):
             raise ValueError("a domain that is none")

@@ -126,7 +126,7 @@ class ExhaustiveEvidence(SmallDomainEvidence):
     def read(cls, value: dict[str, Any]) -> ExhaustiveEvidence:
         score = Score.from_dict(value["score"])
         numbers = {name: value[name] for name in ("noise", "near")}
-        counts = {name: value[name] for name in ("near_ties", "open")} | {"size": value.get("size", score.n)}
+        counts = {name: value[name] for name in ("near_ties", "open", "size")}
         if not all(map(is_number, numbers.values())) or not all(map(is_count, counts.values())):
             raise ValueError("numbers that are none")
         if score.n < 1:

@@ -64,11 +64,10 @@ class Rows:
     def n_nodes(self) -> int:
         return int(self.first.sum())
 
-    def parts(self, rows: int | None = None) -> Iterator[Rows]:
-        """Yield some rows at a time, by default ``ROWS``."""
-        rows = ROWS if rows is None else rows
-        for at in range(0, len(self), rows):
-            yield self[at : at + rows]
+    def parts(self) -> Iterator[Rows]:
+        """Yield ``ROWS`` at a time."""
+        for at in range(0, len(self), ROWS):
+            yield self[at : at + ROWS]
 
     def __getitem__(self, rows: slice | Tensor) -> Rows:
         return Rows(self.index[rows], self.tokens[rows], self.ids[rows], self.targets[rows], self.queries)

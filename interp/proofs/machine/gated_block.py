@@ -133,7 +133,7 @@ class GatedBlock:
         back, off = self._through_matrix(back, off, self.hidden, f"{name}.mlp.W_out")
         curve = self.curve_of_gate(self.gate, self.value) + self.rounding_of_gate(self.gate, self.value)
         off = off + self._along(back, curve)
-        act, slope = (part[:, None] for part in self.activation(self.gate.mid))
+        act, slope = (part(self.gate.mid)[:, None] for part in (self.act.value, self.act.slope))
         gate, off = self._through_matrix(back * slope * self.value.mid[:, None], off, self.read, f"{name}.mlp.W_gate")
         value, off = self._through_matrix(back * act, off, self.read, f"{name}.mlp.W_in")
         back, off = self._through_norm(gate + value, off, self.middle, weights[f"{name}.ln2.w"])
@@ -224,7 +224,7 @@ class GatedBlock:
 
     def gated(self, gate: ErrorBall, value: ErrorBall) -> ErrorBall:
         """``act(gate) * value``, by its slopes at the midpoints, unit by unit, and how far it curves."""
-        act, slope = self.activation(gate.mid)
+        act, slope = self.act.value(gate.mid), self.act.slope(gate.mid)
         wide = (slope * value.mid).abs().amax(-1) * gate.norm + act.abs().amax(-1) * value.norm
         wide = (wide + KNOWN * (gate.norm + value.norm)) * (1 + KNOWN)
         return ErrorBall(act * value.mid, wide + self.curve_of_gate(gate, value) + self.rounding_of_gate(gate, value))
@@ -236,18 +236,10 @@ class GatedBlock:
 
     def rounding_of_gate(self, gate: ErrorBall, value: ErrorBall) -> Tensor:
         """The rounding of the activation and of the product."""
-        relative = self.rounding_of_activation + self.grown(1)
+        # That of an activation is relative to its argument, whose magnitude it does not exceed.
+        relative = self.act.rounding(self.enclosed.rounding.unit32) + self.grown(1)
         return relative * gate.length * self.widest(value) + self.tiny * gate.mid.shape[-1] * (1 + self.widest(value))
 
     @staticmethod
     def widest(x: ErrorBall) -> Tensor:
         return (x.mid.abs().amax(-1) + x.norm) * (1 + KNOWN)
-
-    @property
-    def rounding_of_activation(self) -> float:
-        """The rounding of an activation, relative to its argument, whose magnitude it does not exceed."""
-        return self.act.rounding(self.enclosed.rounding.unit32)
-
-    def activation(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The activation's values and slopes in float64."""
-        return self.act.value(x), self.act.slope(x)

@@ -1,26 +1,18 @@
 /* Loss and gradient of a one-layer model with a split residual stream, one seed, one batch.
  *
- * The algebra is models/training/position_only.py's, which is the reference and the fallback. Rows are taken sixteen
- * at a time as one vector; everything a row needs stays in registers and first-level cache, and all gradients are
- * accumulated by lane and summed at the end. Shapes are compile-time constants:
+ * The algebra is models/training/split_stream_kernel.py's, which is the reference and the fallback. Rows are taken
+ * sixteen at a time as one vector; everything a row needs stays in registers and first-level cache, and all gradients
+ * are accumulated by lane and summed at the end. Shapes are compile-time constants:
  *
  *   NQ queries, NP positions, FIRST first query, ND residual dimensions, NT of them for tokens, NM units,
  *   NV tokens (at most 16), NR signals (heads times rank of W_O)
- *
- * Two more builds: with NG above 0 the first NG queries have a teacher (models/training/distillation.py), and with
- * ANSWERS the kernel computes logits and no more.
  */
 #include "lanes.h"
-#ifndef NG
-#define NG 0
-#endif
 
-/* taught [NV, NG, rows]: the teacher's logits. answers [NV, NQ, rows]: where the logits go. NULL where there are none. */
-static void one_seed(const float *taught, float weight, float temperature, float *answers, int rows,
-                     const uint8_t *tokens, const uint8_t *targets, float eps, const float *mixing, const float *sent,
-                     const float *own, const float *place, const float *right, const float *w_in, const float *w_out,
-                     const float *w_u, float *loss, float *d_mixing, float *d_sent, float *d_own, float *d_place,
-                     float *d_right, float *d_w_in, float *d_w_out, float *d_w_u)
+static void one_seed(int rows, const uint8_t *tokens, const uint8_t *targets, float eps, const float *mixing,
+                     const float *sent, const float *own, const float *place, const float *right, const float *w_in,
+                     const float *w_out, const float *w_u, float *loss, float *d_mixing, float *d_sent, float *d_own,
+                     float *d_place, float *d_right, float *d_w_in, float *d_w_out, float *d_w_u)
 {
     static __thread v a_mixing[NR][NQ][NP], a_sent[NR][NV], a_own[NV][NT], a_place[NQ][ND - NT], a_right[NR][ND];
     static __thread v a_in[ND][NM], a_out[NM][ND], a_u[ND][NV], a_loss;
@@ -42,7 +34,6 @@ static void one_seed(const float *taught, float weight, float temperature, float
         }
         memset(d_arriving, 0, sizeof d_arriving);
         v product = splat(1.0f), gap = splat(0.0f);
-        v taught_product = splat(1.0f), taught_gap = splat(0.0f), ratio = splat(1.0f), apart = splat(0.0f);
         for (int q = 0; q < NQ; q++) {
             int seen = FIRST + q + 1;
             v signal[NR], y[ND], pre[NM], h[NM], slope[NM], a[NM];
@@ -83,27 +74,6 @@ static void one_seed(const float *taught, float weight, float temperature, float
                 vi higher = p[c] > top;
                 top = (v)(((vi)p[c] & higher) | ((vi)top & ~higher));
             }
-#ifdef ANSWERS
-            for (int c = 0; c < NV; c++) memcpy(answers + ((int64_t)c * NQ + q) * rows + row, &p[c], sizeof(v));
-            continue;
-#endif
-            /* The divergence of the softened student from the softened teacher, and its gradient by logit. */
-            v pull[NV];
-            if (q < NG) {
-                v t[NV], highest = splat(-3e38f), t_sum = splat(0.0f), s_sum = splat(0.0f), dot = splat(0.0f);
-                for (int c = 0; c < NV; c++) {
-                    memcpy(&t[c], taught + ((int64_t)c * NG + q) * rows + row, sizeof(v));
-                    highest = max_(t[c], highest);
-                }
-                for (int c = 0; c < NV; c++) {
-                    v from = (t[c] - highest) / temperature, to = (p[c] - top) / temperature;
-                    t[c] = exp_(from), pull[c] = exp_(to);
-                    t_sum += t[c], s_sum += pull[c], dot += t[c] * (from - to);
-                }
-                v t_scale = 1.0f / t_sum, s_scale = weight * temperature / s_sum;
-                for (int c = 0; c < NV; c++) pull[c] = pull[c] * s_scale - t[c] * (weight * temperature * t_scale);
-                ratio *= s_sum * t_scale, apart += dot * t_scale;
-            }
             v sum = splat(0.0f), target_logit = splat(0.0f);
             vi target;
             for (int l = 0; l < LANES; l++) target[l] = targets[q * rows + row + l];
@@ -113,14 +83,12 @@ static void one_seed(const float *taught, float weight, float temperature, float
                 p[c] = exp_(shifted);
                 sum += p[c];
             }
-            if (q < NG) taught_product *= sum, taught_gap += target_logit;
-            else product *= sum, gap += target_logit; /* at most NV^NQ: one logarithm for all queries */
+            product *= sum, gap += target_logit; /* at most NV^NQ: one logarithm for all queries */
 
             /* Backward, by the same path. */
             v scale = 1.0f / sum, d_i2 = splat(0.0f), d_y2[ND], d_y[ND];
             for (int c = 0; c < NV; c++) {
                 v d_logit = p[c] * scale - select_(target == c, splat(1.0f));
-                if (q < NG) d_logit = (1.0f - weight) * d_logit + pull[c];
                 d_i2 += d_logit * b[c];
                 p[c] = d_logit * i2;
             }
@@ -158,21 +126,11 @@ static void one_seed(const float *taught, float weight, float temperature, float
                 }
             }
         }
-#ifdef ANSWERS
-        continue;
-#endif
         for (int r = 0; r < NR; r++)
             for (int j = 0; j < NP; j++)
                 for (int c = 0; c < NV; c++) a_sent[r][c] += select_(token[j] == c, d_arriving[r][j]);
         for (int l = 0; l < LANES; l++) a_loss[l] += logf(product[l]) - gap[l];
-        for (int l = 0; l < LANES && NG > 0; l++) {
-            a_loss[l] += (1.0f - weight) * (logf(taught_product[l]) - taught_gap[l]);
-            a_loss[l] += weight * temperature * temperature * (apart[l] + logf(ratio[l]));
-        }
     }
-#ifdef ANSWERS
-    return;
-#endif
     float mean = 1.0f / ((float)rows * NQ);
     *loss = mean * total(a_loss);
     sum_lanes(&a_mixing[0][0][0], d_mixing, NR * NQ * NP, mean);
@@ -191,35 +149,12 @@ static void one_seed(const float *taught, float weight, float temperature, float
     d_right + s * NR * ND, d_w_in + s * ND * NM, d_w_out + s * NM * ND, d_w_u + s * ND * NV
 
 /* All arrays have a leading seed axis and are contiguous; tokens [seed, NP, rows], targets [seed, NQ, rows]. */
-#ifndef ANSWERS
-void taught_loss_and_gradient(const float *taught, float weight, float temperature, int seeds, int rows,
-                              const uint8_t *tokens, const uint8_t *targets, float eps, const float *mixing,
-                              const float *sent, const float *own, const float *place, const float *right,
-                              const float *w_in, const float *w_out, const float *w_u, float *loss, float *d_mixing,
-                              float *d_sent, float *d_own, float *d_place, float *d_right, float *d_w_in,
-                              float *d_w_out, float *d_w_u)
-{
-    for (int s = 0; s < seeds; s++)
-        one_seed(taught + (int64_t)s * NV * NG * rows, weight, temperature, NULL, rows, tokens + (int64_t)s * NP * rows,
-                 targets + (int64_t)s * NQ * rows, eps, TABLES, loss + s, GRADIENTS);
-}
-
 void loss_and_gradient(int seeds, int rows, const uint8_t *tokens, const uint8_t *targets, float eps,
                        const float *mixing, const float *sent, const float *own, const float *place, const float *right,
                        const float *w_in, const float *w_out, const float *w_u, float *loss, float *d_mixing,
                        float *d_sent, float *d_own, float *d_place, float *d_right, float *d_w_in, float *d_w_out,
                        float *d_w_u)
 {
-    taught_loss_and_gradient(NULL, 0.0f, 1.0f, seeds, rows, tokens, targets, eps, mixing, sent, own, place, right, w_in,
-                             w_out, w_u, loss, d_mixing, d_sent, d_own, d_place, d_right, d_w_in, d_w_out, d_w_u);
-}
-#else
-void logits(int seeds, int rows, const uint8_t *tokens, float eps, const float *mixing, const float *sent,
-            const float *own, const float *place, const float *right, const float *w_in, const float *w_out,
-            const float *w_u, float *answers)
-{
     for (int s = 0; s < seeds; s++)
-        one_seed(NULL, 0.0f, 1.0f, answers + (int64_t)s * NV * NQ * rows, rows, tokens + (int64_t)s * NP * rows, NULL,
-                 eps, TABLES, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL);
+        one_seed(rows, tokens + (int64_t)s * NP * rows, targets + (int64_t)s * NQ * rows, eps, TABLES, loss + s, GRADIENTS);
 }
-#endif

@@ -20,10 +20,12 @@ def test_without_a_probe_those_that_apply_are_listed_with_what_they_need_besides
     assert main(["ask", "microadder-57"]) == 0
     said = capsys.readouterr().out.splitlines()
     assert max(map(len, said)) <= 80
-    listed = [line.split()[0] for line in said if re.match(r"\w+ ", line) and line[22:23] == " "]
+    width = max(map(len, probes(model).index))
+    listed = [line.split()[0] for line in said if re.match(r"\w+ ", line) and line[width : width + 1] == " "]
     alone = [each.name for each in applying(model)]
     assert listed[: len(alone)] == alone and set(listed) == set(probes(model).index) and "carry_units" in alone
-    assert "--pairs KIND" in said[said.index("path_patching          Along which edge does the difference go?") + 1]
+    paths = f"{'path_patching':<{width}} Along which edge does the difference go?"
+    assert "--pairs KIND" in said[said.index(paths) + 1]
     assert any(line.strip() == "interp.causal_scrubbing(model, claims)" for line in said)
     assert f"  $ interp ask microadder-57 {alone[0]}" in said
 
@@ -52,8 +54,8 @@ def test_what_a_probe_needs_can_be_said_on_the_command_line(tmp_path: Path):
         "site=z",
     )
     assert [row["mean"] for row in rows] == pytest.approx(patched["mean"].tolist(), nan_ok=True)
-    same = interp.sameness(model, other, n=32).to_dataframe()
-    assert len(asked("sameness", "--other", "microadder-67", "--n", "32")) == len(same)
+    beside = interp.compare(model, other, n=32).to_dataframe()
+    assert len(asked("compare", "--other", "microadder-67", "--n", "32")) == len(beside)
     units = interp.carry_units(model, n=64, max_ablated=4).to_dataframe()
     assert len(asked("carry_units", "--n", "64", "--options", '{"max_ablated": 4}')) == len(units)
 

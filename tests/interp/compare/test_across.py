@@ -50,11 +50,11 @@ def answer(table: ModelTable, name: str, model: int = 0) -> Measured:
 
 def test_a_cell_is_the_number_that_the_probe_gives() -> None:
     model = models.load("microadder-57")
-    table = interp.compare_models([model], questions=["attention_by_role", "written_number", "carry_units"], n=100)
+    table = interp.compare_models([model], questions=["attention_by_role", "attention_readout", "carry_units"], n=100)
     gap = interp.attention_by_role(model, n=100).mean_gap()
     found = answer(table, "attention_by_role")
     assert (found.value, found.low, found.high) == pytest.approx(gap)
-    assert answer(table, "written_number").value == interp.written_number(model, n=100).ratio
+    assert answer(table, "attention_readout").value == interp.attention_readout(model, n=100).ratio
     apart = interp.carry_units(model, n=100).table.auroc_apart.sel(signal="carry_out")
     assert answer(table, "carry_units").value == float(apart.max())
 
@@ -115,16 +115,15 @@ def test_a_model_set_by_hand_has_a_twin_that_knows_nothing() -> None:
 
 
 #: A model that a number can be asked of, and few problems, where the adder of 57 parameters will not do.
-ELSEWHERE = {name: "position-coupling-1l4h-small" for name in ("exact_match_grid", "key_attention")}
-ELSEWHERE |= {"pattern_substitution": "position-coupling-1l4h-small", "sum_units": "position-coupling-hand-built"}
+ELSEWHERE = {name: "position-coupling-1l4h-small" for name in ("key_attention",)}
+ELSEWHERE |= {"pattern_patching": "position-coupling-1l4h-small", "construction_units": "position-coupling-hand-built"}
 MODULAR = "modular-pizza-hand-built"
 LONG = (
     "accuracy_bounds",
     "attack",
     "certify",
     "decompile",
-    "exact_match_grid",
-    "pattern_substitution",
+    "pattern_patching",
 )
 
 

@@ -7,32 +7,16 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.spatial.distance import jensenshannon
 
 import models
 from interp.compare import weight_circuits as circuits
-from interp.compare.head_matching import head_distances, js_distance, shuffled_roles
+from interp.compare.head_matching import head_distances, shuffled_roles
 from interp.compare.matching import centred_rows, match, relabelled_distances, scaled_distance
 from interp.compare.neuron_matching import correlations, unit_distances, varying
 from interp.compare.paired_readings import frame, read
 from interp.compare.weight_circuits import inner_products
 
 seeds = st.integers(0, 2**31 - 1)
-
-
-@given(seeds)
-def test_the_jensen_shannon_distance_is_scipys_in_bits(seed: int):
-    p, q = np.random.default_rng(seed).dirichlet(np.full(5, 0.3), (2, 4))
-    p[0, :2], q[1, 3:] = 0, 0
-    p, q = (x / x.sum(-1, keepdims=True) for x in (p, q))
-    expected = [jensenshannon(*rows, base=2) for rows in zip(p, q, strict=True)]
-    assert js_distance(p, q) == pytest.approx(expected, abs=1e-7)
-
-
-def test_disjoint_rows_are_at_one_and_equal_rows_at_zero():
-    p, q = np.array([[0.25, 0.75, 0.0, 0.0]]), np.array([[0.0, 0.0, 0.5, 0.5]])
-    assert js_distance(p, q) == pytest.approx(1)
-    assert js_distance(p, p) == 0
 
 
 @given(seeds)

@@ -144,7 +144,7 @@ def pictured(model: Any) -> dict[str, str]:
     """What a model's listed questions do not answer with a sentence, a table, a figure and a page, by name."""
     failed = {}
     for each in applying(model):
-        if each.name in {*SLOW, "exact_match_grid"}:
+        if each.name in SLOW:
             continue
         options = {"n": 32} if each.takes("n") else {}
         try:
@@ -170,7 +170,7 @@ def test_what_a_task_does_not_allow_is_not_listed():
     listed = set(interp.probes(highest_first()).index)
     for name in ("carry_unit_ranges", "accuracy_bounds", "decompile"):
         assert name not in listed and registered()[name].why_not(highest_first())
-    assert {"certify", "which_algorithm", "written_number"} <= listed  # these take either order of digits
+    assert {"certify", "which_algorithm", "attention_readout"} <= listed  # these take either order of digits
     assert not {"training_dynamics", "learning_curves"} & listed  # these are asked of runs
     assert {"training_dynamics", "learning_curves"} <= set(interp.probes().index)
 

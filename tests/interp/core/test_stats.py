@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import stats as scipy_stats
+from scipy.spatial.distance import jensenshannon
 
 from interp.causal.ablation.intervals import bootstrap_ratio
 from interp.causal.circuits.faithfulness import compute_faithfulness
@@ -22,6 +23,7 @@ from interp.core.stats import (
     clopper_pearson,
     clustered_proportion,
     clustered_proportions,
+    js_distance,
     mean_interval,
     proportion,
     widened,
@@ -410,3 +412,21 @@ def test_intervals_of_many_columns_are_those_of_each_whatever_the_order_of_the_r
     for column in range(5):
         one = clustered_proportion(success[:, column], cluster)
         assert found[:, column] == pytest.approx([one.value, one.low, one.high, one.n_effective], rel=1e-9)
+
+
+# ---- divergences
+
+
+@given(st.integers(0, 2**31 - 1))
+def test_the_jensen_shannon_distance_is_scipys_in_bits(seed: int):
+    p, q = np.random.default_rng(seed).dirichlet(np.full(5, 0.3), (2, 4))
+    p[0, :2], q[1, 3:] = 0, 0
+    p, q = (x / x.sum(-1, keepdims=True) for x in (p, q))
+    expected = [jensenshannon(*rows, base=2) for rows in zip(p, q, strict=True)]
+    assert js_distance(p, q) == pytest.approx(expected, abs=1e-7)
+
+
+def test_disjoint_rows_are_at_one_and_equal_rows_at_zero():
+    p, q = np.array([[0.25, 0.75, 0.0, 0.0]]), np.array([[0.0, 0.0, 0.5, 0.5]])
+    assert js_distance(p, q) == pytest.approx(1)
+    assert js_distance(p, p) == 0

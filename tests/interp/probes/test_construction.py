@@ -37,7 +37,7 @@ def built():
 
 @pytest.fixture(scope="module")
 def example(built):
-    return interp.named_stream(built, TOKENS, offsets=OFFSETS)
+    return interp.residual_by_dimension(built, TOKENS, offsets=OFFSETS)
 
 
 def test_every_name_is_written_by_one_stage_alone(example):
@@ -68,7 +68,7 @@ def test_the_predicted_tokens_are_those_of_the_paper(example):
 
 
 def test_a_wrong_digit_in_the_response_is_not_counted_as_right(built):
-    wrong = interp.named_stream(built, TOKENS.replace(">750>", ">740>"), offsets=OFFSETS)
+    wrong = interp.residual_by_dimension(built, TOKENS.replace(">750>", ">740>"), offsets=OFFSETS)
     assert not all(wrong.right)
     assert f"{sum(wrong.right)} of {len(wrong.right)}" in wrong.sentence()
 
@@ -110,7 +110,7 @@ def test_other_numbers_get_two_decimals():
 )
 def test_a_sequence_that_cannot_be_read_is_a_clear_error(built, tokens, offsets, message):
     with pytest.raises(UserError, match=message):
-        interp.named_stream(built, tokens, offsets=offsets)
+        interp.residual_by_dimension(built, tokens, offsets=offsets)
 
 
 def test_a_stage_that_does_not_exist_is_a_clear_error(example):
@@ -121,11 +121,11 @@ def test_a_stage_that_does_not_exist_is_a_clear_error(example):
 def test_a_trained_model_has_no_names_to_read():
     trained = models.build("position-coupling-1l4h-small")
     with pytest.raises(UserError):
-        interp.named_stream(trained, TOKENS)
+        interp.residual_by_dimension(trained, TOKENS)
     with pytest.raises(UserError):
-        interp.sum_units(trained)
-    assert "sum_units" not in interp.probes(trained).index
-    assert "sum_units" in interp.probes(models.build("position-coupling-hand-built", max_operands=2)).index
+        interp.construction_units(trained)
+    assert "construction_units" not in interp.probes(trained).index
+    assert "construction_units" in interp.probes(models.build("position-coupling-hand-built", max_operands=2)).index
 
 
 # ---- the number that the MLP reads
@@ -133,7 +133,7 @@ def test_a_trained_model_has_no_names_to_read():
 
 @pytest.fixture(scope="module")
 def units():
-    return interp.sum_units(models.build("position-coupling-hand-built", max_operands=5, max_digits=4), n=60)
+    return interp.construction_units(models.build("position-coupling-hand-built", max_operands=5, max_digits=4), n=60)
 
 
 def test_the_units_read_the_sum_and_a_tenth_of_the_carry(units):
@@ -175,9 +175,9 @@ def test_moved_readings_are_not_one_hot(units):
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda model: interp.named_stream(model, "$05+03=00>50>80"),
-        lambda model: interp.sum_units(model, n=2),
-        lambda model: interp.head_writes(model, n=2),
+        lambda model: interp.residual_by_dimension(model, "$05+03=00>50>80"),
+        lambda model: interp.construction_units(model, n=2),
+        lambda model: interp.ov_output_shape(model, n=2),
     ],
 )
 def test_a_construction_whose_parts_are_replaced_is_refused(ask, hook):
@@ -194,4 +194,4 @@ def test_units_that_write_no_sum_or_do_not_read_it_are_refused(weight, axis, nam
     matrix = model.weight_map.get_buffer(f"blocks/0/mlp/{weight}")
     matrix.index_fill_(axis, torch.arange(matrix.shape[axis])[model.weight_map.dims[name]], 0)
     with pytest.raises(UserError):
-        interp.sum_units(model, n=2)
+        interp.construction_units(model, n=2)

@@ -41,7 +41,7 @@ def test_the_stored_models_heads_play_constructed_roles() -> None:
 @pytest.mark.slow
 def test_no_head_of_the_one_layer_model_can_be_silenced_nor_the_carry_head_averaged() -> None:
     model = models.load("position-coupling-1l4h-small")
-    table = interp.pattern_substitution(model, task=model.task.at(4, 4), n=64).to_dataframe()
+    table = interp.pattern_patching(model, task=model.task.at(4, 4), n=64).to_dataframe()
     silenced = table[table.pattern == "zero"]
     assert len(silenced) == 4
     assert (silenced.high < 0.5).all()

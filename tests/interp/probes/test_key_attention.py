@@ -11,10 +11,10 @@ import models
 from interp.compare.construction.key_attention import compute_key_attention
 from interp.compare.construction.key_sets import KeySets
 from interp.compare.construction.needed_keys import key_sets
-from interp.compare.construction.pattern_patching import compute_pattern_substitution
+from interp.compare.construction.pattern_patching import compute_pattern_patching
 from interp.core.results import Provenance
 from interp.core.runs import read_patterns
-from interp.probes.ov_output_shape import compute_head_writes
+from interp.probes.ov_output_shape import compute_ov_output_shape
 from models.errors import UserError
 from models.tasks.named.position_coupling.multi_addition import MultiOperandAddition
 
@@ -118,7 +118,7 @@ def test_a_head_that_rests_on_bos_plays_no_role_with_what_is_left(hand_built):
 
 @pytest.fixture(scope="module")
 def substituted(hand_built):
-    return interp.pattern_substitution(hand_built, task=hand_built.task.at(3, 3), n=40)
+    return interp.pattern_patching(hand_built, task=hand_built.task.at(3, 3), n=40)
 
 
 def test_the_constructed_patterns_replace_the_hand_built_heads_without_loss(substituted):
@@ -139,7 +139,7 @@ def test_a_silenced_head_or_another_role_s_pattern_breaks_the_hand_built_model(s
 
 
 def test_without_the_share_of_bos_the_constructed_sum_is_half_too_large(hand_built):
-    result = interp.pattern_substitution(hand_built, task=hand_built.task.at(3, 3), n=20, heads=[(0, 0)], bos=False)
+    result = interp.pattern_patching(hand_built, task=hand_built.task.at(3, 3), n=20, heads=[(0, 0)], bos=False)
     assert float(result.own("L0H0").exact) == 0
     assert result.table.unit.values.tolist() == ["L0H0", "all heads with a role"]
 
@@ -147,7 +147,7 @@ def test_without_the_share_of_bos_the_constructed_sum_is_half_too_large(hand_bui
 def test_substitution_counts_what_is_lost_and_won():
     before = np.array([[True, True]] * 6 + [[True, False]] * 4)
     after = np.array([[True, True]] * 4 + [[False, True]] * 4 + [[True, True]] * 2)
-    result = compute_pattern_substitution(before, {("L0H0", "zero"): after}, {"L0H0": None}, Provenance(10, 0, "x"))
+    result = compute_pattern_patching(before, {("L0H0", "zero"): after}, {"L0H0": None}, Provenance(10, 0, "x"))
     cell = result.table.sel(unit="L0H0", pattern="zero")
     assert (result.before, int(cell.right), int(cell.lost), int(cell.won)) == (6, 6, 2, 2)
     assert float(cell.p_changed) == 1 and float(cell.tokens) == pytest.approx(0.8)
@@ -159,14 +159,14 @@ def test_substitution_counts_what_is_lost_and_won():
 def test_substitution_leaves_no_hook_behind_and_refuses_unknown_heads(hand_built, substituted):
     assert not hand_built.hook_dict["blocks.0.attn.hook_pattern"].fwd_hooks
     with pytest.raises(UserError, match="no head L0H9"):
-        interp.pattern_substitution(hand_built, task=hand_built.task.at(2, 2), n=4, heads=[(0, 9)])
+        interp.pattern_patching(hand_built, task=hand_built.task.at(2, 2), n=4, heads=[(0, 9)])
 
 
 # ---- what heads write
 
 
 def test_hand_built_sum_and_carry_heads_write_the_digit_on_a_line_and_the_others_nothing(hand_built):
-    result = interp.head_writes(hand_built, task=hand_built.task.at(3, 3), n=64)
+    result = interp.ov_output_shape(hand_built, task=hand_built.task.at(3, 3), n=64)
     linear = result.table.linear.values[0]
     assert linear[:2] == pytest.approx(1, abs=1e-6) and np.isnan(linear[2:]).all()
     assert (result.table.p_value.values[0, :2] < 0.01).all()
@@ -179,7 +179,7 @@ def test_digits_on_a_circle_are_of_one_frequency_and_random_codes_of_none():
     circle = np.stack((np.cos(angle), np.sin(angle)), -1)
     random = np.random.default_rng(0).normal(size=(10, 400))
     padded = np.pad(circle, ((0, 0), (0, 398)))
-    result = compute_head_writes(np.stack((padded, random))[None], MADE_UP)
+    result = compute_ov_output_shape(np.stack((padded, random))[None], MADE_UP)
     assert result.spectrum.values[0, 0] == pytest.approx([1, 0, 0, 0, 0], abs=1e-9)
     assert float(result.table.linear[0, 1]) == pytest.approx(1 / 9, abs=0.05)
     assert result.spectrum.values[0, 1] == pytest.approx([2 / 9] * 4 + [1 / 9], abs=0.06)

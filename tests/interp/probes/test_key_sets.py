@@ -48,10 +48,10 @@ def test_heads_of_another_task_play_the_roles_of_its_positions():
 
 
 def test_an_adder_s_head_writes_digits_on_a_line_and_two_bits_always_lie_on_one():
-    found = interp.head_writes(models.load("adder-456"), n=64, untrained=[])
+    found = interp.ov_output_shape(models.load("adder-456"), n=64, untrained=[])
     assert found.table.linear.item() > 0.99 and found.table.p_value.item() < 0.01
     with pytest.raises(UserError):
-        interp.head_writes(models.build("parity-hand-built", max_bits=5), n=16)
+        interp.ov_output_shape(models.build("parity-hand-built", max_bits=5), n=16)
 
 
 def test_intervals_and_permutations_cell_by_cell_are_those_of_each_cell():

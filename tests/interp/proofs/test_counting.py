@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pytest
 import torch
@@ -132,7 +130,7 @@ def test_a_window_verdict_of_a_carry_that_its_column_cannot_have_is_no_pair():
     """Minimisation must not take columns apart that only impossible carries tell apart."""
     table = np.ones((2, 100, 100), dtype=np.int8)
     diagram = diagram_of_windows(table, 5)
-    assert diagram.root == RIGHT and diagram.n_nodes == 0
+    assert diagram.root == RIGHT and not any(len(level) for level in diagram.levels)
 
 
 @given(seed=st.integers(0, 10**6))
@@ -156,19 +154,6 @@ def test_three_columns_without_structure_take_seconds_and_not_minutes():
     tables = random_tables(10, 10, 3, 0, 0.9, 12)
     found = count([diagram_of_windows(table, t) for t, table in enumerate(tables)], by_chain=True)
     assert found.total == 10**20 and min(sum(found.right), sum(found.open), sum(found.wrong)) > 0
-
-
-@pytest.mark.parametrize(
-    ("table", "sentence"),
-    [
-        (np.ones((2, 100, 10), dtype=np.int8), "need a table"),
-        (np.ones((2, 100, 100, 100), dtype=np.int8), "of 1 to 2 columns"),
-        (np.full((2, 100), 2, dtype=np.int8), "has other values"),
-    ],
-)
-def test_bad_tables_are_refused_in_one_sentence(table, sentence):
-    with pytest.raises(UserError, match=re.escape(sentence)):
-        diagram_of_windows(table, 1)
 
 
 def test_more_pairs_than_64_bits_hold_are_refused():

@@ -237,7 +237,7 @@ def test_the_command_line_says_the_verdict_and_exits_with_it(tmp_path: Path, cap
     assert "other weights" in capsys.readouterr().err
     fire = "parity-coupling-1l4h-fire-small"  # whose biases no proof encloses
     assert main(["certify", fire, "--shape", "4", "--arithmetic", "interval"]) == 2
-    assert "run through the model in its own floating point" in capsys.readouterr().err
+    assert "by running all problems" in capsys.readouterr().err
     assert main(["certify", name, "--shape", "4", "4"]) == 2
     assert "A shape of parity is 1 number, not (4, 4)" in capsys.readouterr().err
     assert main(["certify", "microadder-57", "--shape", "4"]) == 2

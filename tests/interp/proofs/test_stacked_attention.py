@@ -20,6 +20,7 @@ from interp.proofs.attention_only.arrangement_bounds import StackedBounds, _Sets
 from interp.proofs.attention_only.arrangement_method import arrangements_of, certify_arrangements, why_not_model
 from interp.proofs.attention_only.attention_tables import StackedWeights
 from interp.proofs.attention_only.distinct_means import CLOSE, ROUGH, largest_mean
+from interp.proofs.listed import prefix_method
 from interp.proofs.numbers.rounded_operations import FLOAT32, REAL, Rounding
 from interp.proofs.verdict.time_limit import time_limit
 from models.tasks import Arrangements, induction
@@ -338,6 +339,7 @@ def test_sets_are_what_their_tokens_say():
 def test_a_wrong_answer_is_looked_for_before_a_proof_is_begun(monkeypatch):
     """So that a wrong model is refuted in seconds; without one the proof decides."""
     monkeypatch.setattr(arrangement_method, "FEW_PROBLEMS", 1)
+    monkeypatch.setattr(prefix_method, "LARGEST_TREE", 1)
     assert interp.certify(random_model(1, 1.0)).method == "search"
     assert interp.certify(planted()).method == arrangement_method.METHOD.name
 

@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 import torch
 
-import interp
 import models
 from benchmarks.false_certificates import Trials, trial
 from interp.cli.commands import main, parse
@@ -28,6 +27,7 @@ from models.training import get_recipe, train_in_parts
 from models.training.cluster import LOCAL, MOST_DEATHS, Cluster, connected, each
 from models.training.run_folder import RunFolder
 from models.training.train_in_parts import Run, train_on
+from studies.position_coupling.exact_match_grid import exact_match_grid
 from studies.runs import sweeps
 from studies.runs.study import Settings
 from tests.models.training.edited import saved
@@ -199,8 +199,7 @@ def test_sweeps_grids_and_trials_find_on_a_cluster_what_they_find_here(cluster: 
     assert len(rows[0]) == 2 and rows[0] == rows[1] == rows[2]
     model = models.load("parity-coupling-1l4h-small")
     grids = [
-        interp.exact_match_grid(model, shapes=[(3,), (5,)], n=20, progress=False, cluster=where)
-        for where in (cluster, None)
+        exact_match_grid(model, shapes=[(3,), (5,)], n=20, progress=False, cluster=where) for where in (cluster, None)
     ]
     assert grids[0].table.equals(grids[1].table)
     out = tmp_path / "trials.jsonl"

@@ -16,7 +16,6 @@ from models.training.task_problems import Drawn, TaskProblems
 from models.training.ten_digit_problems import (
     AdditionProblems,
     CarryMix,
-    MetricCarryMix,
     SubtractionProblems,
     VariedLengthProblems,
     carry_rich_problems,
@@ -110,28 +109,6 @@ def test_after_the_fade_all_problems_areuniform():
 @pytest.mark.parametrize(("step", "share"), [(0, 0.8), (15_000, 0.8), (30_000, 0.4), (45_000, 0.0), (59_999, 0.0)])
 def test_the_carry_mix_fades_linearly(step: int, share: float):
     assert CarryMix().at(step) == pytest.approx(share)
-
-
-@pytest.mark.parametrize(("token", "share"), [(0.0, 0.8), (0.7, 0.8), (0.8, 0.4), (0.9, 0.0), (1.0, 0.0)])
-def test_the_metric_fade_follows_token_accuracy(token: float, share: float):
-    after = AdditionProblems(carry_mix=MetricCarryMix()).after(token)
-    assert after.share_at(20_000) == pytest.approx(share)
-    assert after.share_at(100_001) == 0.0  # for good
-
-
-def test_the_metric_fade_is_each_seed_s_own():
-    """Carries go where a seed is good, come back where it falls behind, and leave the other seeds' problems alone."""
-    source = AdditionProblems(carry_mix=MetricCarryMix())
-    stream = TrainingStream(TASK, source, ROWS, [3, 4], CPU)
-    with_carries = stream.batch(20_000)
-    stream.observe([0.95, 0.5])
-    adapted = stream.batch(20_000)
-    plain = TrainingStream(TASK, AdditionProblems(carry_mix=None), ROWS, [3, 4], CPU).batch(20_000)
-    for i in (0, 1):  # tokens, targets
-        assert torch.equal(adapted[i][0], plain[i][0]) and not torch.equal(adapted[i][0], with_carries[i][0])
-        assert torch.equal(adapted[i][1], with_carries[i][1])
-    stream.observe([0.5, 0.5])
-    assert torch.equal(stream.batch(20_000)[0], with_carries[0])
 
 
 def test_a_fade_by_steps_does_not_adapt():

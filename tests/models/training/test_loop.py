@@ -21,7 +21,6 @@ from models.training.run_folder import RunFolder, log_spaced_steps
 from models.training.seed_state import SeedState
 from models.training.split_stream_kernel import PositionOnlyObjective
 from models.training.stacked_objective import ParameterLayout
-from models.training.ten_digit_problems import AdditionProblems, MetricCarryMix
 from models.training.trainer import SeedGroup, Trainer
 from models.training.warm_start import Start
 from tests.models.training.edited import contents, plant, saved, theta
@@ -313,18 +312,6 @@ def test_a_compiled_kernel_is_not_given_half_precision(tmp_path: Path):
 def test_a_share_of_seeds_is_above_zero_and_at_most_one(rule: tuple[tuple[int, float], ...]):
     with pytest.raises(UserError):
         Recipe(keep_share=rule)
-
-
-@pytest.mark.slow
-def test_the_metric_fade_survives_a_stop(tmp_path: Path, whole: Path):
-    """Shares follow each seed's last validation, which is part of what a checkpoint keeps."""
-    recipe = TINY.replace(problems=AdditionProblems(carry_mix=MetricCarryMix(fade_token=0.0, zero_token=0.2)))
-    tiny(tmp_path / "whole", recipe=recipe)
-    tiny(tmp_path / "parts", recipe=recipe, stop_at_step=30)
-    tiny(tmp_path / "parts", recipe=recipe)
-    thetas = [theta(tmp_path / name) for name in ("whole", "parts")]
-    assert torch.equal(*thetas)
-    assert not torch.equal(thetas[0], theta(whole))
 
 
 def test_metrics_are_json_lines_and_snapshots_are_log_spaced(whole: Path):

@@ -342,16 +342,22 @@ def test_problems_that_an_earlier_version_named_otherwise_are_no_difference() ->
     ]
 
 
-def test_a_run_of_an_earlier_version_goes_on_though_fields_of_recipes_had_other_names(run: Path, whole: Path) -> None:
+def test_a_run_of_an_earlier_version_goes_on_though_fields_had_other_names_or_are_gone(run: Path, whole: Path) -> None:
     config = json.loads((run / "config.json").read_text())
     del config["digest"]
     earlier = {"drop_seed_below": "give_up", "keep_share": "keep_best"}
     earlier |= {"initial_values": "begin_at", "freeze_until": "hold_until"}
     assert set(earlier) <= set(config["recipe"])
-    config["recipe"] = {earlier.get(name, name): value for name, value in config["recipe"].items()}
+    config["recipe"] = {earlier.get(name, name): value for name, value in config["recipe"].items()} | {"teacher": None}
     (run / "config.json").write_text(json.dumps(config | {"digest": digest_of(config)}))
     assert RunFolder(run).config() == RunFolder(whole).config()
     assert go_on(run).complete and theta(run).equal(theta(whole))
+
+
+def test_a_run_with_a_field_that_is_gone_is_another_run() -> None:
+    today = {"recipe": Recipe().to_dict()}
+    taught = {"recipe": today["recipe"] | {"teacher": {"name": "microadder-57", "weight": 0.9}}}
+    assert [path for path, *_ in differences(taught, today)] == ["recipe.teacher"]
 
 
 def test_where_seeds_began_is_read_of_recipes_of_earlier_versions() -> None:

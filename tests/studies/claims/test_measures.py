@@ -15,9 +15,7 @@ from scipy.stats import binomtest, sem, t, ttest_ind
 
 import models
 from interp.core.stats import rate_difference
-from interp.probes.grid_panels import GridPanel, GridPanels
 from interp.probes.learning_curves import learning_curves
-from interp.probes.score_result import by_size
 from studies.adder_456.measures import halfway, keys_like_values
 from studies.adder_456.studies import errors_by_test_seed
 from studies.addlm.measures import best_losses, gaps, runs
@@ -27,7 +25,8 @@ from studies.claims.printed import read_numbers
 from studies.claims.read import Expression
 from studies.claims.rules import Inside, Within
 from studies.microadder.measures import constrained, fewest_certified, least_between, rise, without_z_hi
-from studies.position_coupling.measures import compared, lines, means, trend_with_layers
+from studies.position_coupling.grid_panels import ExactMatchGrid, GridPanel, GridPanels
+from studies.position_coupling.measures import compared, grids, lines, means, trend_with_layers
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 
@@ -208,7 +207,7 @@ def a_figure(**panels: list[float]) -> GridPanels:
         counts = [
             xr.Dataset({"correct": ("bits", [round(100 * x)]), "n": ("bits", [100])}, {"bits": [5]}) for x in shares
         ]
-        drawn.append(GridPanel(label, tuple(by_size("a", table, about) for table in counts)))
+        drawn.append(GridPanel(label, tuple(ExactMatchGrid.of("a", table, about) for table in counts)))
     return GridPanels("a figure", tuple(drawn), len(drawn))
 
 
@@ -255,13 +254,13 @@ def test_the_difference_of_two_panels_is_of_all_their_seeds():
 def test_the_trend_with_layers_is_that_of_a_regression_with_an_intercept_for_each_number_of_heads():
     rows = [
         (np.log2(int(one.label.split()[0])), one.label.split()[2], float(grid.accuracy.mean()))
-        for one in Store().grids("fig10-small").panels
+        for one in grids(Store().stored("position-coupling-fig10-small")).panels
         for grid in one.grids
     ]
     frame = pd.DataFrame(rows, columns=["depth", "heads", "y"])
     centred = frame[["depth", "y"]] - frame.groupby("heads")[["depth", "y"]].transform("mean")
     slope = float((centred.depth * centred.y).sum() / (centred.depth**2).sum())
-    found = trend_with_layers(Store().grids("fig10-small"))
+    found = trend_with_layers(grids(Store().stored("position-coupling-fig10-small")))
     assert found.value == pytest.approx(slope) and found.low < slope < found.high
 
 

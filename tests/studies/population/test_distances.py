@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import models
-from interp.compare.alignment import Alignment, align, component_of
-from interp.compare.head_matching import js_divergence
 from interp.core.problems import draw
 from interp.core.results import Provenance
+from interp.core.stats import js_divergence
 from models.errors import UserError
 from studies.checkpoints import load_published
+from studies.population.alignment import Alignment, align, component_of
 from studies.population.mode_connectivity import (
     ALIGNED,
     STORED,

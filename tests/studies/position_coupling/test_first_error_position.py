@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+import interp
 import models
 from interp.compare.construction.needed_keys import key_sets
 from interp.core.results import Provenance
@@ -30,8 +31,8 @@ def compute(predicted: np.ndarray, expected: np.ndarray) -> Scores:
     return compute_first_errors(predicted, expected, KEYS, TASK.vocabulary, TASK.shape, provenance)
 
 
-def test_a_perfect_model_has_no_first_error(hand_built):
-    result = first_error_position(hand_built, task=hand_built.task.at(4, 3), n=32)
+def test_a_perfect_model_has_no_first_error():
+    result = first_error_position(built(), n=32)
     assert result.about["wrong_problems"] == 0 and result.about["p_boundary"] == 1
     assert float(result.table["first"].sum()) == 0
     assert (result.table.n.values == 32).all()

@@ -14,13 +14,13 @@ import pytest
 
 import models
 from interp.cli.commands import main
-from interp.probes.grid_panels import GridPanel, GridPanels
-from interp.probes.heatmaps.grid import PAPER_GRID
 from models.errors import UserError
 from models.families.position_coupling import SMALL, CouplingVariant, DecoderSize
 from models.families.position_coupling_variants import FIGURES, PaperFigure, register_variant
 from studies.__main__ import PROGRAM
 from studies.position_coupling.cost import duration, training_seconds
+from studies.position_coupling.exact_match_grid import PAPER_GRID
+from studies.position_coupling.grid_panels import GridPanel, GridPanels
 from studies.position_coupling.studies import largest_of, reproduce, show_panels, sources_of
 from studies.runs import study as studies
 from studies.runs.study import Made, Settings
@@ -100,7 +100,7 @@ def test_the_second_time_nothing_is_trained_or_evaluated(one_seed: Done, tmp_pat
         raise AssertionError("done already")
 
     monkeypatch.setattr("studies.runs.training_runs.train", never)
-    monkeypatch.setattr("interp.probes.heatmaps.grid._count", never)
+    monkeypatch.setattr("studies.position_coupling.exact_match_grid._count", never)
     said: list[str] = []
     again = job(one_seed.copied(tmp_path / "runs"), said)
     assert again is not None and one_seed.page is not None and again.data == one_seed.page.data

@@ -17,8 +17,9 @@ from models.training.named_recipes import get_recipe
 from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder
 from models.training.run_reader import model_of
-from models.training.ten_digit_problems import AdditionProblems, CarryMix, MetricCarryMix
+from models.training.ten_digit_problems import AdditionProblems, CarryMix
 from studies.microadder import studies as microadder
+from studies.microadder.metric_fade import MetricFadeProblems
 from studies.papers import DATA
 from studies.runs import sweeps
 from studies.runs.seed_sweeps import (
@@ -100,8 +101,8 @@ def test_a_shrunk_recipe_shrinks_its_whole_schedule() -> None:
     assert (small.steps, small.warmup_steps) == (12_000, 200)
     assert isinstance(small.problems, AdditionProblems) and small.problems.carry_mix == CarryMix(0.8, 3_000, 9_000)
     assert small.problems.digit_curriculum == ((400, 3), (1_400, 6))
-    metric = Recipe(problems=AdditionProblems(carry_mix=MetricCarryMix()))
-    assert metric.shrunk(5).problems.carry_mix.last_step == 20_000
+    metric = Recipe(problems=MetricFadeProblems()).shrunk(5).problems
+    assert isinstance(metric, MetricFadeProblems) and (metric.share_at(20_000), metric.share_at(20_001)) == (0.8, 0.0)
 
 
 def test_the_ladder_s_table_is_the_paper_s_from_the_configurations() -> None:

@@ -19,7 +19,6 @@ from interp.causal.ablation import (
     carry_strata,
     component_ablation,
     compute_component_ablation,
-    edges_between,
     neurons,
     role_edges,
     run_ablations,
@@ -169,12 +168,7 @@ def test_a_removed_direction_leaves_no_component_along_it(model):
     torch.testing.assert_close(seen["new"][:, [0, 1, 4, 5]], seen["old"][:, [0, 1, 4, 5]], rtol=0, atol=0)
 
 
-def test_edges_between_roles_positions_and_kinds_are_those_that_causal_attention_allows():
-    assert edges_between(TOY, "s0", ["a0", "b0"]).edges == ((4, 1), (4, 3))
-    assert edges_between(TOY, (3, 4), "answer").edges == ((4, 4),)
-    assert edges_between(TOY, "operand", 2).edges == ((2, 2), (3, 2))
-    assert edges_between(TOY, "s0", "a0", layer=1, head=1).label == "L1H1 a0 to s0"
-    assert edges_between(TOY, "s0", "a0", name="carry", renormalise=True).label == "L0.attn carry, renormalised"
+def test_edges_by_role_are_those_that_causal_attention_allows():
     by_role = role_edges(dense()(0), TOY, per_head=False)
     assert [edge.label for edge in by_role] == [f"L{i}.attn {place}" for i in (0, 1) for place in (OWN, REST)]
     assert by_role[0].edges == ((3, 1), (3, 3), (4, 0), (4, 2))
@@ -491,8 +485,6 @@ BAD = {
     ),
     "Did you mean 'own operands'": lambda m: role_edges(m, TOY, ["own operand"]),
     "There is no target 2": lambda m: role_edges(m, TOY, targets=[2]),
-    "There is no place 'a7'": lambda m: edges_between(TOY, "a7", 0),
-    "stands at or before": lambda m: edges_between(TOY, "a1", "b0"),
     "Did you mean 'resample'": lambda m: component_ablation(m, replacement="resampled"),
     "one or more different replacements": lambda m: component_ablation(m, replacement=[]),
     "list of components is empty": lambda m: component_ablation(m, components=[]),

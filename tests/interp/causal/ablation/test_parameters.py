@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 from functools import cache
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -190,7 +191,8 @@ def test_a_collapsed_arc_leaves_ten_equal_logits():
 
 
 def test_a_stock_model_has_its_weights_as_free_parameters(monkeypatch):
-    monkeypatch.setattr("interp.causal.ablation.parameter_ablation.require_answered", lambda *_: None)
+    module = import_module("interp.causal.ablation.parameter_ablation")  # the package has the function by this name
+    monkeypatch.setattr(module, "require_answered", lambda *_: None)
     model = dense(n_layers=1, d_model=4, n_heads=1, d_head=4, d_mlp=3, biases=False)(0)
     ours = parameter_ablation(model, only=["unembed/W_U"], n=16, pairs=False)
     stock = parameter_ablation(stock_copy(model), task=ToyAddition(), only=["unembed/W_U"], n=16, pairs=False)

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import models
-from interp.causal.interchange import Claim, Place, causal_scrubbing, chained_claims
-from interp.causal.interchange.causal_scrubbing import partners, recovered_share
+from interp.causal.interchange import Claim, Place, causal_scrubbing, scrubbing_hypothesis
+from interp.causal.interchange.causal_scrubbing import recovered_share
+from interp.causal.interchange.scrubbing_hypothesis import partners
 from interp.core.stats import unseen
 from models.errors import UserError
 from tests.sampling import sampled
@@ -25,7 +26,7 @@ def adder():
 
 @pytest.mark.parametrize("forgotten", sampled([0, 1, 3], 0, 3), ids=["digit sum", "previous sum", "previous output"])
 def test_a_hypothesis_that_forgets_a_variable_recovers_less(adder, forgotten):
-    claims = list(chained_claims())
+    claims = list(scrubbing_hypothesis())
     claims[forgotten] = Claim(claims[forgotten].site)
     found = causal_scrubbing(adder, claims, n=150)
     assert found.recovered()[2] < 0.95
@@ -34,7 +35,7 @@ def test_a_hypothesis_that_forgets_a_variable_recovers_less(adder, forgotten):
 
 def test_where_the_hand_built_adder_keeps_its_variables_all_is_explained():
     model = models.build("position-coupling-hand-built", max_operands=3, max_digits=4)
-    found = causal_scrubbing(model, chained_claims(), n=150, task=model.task.at(3, 3))
+    found = causal_scrubbing(model, scrubbing_hypothesis(), n=150, task=model.task.at(3, 3))
     assert found.recovered()[1] == pytest.approx(1 - unseen(150), abs=1e-3)
     wrong = [
         Claim(Place(VALUES, "own operands"), ("carry_in",)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,8 @@ from models.tasks.columns.column_places import column_layout
 from models.tasks.task import Task
 from tests.comparing import numbers_are_finite
 from tests.sampling import sampled
+
+module = import_module("interp.causal.interchange.which_algorithm")  # the package has the function by this name
 
 
 class Planted(torch.nn.Module):
@@ -51,8 +54,8 @@ class Digits:
 @pytest.fixture
 def planted(monkeypatch):
     """Makes planted models; their untrained twin is that of a real one."""
-    twin = which_algorithm.untrained_twin
-    monkeypatch.setattr(which_algorithm, "untrained_twin", lambda model, task, seed: twin(model.inner, task, seed))
+    twin = module.untrained_twin
+    monkeypatch.setattr(module, "untrained_twin", lambda model, task, seed: twin(model.inner, task, seed))
     return lambda algorithm: Planted(algorithm, models.get_spec("microadder-57").task())
 
 
@@ -92,7 +95,7 @@ def test_a_trained_adder_that_starts_with_the_highest_digit_is_asked_about_the_d
     assert 0.15 < found.accuracy("chained from above").value < 0.4 < found.accuracy("look-ahead").value < 0.85
     assert found.accuracy("look-ahead", of="untrained").value < 0.3
     assert numbers_are_finite(found.figure().layout.title.text)
-    written = interp.written_number(models.load(HIGHEST_FIRST), n=200)
+    written = interp.attention_readout(models.load(HIGHEST_FIRST), n=200)
     assert abs(written.ratio) < 0.2 and written.explained > 0.8 and written.untrained and written.untrained[0] < 0.2
 
 
@@ -275,9 +278,9 @@ def test_a_mixture_of_two_algorithms_follows_neither(share, follows):
     answer, after = found.examples.answer, found.examples.after.copy(deep=True)
     other = np.random.default_rng(0).random(after.shape) >= share
     after.values[other] = answer.sel(algorithm="ripple").transpose(*after.dims).values[other]
-    mixed = which_algorithm.WhichAlgorithm("mixed", found.examples.assign(after=after), found.provenance)
+    mixed = module.WhichAlgorithm("mixed", found.examples.assign(after=after), found.provenance)
     assert mixed.winner() == follows
-    for corruption, of_other in zip(which_algorithm.CORRUPTIONS, other, strict=True):
+    for corruption, of_other in zip(module.CORRUPTIONS, other, strict=True):
         kept = ~of_other[found.disagree(corruption)]
         most = found.accuracy("chained", corruption).value  # of the model itself, before the mixture
         assert mixed.accuracy("chained", corruption).value == pytest.approx(kept.mean() * most, abs=0.05)

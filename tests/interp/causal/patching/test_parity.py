@@ -15,10 +15,10 @@ from transformer_lens import ActivationCache, patching
 import interp
 from interp.causal.metrics import Metric
 from interp.causal.patching import SITES, patch_sweep
-from interp.causal.patching.engine import Engine
 from interp.causal.patching.hooked_patching import PlainPatcher
 from interp.causal.patching.patch_sites import parts_of, position_groups
-from interp.causal.patching.run import CachedActivations, CachedRun, RunFrame
+from interp.causal.patching.patching_values import _of_cache
+from models.run import Frame, Run, Variants
 from models.tasks.paired.problem_pairs import ProblemPairs
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from tests.conformance.table import ROWS, Row
@@ -136,9 +136,10 @@ def test_whatever_is_patched_read_and_stacked_equals_one_hooked_run(cell: dict[s
         for i, part in enumerate(range(parts.start, parts.stop)):
             found.update({(part, group): logits[i, j] for j, group in enumerate(chosen)})
 
-    frame = RunFrame(model, read)
-    run = CachedRun(frame, base)
-    Engine(frame, run, CachedRun(frame, other), cell["numbers"]).sweep(site, layer, groups, emit)
+    frame = Frame(model, read)
+    run = Run(frame, base)
+    new = Run(frame, other).get("pattern" if site.by_source else site.of_run, layer)
+    Variants(run, groups.places, emit, cell["numbers"]).patched(site.of_run, layer, new)
     patcher = PlainPatcher(model, base, model.run_with_cache(other)[1])
     for _ in range(3):
         part, group = rng.randrange(parts_of(site, model.config)), rng.randrange(len(groups))
@@ -167,9 +168,8 @@ def test_a_cache_without_the_rows_of_other_models_is_read_by_hook_name_only():
     model = next(row for row in ROWS if row.name == "LN, 1 layer").build(0)
     other = inputs(model, 2, 40)[1]
     _, cache = model.run_with_cache(other, names_filter=["blocks.0.hook_resid_pre"])
-    frame = RunFrame(model, [3])
-    source = CachedActivations(frame, cache, {"resid_pre": "hook_resid_pre"})
-    assert torch.equal(source.get("resid_pre", 0), cache["blocks.0.hook_resid_pre"][:, :4])
+    found = _of_cache(Frame(model, [3]), cache, SITES["resid_pre"], 0, slice(None))
+    assert torch.equal(found, cache["blocks.0.hook_resid_pre"][:, :4])
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Whether two models are the same, up to what: one sentence of three comparisons that can disagree.
 
-* :func:`interp.align`: how far apart the parameters are once the symmetries of their architecture are taken out. At a
-  distance of at most ``EQUAL`` the models are the same up to these symmetries.
+* :func:`studies.population.align`: how far apart the parameters are once the symmetries of their architecture are taken
+  out. At a distance of at most ``EQUAL`` the models are the same up to these symmetries.
 * :func:`interp.compare`: how alike heads, neurons, tables and logits read. They read alike where every matched head,
   neuron and the logits are within ``ALIKE`` and closer than all untrained copies.
 * :func:`interp.swap_components`: which parts of one still answer in the other, mapped by a linear fit. A part survives
@@ -17,23 +17,23 @@ The bounds were set before any pair of models was looked at.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import pandas as pd
 
-from interp.compare.alignment import Alignment, align
 from interp.compare.compare import compare
 from interp.compare.comparison_result import Comparison
 from interp.compare.swap_components import swap_components
 from interp.compare.swap_result import Swaps
 from interp.compare.weight_circuits import NAMES
-from interp.core.probe import probe
 from interp.core.results import Provenance, Result
-from models.calls import Index
+from models.calls import Index, checked
 from models.errors import UserError
 from models.number_format import in_percent, in_percent_with
 from models.tasks import Task
 from models.transformer import HookedModel
+from studies.population.alignment import Alignment, align
 
 EQUAL = 0.01  # distance of aligned parameters, from 0 to 1 (orthogonal)
 ALIKE = 0.1  # distance of readings, from 0 to 1
@@ -96,7 +96,7 @@ class Sameness(Result):
         return pd.DataFrame(rows, columns=["comparison", "part", "value", "same"]).assign(n=self.provenance.n)
 
 
-@probe("Are two models the same, and up to what?")
+@partial(checked, ready=True)
 def sameness(
     a: HookedModel, b: HookedModel, *, task: Task | None = None, n: int = 256, seed: int = 0, untrained: Index = 9
 ) -> Sameness:
@@ -106,7 +106,7 @@ def sameness(
         n: problems to compare and to exchange parts on, half of them rich in carries; by default 256, as every part is
             exchanged in every copy. untrained: copies of the control of exchanged parts.
 
-    Cost: that of :func:`interp.compare`, :func:`interp.align` and :func:`interp.swap_components` together.
+    Cost: that of :func:`interp.compare`, :func:`studies.population.align` and :func:`interp.swap_components` together.
 
     Raises:
         UserError: as these three raise it; a model ``a`` that cannot do its task, of which no part could survive.

@@ -18,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.compare.matching import match
-from interp.compare.symmetries.base import (
+from studies.population.symmetries.base import (
     Parameters,
     closeness,
     closest_permutation,
@@ -228,7 +228,7 @@ class SymmetryLayout:
 
 
 def closest(kind: Kind, signed: Float[Tensor, "n n"], unsigned: Float[Tensor, "*n"]) -> Float[Tensor, "n n"]:
-    """The closest element of a kind, given the products of :mod:`interp.compare.symmetries.base`."""
+    """The closest element of a kind, given the products of :mod:`studies.population.symmetries.base`."""
     if kind == "permutation":
         return closest_permutation(signed + unsigned)
     if kind == "signed permutation":

@@ -1,9 +1,9 @@
 """Exact match over a grid of problem sizes: the heat maps of the Position Coupling paper.
 
-    grid = interp.exact_match_grid(model, largest=(11, 10), n=1000)
+    grid = exact_match_grid(model, largest=(11, 10), n=1000)
     grid.accuracy                  # xarray, [digits, operands]
     grid.figure()
-    Scores.load("grid.json").figure()              # no model needed
+    ExactMatchGrid.load("grid.json").figure()      # no model needed
 
 A cell is n problems of one shape, T_A(digits, operands), T_M or bits. Its accuracy is the share whose *whole* response,
 scratchpad and EOS included, is right. Sizes whose position ids a model's tables do not have are marked out of reach
@@ -22,16 +22,16 @@ import numpy as np
 import xarray as xr
 from tqdm import tqdm
 
-from interp.core.probe import Scalar, probe, task_of
-from interp.probes.heatmaps.cells import BLOCK, CellScorer, Offsets, cell_problems, generator
-from interp.probes.heatmaps.grid_store import CellStore, Counts
-from interp.probes.score_result import Scores, by_size, share_right
+from models.calls import checked
 from models.errors import UserError
 from models.files import content_digest
 from models.registry import get_spec, names
 from models.tasks import SequenceTask
 from models.training import Cluster, each
 from models.transformer import HookedModel, model_name, require_unaltered
+from studies.position_coupling.grid_cell_store import CellStore, Counts
+from studies.position_coupling.grid_cells import BLOCK, CellScorer, Offsets, cell_problems, generator
+from studies.position_coupling.grid_panels import ExactMatchGrid
 
 #: Names of a shape's sizes, in the order of ``task.shape``; the first is the figures' x axis.
 AXES = {
@@ -91,12 +91,7 @@ def format_text(task: SequenceTask) -> str:
     return ", ".join(words)
 
 
-@probe(
-    "How often is it right, by digits and operands?",
-    needs=[task_of(SequenceTask)],
-    scalar=Scalar("right, all sizes", "share", share_right, 0.01, asked_by=()),
-    least=1,
-)
+@partial(checked, ready=True, least=1)
 def exact_match_grid(
     model: HookedModel,
     *,
@@ -112,7 +107,7 @@ def exact_match_grid(
     name: str | None = None,
     progress: bool = False,
     cluster: Cluster | None = None,
-) -> Scores:
+) -> ExactMatchGrid:
     """Exact match of whole responses for every shape, teacher-forced (greedy decoding gives the same).
 
     With ``early_exit``, a cell with 0 right among its first 50 problems stops there and counts as 0 of 50, interval
@@ -185,7 +180,7 @@ def exact_match_grid(
         "method": "teacher_forced",
         "trained": training_range(model),
     }
-    return by_size(name, _table(task, {shape: kept.cells[shape] for shape in tasks}), about)
+    return ExactMatchGrid.of(name, _table(task, {shape: kept.cells[shape] for shape in tasks}), about)
 
 
 _BAR = "{desc}: {percentage:3.0f}% of the work, {elapsed} gone, about {remaining} left {postfix}"

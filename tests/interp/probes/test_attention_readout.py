@@ -35,27 +35,27 @@ def looks(ratio: float, below: float = 1.0, written: float = 1.0) -> Any:
 
 @pytest.mark.parametrize("ratio", [1.0, 4.0, 20.0])
 def test_a_planted_ratio_of_weights_is_found(ratio: float) -> None:
-    found = interp.written_number(looks(ratio), n=128)
+    found = interp.attention_readout(looks(ratio), n=128)
     assert found.ratio == pytest.approx(ratio, rel=0.03) and found.explained > 0.999
     assert found.written == pytest.approx(1, abs=0.05)
 
 
 @pytest.mark.parametrize("written", [0.0, 3.0])
 def test_the_digit_written_before_has_a_weight_of_its_own(written: float) -> None:
-    found = interp.written_number(looks(10.0, written=written), n=128)
+    found = interp.attention_readout(looks(10.0, written=written), n=128)
     assert found.ratio == pytest.approx(10, rel=0.05) and found.written == pytest.approx(written, abs=0.1)
     assert found.written_low <= found.written <= found.written_high and found.explained > 0.999
 
 
 def test_a_model_that_reads_operands_alone_is_not_said_to_weigh_its_column_twice_as_much() -> None:
     """A regression with one coefficient for the previous column and the written digit gives 18.65."""
-    found = interp.written_number(models.load("adder-491"), n=512)
+    found = interp.attention_readout(models.load("adder-491"), n=512)
     assert 9.5 < found.low <= found.ratio <= found.high < 10.3 and abs(found.written) < 0.1
 
 
 @pytest.mark.parametrize("written", [0.0, 1.0])
 def test_without_weight_on_the_previous_column_there_is_no_ratio(written: float) -> None:
-    found = interp.written_number(looks(10.0, below=0.0, written=written), n=128)
+    found = interp.attention_readout(looks(10.0, below=0.0, written=written), n=128)
     assert np.isnan([found.ratio, found.low, found.high, found.written, found.apart]).all()
     assert found.explained > 0.99 and found.figure().data
 
@@ -64,14 +64,14 @@ def test_without_attention_there_is_no_number() -> None:
     model = models.load("microadder-57")
     model.add_perma_hook("blocks.0.hook_attn_out", lambda value, hook: torch.zeros_like(value))
     with pytest.raises(UserError):
-        interp.written_number(model, n=32)
+        interp.attention_readout(model, n=32)
 
 
 def test_noise_in_place_of_attention_is_not_explained() -> None:
     model = models.load("microadder-57")
     generator = torch.Generator().manual_seed(0)
     model.add_perma_hook("blocks.0.hook_attn_out", lambda value, hook: torch.randn(value.shape, generator=generator))
-    found = interp.written_number(model, n=128)
+    found = interp.attention_readout(model, n=128)
     assert found.explained < 0.1 and np.isnan(found.ratio) and not found.apart > 0
 
 
@@ -85,18 +85,18 @@ def test_a_sum_that_explains_less_than_half_has_no_ratio(seed: int) -> None:
         return value + noise.to(value)
 
     model.add_perma_hook("blocks.0.hook_attn_out", noisy)
-    found = interp.written_number(model, n=512)
+    found = interp.attention_readout(model, n=512)
     assert 0.05 < found.explained < 0.5 and not found.one_number
     assert np.isnan([found.ratio, found.low, found.high, found.written, found.apart]).all() and found.figure().data
 
 
 def test_adders_of_other_formats_are_asked_the_same_and_hand_set_ones_have_no_untrained_copy() -> None:
-    other = interp.written_number(models.load("adder-456"), n=128)
+    other = interp.attention_readout(models.load("adder-456"), n=128)
     assert other.base == 10 and other.explained < 0.9
-    assert interp.written_number(models.load("adder-4-by-hand"), n=64).untrained is None
+    assert interp.attention_readout(models.load("adder-4-by-hand"), n=64).untrained is None
 
 
 @pytest.mark.parametrize("name", ["parity-hand-built", "addlm-0.8m"])
 def test_models_that_do_not_add_column_by_column_are_refused(name: str) -> None:
     with pytest.raises(UserError):
-        interp.written_number(models.load(name))
+        interp.attention_readout(models.load(name))

@@ -23,12 +23,12 @@ import math
 
 import torch
 
-from interp.compare.symmetries.base import Parameters, Symmetries, balanced
-from interp.compare.symmetries.spaces import Axis, Elements, Kind, SymmetryLayout, SymmetrySpace
 from models.errors import UserError
 from models.families import MicroAdderWeights
 from models.tasks import DIGITS
 from models.weight_maps import spiral
+from studies.population.symmetries.base import Parameters, Symmetries, balanced
+from studies.population.symmetries.spaces import Axis, Elements, Kind, SymmetryLayout, SymmetrySpace
 
 STARTS = 24
 FEW_STARTS = 8  # enough if the token plane's axes can only be exchanged, from which all else follows

@@ -2,7 +2,7 @@
 
 Models with different parameters may be the same: units and heads have no order, a factor can be moved from one matrix
 to the next, the residual stream may rotate. :func:`align` removes these differences as far as a search finds them, and
-neither model's logits change; :mod:`interp.compare.symmetries` says which moves are exact for which weight map.
+neither model's logits change; :mod:`studies.population.symmetries` says which moves are exact for which weight map.
 
     distance of a component = sqrt(mean over its tensors of |a - b|^2 / (|a|^2 + |b|^2))
 
@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -27,18 +28,18 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.compare.symmetries import Parameters, symmetries_of
-from interp.compare.symmetries.base import tensor_weight
 from interp.core.drawings import drawing
-from interp.core.probe import probe
 from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.views import Bars, Picture, Series
 from models import ArithmeticTransformer
+from models.calls import checked
 from models.errors import UserError
 from models.importers import from_transformer_lens
 from models.tasks import Task
 from models.transformer import HookedModel, model_name
+from studies.population.symmetries import Parameters, symmetries_of
+from studies.population.symmetries.base import tensor_weight
 
 #: Component -> how its parameters' names begin, after "blocks/LAYER/".
 _COMPONENTS = {
@@ -112,7 +113,7 @@ def parametrised(model: HookedModel, task: Task | None = None) -> Any:
     return from_transformer_lens(model, resolve_task(model, task))
 
 
-@probe("How far apart are two models' parameters, symmetries taken out?")
+@partial(checked, ready=True)
 def align(a: HookedModel, b: HookedModel, *, task: Task | None = None) -> Alignment:
     """Move b close to a along the symmetries of their weight map.
 

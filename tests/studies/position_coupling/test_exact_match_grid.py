@@ -11,10 +11,6 @@ import torch
 
 import models
 from interp.core.stats import clopper_pearson
-from interp.probes.grid_panels import GridPanel, GridPanels
-from interp.probes.heatmaps.cells import BLOCK, CellScorer, Offsets, Verdicts, cell_problems
-from interp.probes.heatmaps.grid import exact_match_grid, rectangle
-from interp.probes.score_result import Scores
 from models.errors import UserError
 from models.families.position_coupling import SMALL
 from models.fast import greedy
@@ -22,6 +18,11 @@ from models.tasks import Parity
 from models.tasks.named.position_coupling.multi_addition import AdditionFormat, MultiOperandAddition
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.weight_maps.weight_map import WeightMap
+from studies.position_coupling.exact_match_grid import exact_match_grid, rectangle
+from studies.position_coupling.grid_cells import BLOCK, CellScorer, Offsets, Verdicts, cell_problems
+from studies.position_coupling.grid_panels import ExactMatchGrid, GridPanel, GridPanels
+from tests.exams.coupled_subjects import built, untrained_summer
+from tests.exams.coupled_subjects import spoilt as at_lengths
 from tests.models.coders import coder
 
 ADDER = models.build("position-coupling-hand-built", max_operands=6, max_digits=6)
@@ -52,7 +53,7 @@ def spoilt(what: str, strength: float, seed: int = 0) -> ArithmeticTransformer:
 SOMETIMES = spoilt("unembed.b_U", 0.5, seed=1)
 
 
-def grid(model=ADDER, **options) -> Scores:
+def grid(model=ADDER, **options) -> ExactMatchGrid:
     return exact_match_grid(model, **({"progress": False, "n": 60, "largest": (4, 3)} | options))
 
 
@@ -216,11 +217,11 @@ def test_a_store_of_another_grid_is_refused_and_untouched(tmp_path: Path):
 def test_a_grid_survives_json_and_needs_no_model(tmp_path: Path):
     result = grid(SOMETIMES, largest=(8, 3))
     result.save(tmp_path / "grid.json")
-    again = Scores.load(tmp_path / "grid.json")
+    again = ExactMatchGrid.load(tmp_path / "grid.json")
     assert again.table.identical(result.table)
     assert again.figure().to_json() == result.figure().to_json()
     with pytest.raises(UserError, match="exact-match grid"):
-        Scores.from_grid({"kind": "something"})
+        ExactMatchGrid.from_dict({"kind": "something"})
 
 
 def test_parity_counts_final_answers_by_greedy_decoding():
@@ -266,6 +267,21 @@ def test_the_training_range_is_the_recipes():
     assert ADDER.name_or_path and not grid(n=2).trained
 
 
+@pytest.mark.parametrize(
+    ("model", "right"),
+    [
+        (lambda: at_lengths(lambda length: length < 18), [[0, 1], [1, 1]]),
+        (built, [[1, 1], [1, 1]]),
+        (lambda: at_lengths(lambda length: length >= 18), [[1, 0], [0, 0]]),
+        (untrained_summer, [[0, 0], [0, 0]]),
+    ],
+    ids=["spoilt where it is short", "a right model", "spoilt where it is long", "untrained"],
+)
+def test_planted_errors_are_found_at_the_sizes_where_they_were_planted(model, right):
+    """By digits (1 and 2) and operands (2 and 3)."""
+    assert grid(model(), largest=(3, 2), n=10).accuracy.values.tolist() == right
+
+
 def test_panels_take_the_median_over_seeds():
     grids = [grid(spoilt("unembed.b_U", 0.5, seed), n=30) for seed in range(3)]
     median = GridPanel("three", tuple(grids)).median()
@@ -287,7 +303,7 @@ def test_panels_take_the_median_over_seeds():
         ({"offsets": "sometimes"}, "Offsets are 'random'"),
         ({"offsets": (1, 2, 3)}, "2 of them"),
         ({"offsets": 0}, "a number from 1 on"),
-        ({"model": models.build("microadder-57")}, "not of the kind SequenceTask"),
+        ({"model": models.build("microadder-57")}, "problems of many lengths"),
         ({"task": Parity(3)}, "4 tokens and the model 14"),
     ],
 )

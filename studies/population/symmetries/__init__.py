@@ -5,12 +5,12 @@ symmetries_of(model)     the group of its weight map; UserError if it is not kno
 
 from __future__ import annotations
 
-from interp.compare.symmetries.base import Parameters, Symmetries
 from models.errors import UserError
 from models.families import MicroAdderWeights
 from models.families.low_rank_adder import LowRankAdderWeights
 from models.transformer import HookedModel
 from models.weight_maps import DenseWeights, TiedDecoderWeights
+from studies.population.symmetries.base import Parameters, Symmetries
 
 __all__ = ["Parameters", "Symmetries", "symmetries_of"]
 
@@ -21,9 +21,9 @@ def symmetries_of(model: HookedModel) -> Symmetries:
     Raises:
         UserError: a model without free parameters, or with a weight map whose symmetries are not known here.
     """
-    from interp.compare.symmetries.decoder import DecoderSymmetries
-    from interp.compare.symmetries.low_rank import LowRankSymmetries
-    from interp.compare.symmetries.microadder import MicroAdderSymmetries
+    from studies.population.symmetries.decoder import DecoderSymmetries
+    from studies.population.symmetries.low_rank import LowRankSymmetries
+    from studies.population.symmetries.microadder import MicroAdderSymmetries
 
     weight_map = getattr(model, "weight_map", None)
     if weight_map is None or not list(weight_map.parameters()):

@@ -15,16 +15,6 @@ from hypothesis import strategies as st
 from scipy.linalg import orthogonal_procrustes
 
 import models
-from interp.compare.alignment import align, component_distances
-from interp.compare.symmetries import Parameters, symmetries_of
-from interp.compare.symmetries.base import (
-    balanced,
-    closest_rotation,
-    closest_rotation_about_ones,
-    closest_signed_permutation,
-    closest_unitary,
-)
-from interp.compare.symmetries.spaces import SymmetrySpace, random_member
 from models.errors import UserError
 from models.registry import build
 from models.tasks.named.addition import TwoDigitAddition
@@ -33,6 +23,16 @@ from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.config import TransformerConfig
 from models.weight_maps.dense import DenseWeights
 from models.weight_maps.tied_decoder import TiedDecoderWeights
+from studies.population.alignment import align, component_distances
+from studies.population.symmetries import Parameters, symmetries_of
+from studies.population.symmetries.base import (
+    balanced,
+    closest_rotation,
+    closest_rotation_about_ones,
+    closest_signed_permutation,
+    closest_unitary,
+)
+from studies.population.symmetries.spaces import SymmetrySpace, random_member
 from tests.sampling import every_third
 
 pytestmark = pytest.mark.usefixtures("few_starts")

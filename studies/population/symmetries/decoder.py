@@ -20,11 +20,11 @@ from __future__ import annotations
 
 import torch
 
-from interp.compare.symmetries.base import Parameters, Symmetries, balanced
-from interp.compare.symmetries.spaces import Axis, Kind, SymmetryLayout, SymmetrySpace
 from models.errors import UserError
 from models.transformer import TransformerConfig
 from models.weight_maps import DenseWeights, TiedDecoderWeights
+from studies.population.symmetries.base import Parameters, Symmetries, balanced
+from studies.population.symmetries.spaces import Axis, Kind, SymmetryLayout, SymmetrySpace
 
 STREAM = Axis("stream")
 

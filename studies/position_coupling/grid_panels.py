@@ -1,4 +1,4 @@
-"""Scores of several models over the same problem sizes, in one figure."""
+"""Exact match over problem sizes: the result of one model, and those of several models in one figure."""
 
 from __future__ import annotations
 
@@ -13,22 +13,129 @@ import xarray as xr
 
 from interp.core.drawings import drawing
 from interp.core.results import Provenance, Result
-from interp.core.views import Curves, Grid, Line, Picture, Points, Series
-from interp.probes.score_result import Scores, error_bound, evidence_of, policy
+from interp.core.stats import clopper_pearson
+from interp.core.views import Curves, Grid, Line, Picture, Series
+from interp.probes.score_result import Scores, intervals_view
 from models.errors import UserError
-from models.files import read_json
+from models.files import read_json, write_json_atomic
 from models.number_format import in_percent
+
+FORMAT = 1
+ANSWERS = ("answer", "answer_forced")  # counts of right final answers
+
+
+@dataclass(frozen=True, eq=False)
+class ExactMatchGrid(Scores):
+    """Scores over problem sizes. In its ``table``, ``n`` is 0 for sizes beyond the model's position tables and -1 for
+    those that were not asked. A grid of parity also has ``answer``, final answers right by greedy decoding, and
+    ``answer_forced``, given the true scratchpad.
+
+    ``about``: what is stored of how it was made, with ``offsets``, ``requested`` problems a size, ``early_exit`` and
+    ``trained``, the training range of each size.
+    """
+
+    @classmethod
+    def of(cls, model: str, table: xr.Dataset, about: Mapping[str, Any]) -> ExactMatchGrid:
+        """The result of counts over sizes."""
+        trained = {axis: (int(low), int(high)) for axis, (low, high) in (about["trained"] or {}).items()} or None
+        provenance = Provenance(int(table.n.clip(min=0).sum()), about["seed"], f"problems, {policy(about)}")
+        return cls(model, table, provenance, about=dict(about) | {"trained": trained})
+
+    @property
+    def out_of_reach(self) -> xr.DataArray:
+        """Whether a size was asked for but needs position ids that the model's tables do not have."""
+        return self.table.n == 0
+
+    @property
+    def trained(self) -> Mapping[str, tuple[int, int]]:
+        """The training range of each size, (least, most), if known."""
+        return self.about.get("trained") or {}
+
+    @property
+    def in_training_range(self) -> xr.DataArray:
+        inside = xr.ones_like(self.reached)
+        for axis, (low, high) in self.trained.items():
+            inside = inside & (self.table[axis] >= low) & (self.table[axis] <= high)
+        return inside & bool(self.trained)
+
+    def share(self, what: str = "correct") -> xr.DataArray:
+        """The share of one of the counts. Raises UserError if it was not measured."""
+        if what not in self.table:
+            raise UserError(f"These scores have no {what!r}; evaluate with final_answer=True.")
+        return (self.table[what] / self.table.n.where(self.reached)).rename(what)
+
+    def sentence(self) -> str:
+        if not bool(self.reached.any()):
+            return f"The position tables of {self.model} reach none of these sizes."
+        beyond = int(self.out_of_reach.sum())
+        parts = [", ".join(self._means()), self.worst()]
+        parts += [f"{beyond} of {self.table.n.size} sizes are beyond its position tables"] if beyond else []
+        return f"{self.model}: {'; '.join(parts)} ({self.about['offsets']})."
+
+    def _means(self) -> list[str]:
+        """Mean shares in and outside the training range, if it is known; else the counts."""
+        inside = self.in_training_range & self.reached
+        if not bool(inside.any()):
+            return self.totals()
+        said, outside = [], self.reached & ~inside
+        for where, sizes in (("in the training range", inside), ("outside it", outside)):
+            if bool(sizes.any()):
+                said.append(f"{in_percent(float(self.accuracy.where(sizes).mean()))} {where}")
+        return [f"exact match {said[0]}", *said[1:]]
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """One row per size that was asked for, as of all scores; for a grid of parity with the shares of right answers
+        and their intervals, too."""
+        frame = super().to_dataframe()
+        for what in ANSWERS:
+            if what in frame:
+                ends = [(k / n, *clopper_pearson(k, n)) if n else (np.nan,) * 3 for k, n in frame[[what, "n"]].values]
+                frame[[f"{what}_accuracy", f"{what}_low", f"{what}_high"]] = ends
+        return frame
+
+    def to_dict(self) -> dict[str, Any]:
+        axes = {str(axis): self.table[axis].values.tolist() for axis in self.table.dims}
+        counts = {str(name): array.values.tolist() for name, array in self.table.data_vars.items()}
+        trained = {axis: list(bounds) for axis, bounds in self.trained.items()} or None
+        stated = {"model": self.model} | dict(self.about) | {"trained": trained, "strength": "sampled"}
+        return {"kind": "exact-match-grid", "version": FORMAT, **stated, "axes": axes, "counts": counts}
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> ExactMatchGrid:
+        """The grid that :meth:`to_dict` wrote. Raises UserError for anything else."""
+        if value.get("kind") != "exact-match-grid" or value.get("version") != FORMAT:
+            raise UserError(f"This is not an exact-match grid of format {FORMAT}.")
+        try:
+            axes = value["axes"]
+            table = xr.Dataset({name: (list(axes), np.array(v)) for name, v in value["counts"].items()}, axes)
+            fields = ("task", "format", "offsets", "requested", "seed", "early_exit", "method", "trained")
+            return cls.of(value["model"], table, {name: value[name] for name in fields})
+        except (KeyError, ValueError, TypeError) as error:
+            raise UserError(f"This exact-match grid is incomplete ({error}).") from None
+
+    def save(self, path: str | Path) -> None:
+        write_json_atomic(path, self.to_dict())
+
+    @classmethod
+    def load(cls, path: str | Path) -> ExactMatchGrid:
+        return cls.from_dict(read_json(path))
+
+
+def policy(about: Mapping[str, Any]) -> str:
+    """The problems per size, the sequential rule and the offset policy, in words."""
+    early = f" ({about['early_exit']} where those were all wrong)" if about["early_exit"] else ""
+    return f"{about['requested']:,} a size{early}, {about['offsets']}"
 
 
 @dataclass(frozen=True, eq=False)
 class GridPanel:
-    """One model of a figure: its scores over the same strata, one result per seed.
+    """One model of a figure: its scores over the same sizes, one result per seed.
 
     ``chosen_among``: among how many seeds the one shown was chosen on problems of such sizes, which flatters the model.
     """
 
     label: str
-    grids: tuple[Scores, ...]
+    grids: tuple[ExactMatchGrid, ...]
     chosen_among: int = 1
 
     def __post_init__(self) -> None:
@@ -37,7 +144,7 @@ class GridPanel:
         first = self.grids[0]
         for other in self.grids[1:]:
             same = all(np.array_equal(first.table[axis], other.table[axis]) for axis in first.table.dims)
-            if not same or other.about.get("offsets") != first.about.get("offsets"):
+            if not same or other.about["offsets"] != first.about["offsets"]:
                 raise UserError(f"The grids of panel {self.label!r} have different sizes or offsets.")
 
     def median(self, what: str = "correct") -> xr.DataArray:
@@ -108,7 +215,7 @@ class GridPanels(Result):
 
     def to_dict(self) -> dict[str, Any]:
         panels = [
-            {"label": p.label, "chosen_among": p.chosen_among, "grids": [grid.to_grid() for grid in p.grids]}
+            {"label": p.label, "chosen_among": p.chosen_among, "grids": [grid.to_dict() for grid in p.grids]}
             for p in self.panels
         ]
         return {"kind": "exact-match-panels", "title": self.title, "planned": self.planned, "panels": panels}
@@ -120,7 +227,7 @@ class GridPanels(Result):
             raise UserError("These are not panels of exact-match grids.")
         try:
             panels = tuple(
-                GridPanel(p["label"], tuple(Scores.from_grid(grid) for grid in p["grids"]), p["chosen_among"])
+                GridPanel(p["label"], tuple(ExactMatchGrid.from_dict(grid) for grid in p["grids"]), p["chosen_among"])
                 for p in value["panels"]
             )
             return cls(value["title"], panels, value["planned"])
@@ -165,11 +272,10 @@ def _heat_maps(result: GridPanels) -> Picture:
             _AXES.get(x, x), "" if i % columns else _AXES.get(y, y), panel.label, values=median, unit="exact match",
             said={"problems": tried}, grey=beyond if beyond.any() else None,
             box=(*grid.trained[x], *grid.trained[y]) if {x, y} <= set(grid.trained) else None,
-            upwards=median[y].dtype.kind in "iuf",
+            upwards=True,
         )  # fmt: skip
         views.append(view)
-    of_format = "format" in result.panels[0].grids[0].about
-    notes = [f"Whole responses, scratchpad and EOS included{_seeds(result)}"] if of_format else []
+    notes = [f"Whole responses, scratchpad and EOS included{_seeds(result)}"]
     notes += ["Red box: training range"] if any(view.box for view in views) else []
     notes += ["Grey: beyond the position tables"] if any(view.grey is not None for view in views) else []
     if result.planned is not None and result.planned > len(views):
@@ -213,37 +319,9 @@ def _line(panel: GridPanel, what: str, axis: str) -> Series:
     return Series(panel.label, median[axis].values, median.values, low, high)
 
 
-@drawing(Scores)
-def scores_view(result: Scores) -> Picture:
-    """Intervals over one kind of strata; a heat map over two, and lines for sizes of one kind."""
+@drawing(ExactMatchGrid)
+def grid_view(result: ExactMatchGrid) -> Picture:
+    """The one panel of a model; intervals where sizes of one kind have no training range."""
     if len(result.strata) == 1 and not result.trained:
-        return _intervals(result)
+        return intervals_view(result)
     return panels_view(GridPanels(result.model, (GridPanel(result.model, (result,)),)), result.sentence())
-
-
-def _intervals(result: Scores) -> Picture:
-    """Shares right with their 95% intervals, one series per group; or error rates on a logarithmic axis, where an open
-    mark is the 95% upper bound of a stratum without an error."""
-    (stratum,) = result.strata
-    frame = result.to_dataframe().query("n > 0")
-    chosen = result.about.get("chosen")
-    series = []
-    for name, rows in frame.groupby(result.series, sort=False) if result.series else [(result.counted, frame)]:
-        title = str(name) if isinstance(name, str) else f"{result.series} {name}{', in the zoo' * (name == chosen)}"
-        evidence = np.array(evidence_of(rows))
-        ends = np.stack((rows.accuracy, rows.low, rows.high))
-        none = (ends[0] == 1) & (evidence == "sampled") & result.errors
-        if result.errors:
-            ends = np.where(none, [error_bound(int(n)) for n in rows.n], 1 - ends[[0, 2, 1]])
-        said = {result.counted: rows.correct.to_numpy(), "of": rows.n.to_numpy(), "evidence": evidence}
-        grey = chosen is not None and name != chosen
-        filled = ~none if none.any() else None
-        series.append(Series(title, rows[stratum].to_numpy(), *ends, control=grey, filled=filled, said=said))
-    x, y = stratum.replace("_", " "), "error rate" if result.errors else f"answers {result.counted}"
-    note = "Bars: 95% intervals"
-    if result.errors:
-        note += ". Open: nothing wrong, 95% upper bound; no mark: right on every problem that there is"
-    if result.errors or frame[stratum].dtype.kind == "O":
-        many = frame[stratum].nunique() > 12
-        return Picture([Points(x, y, series=series, scale="log" if result.errors else "share", across=many)], note=note)
-    return Picture([Curves(x, y, series=series, scale="share")], note=note)

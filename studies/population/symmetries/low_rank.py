@@ -17,10 +17,10 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
-from interp.compare.symmetries.base import Parameters, Symmetries, balanced
-from interp.compare.symmetries.spaces import Axis, SymmetryLayout, SymmetrySpace
 from models.errors import UserError
 from models.families.low_rank_adder import D_MLP, D_MODEL, LowRankAdderWeights
+from studies.population.symmetries.base import Parameters, Symmetries, balanced
+from studies.population.symmetries.spaces import Axis, SymmetryLayout, SymmetrySpace
 
 STARTS = 24  # in so few dimensions coordinate descent has many local optima; another start is cheap
 STREAM, UNITS, INNER = Axis("stream"), Axis("units"), Axis("inner")

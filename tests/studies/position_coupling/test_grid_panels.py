@@ -8,12 +8,11 @@ import pytest
 import xarray as xr
 
 from interp.core.stats import clopper_pearson
-from interp.probes.grid_panels import GridPanel, GridPanels
-from interp.probes.score_result import Scores, by_size
 from models.number_format import in_percent
+from studies.position_coupling.grid_panels import ExactMatchGrid, GridPanel, GridPanels
 
 
-def sums(seed: int = 0, offsets: str = "ids start at 1", operands: int = 6, digits: int = 5) -> Scores:
+def sums(seed: int = 0, offsets: str = "ids start at 1", operands: int = 6, digits: int = 5) -> ExactMatchGrid:
     """Counts as of a model trained on up to 3 digits and 4 operands whose tables end at 5 operands of 5 digits."""
     rng = np.random.default_rng(seed)
     n = np.full((digits, operands - 1), 80)
@@ -22,10 +21,12 @@ def sums(seed: int = 0, offsets: str = "ids start at 1", operands: int = 6, digi
     sizes = {"digits": range(1, digits + 1), "operands": range(2, operands + 1)}
     about = {"task": "multi-operand-addition", "format": "scratchpad", "offsets": offsets, "requested": 80, "seed": 0}
     about |= {"early_exit": 50, "trained": {"operands": (2, 4), "digits": (1, 3)}, "method": "teacher_forced"}
-    return by_size("a-model", xr.Dataset({k: (("digits", "operands"), v) for k, v in table.items()}, sizes), about)
+    return ExactMatchGrid.of(
+        "a-model", xr.Dataset({k: (("digits", "operands"), v) for k, v in table.items()}, sizes), about
+    )
 
 
-def bits(seed: int, final: bool = True) -> Scores:
+def bits(seed: int, final: bool = True) -> ExactMatchGrid:
     rng = np.random.default_rng(seed)
     correct = (100 * rng.random(30)).astype(int)
     table = {"n": np.full(30, 100), "correct": correct}
@@ -33,7 +34,9 @@ def bits(seed: int, final: bool = True) -> Scores:
         table |= {"answer": 50 + correct // 2, "answer_forced": 50 + correct // 2}
     about = {"task": "parity", "format": "scratchpad", "offsets": "no position ids", "requested": 100, "seed": 0}
     about |= {"early_exit": None, "trained": {"bits": (1, 20)}, "method": "teacher_forced"}
-    return by_size("p", xr.Dataset({k: (("bits",), v) for k, v in table.items()}, {"bits": range(1, 31)}), about)
+    return ExactMatchGrid.of(
+        "p", xr.Dataset({k: (("bits",), v) for k, v in table.items()}, {"bits": range(1, 31)}), about
+    )
 
 
 def maps(figure: go.Figure) -> list[go.Heatmap]:

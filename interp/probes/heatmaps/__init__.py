@@ -1,1 +1,0 @@
-"""Grids of exact match over problem sizes and position ids, stored cell by cell."""
