@@ -27,7 +27,7 @@ from benchmarks.circuits.circuit_methods import CONTROL, ESTIMATE, SEARCH
 from benchmarks.circuits.scores import auroc
 from benchmarks.circuits.subjects import SUBJECTS, TRUTH, Subject, stored_truths
 from benchmarks.circuits.truth import FEW
-from models.tasks.task import domain_of
+from models.tasks.check_task import domain_of
 from models.transformer.part_names import in_block
 
 UNITS = TRUTH.with_name("units.json")

@@ -20,6 +20,7 @@ from interp.proofs.verdict.verdict import ArithmeticName, Verdict
 from models import ArithmeticTransformer, UserError
 from models.registry import build
 from models.tasks import LIMIT, Task
+from models.tasks.named.addition import adds_pairs_below
 from models.training import acceptance
 
 MINUTES = 0.5  # for each question of :class:`Prover`
@@ -65,7 +66,7 @@ def judged(model: ArithmeticTransformer, arithmetic: ArithmeticName, minutes: fl
     Raises:
         UserError: no method can prove it right, or the minutes are not enough for a verdict.
     """
-    if model.task.pairs_below != LIMIT:
+    if adds_pairs_below(model.task) != LIMIT:
         method_for(model, model.task)  # a search for wrong answers accepts nobody
         limit = USUAL if minutes is None else minutes
         return certify(model, arithmetic=arithmetic, tolerance=None, minutes=limit, exact_share=True)

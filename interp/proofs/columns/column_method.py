@@ -26,7 +26,7 @@ from interp.proofs.verdict.subject import Subject, reason_of
 from interp.proofs.verdict.time_limit import ENDED, EndedBy, ended_by, watched
 from interp.proofs.verdict.verdict import ArithmeticName, Status, Targets, Verdict, versions
 from models import UserError
-from models.tasks import Task
+from models.tasks import FormattedTask, Task
 from models.transformer import HookedModel, model_name
 
 AIM = 0.5  # the bound that proofs try for, as a share of the smallest margin that was hunted down
@@ -318,8 +318,9 @@ def directions_written(subject: Subject) -> int:
 
 def _of_two_numbers(task: Task) -> bool:
     """Whether the problems are two numbers of some digits, with one rule for the answer."""
-    numbers = getattr(task, "numbers_fields", ())
-    return len(numbers) == 2 and not getattr(task, "operators", ()) and not any(field.one_token for field in numbers)
+    parsed = task.parsed if isinstance(task, FormattedTask) else None
+    numbers = () if parsed is None or parsed.operators else parsed.operand_fields
+    return len(numbers) == 2 and not any(field.one_token for field in numbers)
 
 
 METHOD = Method(

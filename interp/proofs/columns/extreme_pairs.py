@@ -112,7 +112,7 @@ def wrong_pair(
     token = WrongToken(adder.layout.rule.label(first), said, expected)
     a, b = pair[0].tolist()
     decoded = task.decode(answer)[0]
-    return (a, b, None if decoded == task.no_number else decoded), token
+    return (a, b, decoded), token
 
 
 def _token_text(adder: AdderWeights, token: int) -> str:

@@ -34,7 +34,7 @@ from interp.proofs.verdict.time_limit import ENDED, EndedBy, ended_by
 from interp.proofs.verdict.verdict import ArithmeticName, Verdict
 from interp.proofs.verdict.wrong_answers import WrongAnswer, wrong_answer
 from models import ArithmeticTransformer, UserError
-from models.tasks import Machine, MultiOperandAddition, Task, machine_of_shorter
+from models.tasks import Machine, MultiOperandAddition, Task
 from models.transformer import HookedModel, model_name
 from models.transformer.config import ANY, PLAIN, uncovered
 
@@ -104,7 +104,7 @@ def _has_window(model: HookedModel) -> bool:
 def machine_of_subject(subject: Subject) -> Machine:
     """The machine of a task; of sums of many numbers with shorter ones, too, which a model of all shapes meets."""
     if isinstance(subject.task, MultiOperandAddition) and _has_window(subject.model):
-        return machine_of_shorter(subject.task)
+        return subject.task.machine_of_shorter()
     return subject.machine
 
 

@@ -29,6 +29,7 @@ from interp.proofs.stored_verdicts import (
 from interp.proofs.training_judge import Prover
 from models.errors import UserError
 from models.evaluation import predict
+from models.tasks.named.addition import adds_pairs_below
 from models.training import train
 from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder
@@ -295,7 +296,7 @@ OPEN = ("clock-adder",)
 def test_every_zoo_model_that_branch_and_bound_can_judge_has_its_verdict(name):
     config = models.zoo.read_entry(name)
     model = models.load(name)
-    if model.task.pairs_below != 10**10 or model.cfg.n_layers != 1:
+    if adds_pairs_below(model.task) != 10**10 or model.cfg.n_layers != 1:
         return
     verdict = on_all_inputs(name)
     if name in OPEN:

@@ -94,7 +94,7 @@ def test_what_was_only_tried_is_conditional_and_every_claim_says_so(tmp_path):
     stored = load_certificate(tmp_path / "verdict.json")
     assert check_certificate(stored, model).status == "conditional"
     found = interp.accuracy_bounds(model)
-    assert found.provenance.strength == "sampled" and model.task.numbers_fields[0].name in str(found)
+    assert found.provenance.strength == "sampled" and model.task.parsed.operand_fields[0].name in str(found)
     value = stored.to_dict()
     for change in ({"status": "certified"}, {"rule": value["rule"] | {"tried": None}}):
         with pytest.raises(UserError):

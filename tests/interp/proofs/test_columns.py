@@ -16,7 +16,7 @@ TASKS = (TenDigitAddition(), UnendedAddition(), DelimitedAddition(), PaddedAddit
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
 def test_there_are_3440_classes_and_two_of_eos(task):
     classes = all_classes(read_layout(task))
-    assert len(classes) == (3440 if not task.delimiters[-1] else 3442)
+    assert len(classes) == (3440 if not task.parsed.delimiters[-1] else 3442)
     keys = zip(classes.target, classes.previous, classes.carry, classes.total, strict=True)
     assert len(set(keys)) == len(classes)
 

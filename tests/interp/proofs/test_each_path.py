@@ -29,7 +29,6 @@ from interp.proofs.verdict.subject import Subject
 from interp.proofs.verdict.verdict import Verdict
 from models.errors import UserError
 from models.evaluation import margins
-from models.tasks.machines.machine_of import machine_of_shorter
 from models.tasks.named.position_coupling.multi_addition import AdditionFormat, MultiOperandAddition
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.config import TransformerConfig
@@ -57,7 +56,7 @@ def seen_by(task: MultiOperandAddition, target: int) -> Any:
     """The keys of a target's query, and all that it can see there."""
     query = task.query_positions[target]
     keys = keys_in_sight(coder("-window-2x2"), task, query)
-    return keys, query_paths(machine_of_shorter(task), query, target, keys)
+    return keys, query_paths(task.machine_of_shorter(), query, target, keys)
 
 
 def contents(task: MultiOperandAddition, keys: list[int], paths: QueryPaths) -> torch.Tensor:
@@ -113,7 +112,7 @@ def test_leads_of_the_model_lie_within_their_bounds(rounding: Any):
     kept = {name: value.detach() for name, value in model.effective_weights().items()}
     weights = kept if rounding is FLOAT32 else {name: value.double() for name, value in kept.items()}
     ids = task.position_ids(task.encode(task.sample(1, torch.Generator())))[0]
-    reading = TokenTables(model.config, kept, rounding, letters_of(machine_of_shorter(task)), ids, None)
+    reading = TokenTables(model.config, kept, rounding, letters_of(task.machine_of_shorter()), ids, None)
     generator = torch.Generator().manual_seed(0)
     for target, query in enumerate(task.query_positions):
         _, every = seen_by(task, target)

@@ -15,14 +15,13 @@ import models
 from interp.cli import main
 from interp.proofs import check_certificate, load_certificate
 from interp.proofs.listed import exhaustive
-from interp.proofs.listed.exhaustive import certify_exhaustively, problem_space
+from interp.proofs.listed.exhaustive import certify_exhaustively, listed_domain
 from interp.proofs.verdict.time_limit import TimeUp, time_limit
 from interp.proofs.verdict.verdict import Verdict
 from models.errors import UserError
 from models.evaluation import predict
 from models.tasks import Multiplication, Parity, TenDigitAddition
 from models.tasks.named.addition import TwoDigitAddition
-from models.tasks.problem_space import ProblemSpace
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.config import TransformerConfig
 from models.weight_maps.dense import DenseWeights
@@ -69,30 +68,29 @@ def parity_of(bits: int, nudge: float = 0.0):
 
 
 def test_two_digit_pairs_are_numbered_like_numbers():
-    space = ProblemSpace.of(TwoDigitAddition())
-    assert space.size == 10_000 and space.what == "pairs"
-    assert torch.equal(space.problems(torch.arange(10_000)), TwoDigitAddition().domain.every())
+    task = TwoDigitAddition()
+    assert task.domain.size == 10_000 and task.kind_of_problems == "pairs"
+    assert torch.equal(task.domain.at(torch.arange(10_000)), task.domain.every())
 
 
 @pytest.mark.parametrize(
     "task", [Parity(7), Multiplication(1, 2), Multiplication(2, 1), models.tasks.TwoDigitAddition()]
 )
 def test_every_problem_comes_once_and_is_one_of_the_task(task):
-    space = ProblemSpace.of(task)
-    numbers = task.numbers(space.problems(torch.arange(space.size)))
-    assert len(set(numbers)) == space.size == len(numbers)
+    numbers = task.numbers(task.domain.every())
+    assert len(set(numbers)) == task.domain.size == len(numbers)
     drawn = task.numbers(task.sample(200, torch.Generator().manual_seed(0)))
     assert set(drawn) <= set(numbers)
-    written = space.text(space.problems(torch.tensor([space.size - 2])))
+    written = task.problem_text(numbers[-2])
     assert task.numbers(task.as_problems([written])) == [numbers[-2]]
 
 
 def test_spaces_too_large_are_refused():
     with pytest.raises(UserError, match="about 10.20 pairs, and more than 1,048,576"):
-        problem_space(TenDigitAddition())
+        listed_domain(TenDigitAddition())
     with pytest.raises(UserError, match="16,777,216 strings of 24 bits.*a smaller shape may do"):
-        problem_space(Parity(24))
-    assert problem_space(Parity(20)).size == 2**20
+        listed_domain(Parity(24))
+    assert listed_domain(Parity(20)).size == 2**20
 
 
 # ---- verdicts
@@ -149,7 +147,7 @@ def test_a_tie_is_decoded_alone_and_counted():
         model = parity_of(4, nudge)
         found = certify_exhaustively(model)
         task = model.task
-        problems = ProblemSpace.of(task).problems(torch.arange(16))
+        problems = task.domain.every()
         right = [torch.equal(predict(model, one, "greedy", 1), task.targets(one)) for one in problems.split(1)]
         assert found.near_ties > 0 and found.score.correct == sum(right)
         assert found.status == status

@@ -23,7 +23,6 @@ from interp.proofs.verdict.verdict import Verdict
 from models.errors import UserError
 from models.evaluation import margins, predict
 from models.tasks.named.position_coupling.parity import DOLLAR
-from models.tasks.problem_space import ProblemSpace
 from tests.interp.proofs.conftest import in_shape
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
@@ -63,7 +62,7 @@ def test_proved_margins_are_below_those_of_every_string_and_close(bits, eta):
     """Every string of this length, in the model's own float32 and in float64 with the same weights."""
     model = models.build(PARITY, max_bits=9, eta=eta)
     task = in_shape(model, bits)
-    problems = ProblemSpace.of(task).problems(torch.arange(2**bits))
+    problems = task.domain.every()
     tokens, targets = task.encode(problems), task.targets(problems)
     weights = {key: value.detach().double() for key, value in model.effective_weights().items()}
     for arithmetic, given in ((FLOAT32, None), (REAL, weights)):

@@ -297,7 +297,7 @@ def test_models_with_one_changed_entry_get_a_true_verdict(right_model: tuple[Ari
 
 def other_task(model: ArithmeticTransformer, answer: Any) -> ArithmeticTransformer:
     """The model, asked for another answer in the same tokens."""
-    task = formatted(model.task.format, answer, base=3, vocabulary=model.task.ids, name="planted")  # pyright: ignore
+    task = formatted(model.task.format, answer, base=3, vocabulary=model.task.parsed.ids, name="planted")  # pyright: ignore
     return ArithmeticTransformer(model.weight_map, task, name="planted").eval()
 
 
@@ -371,7 +371,7 @@ def _adder(task: Any) -> ArithmeticTransformer:
     model, generator = random_model(task, 0, 0.2, d_model=16, d_head=8, d_mlp=32), torch.Generator().manual_seed(0)
     optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
     for _ in range(600):
-        problems = torch.cat((task.sample(64, generator), task.sample_carry_rich(64, generator)))
+        problems = torch.cat((task.sample(64, generator), task.sample(64, generator, long_carries=True)))
         logits = model(task.encode(problems), weights=model.effective_weights())[:, list(task.query_positions)]
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), task.targets(problems).flatten())
         optimiser.zero_grad()

@@ -26,8 +26,7 @@ from interp.proofs.verdict import time_limit
 from interp.proofs.verdict.subject import Subject
 from models.errors import UserError
 from models.evaluation import margins, predict
-from models.tasks import BalancedBrackets, Parity, TenDigitAddition, function
-from models.tasks.problem_space import ProblemSpace
+from models.tasks import Parity, TenDigitAddition, function
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.config import TransformerConfig
 from models.weight_maps.dense import DenseWeights
@@ -69,7 +68,7 @@ def drawn(config: TransformerConfig, task: Any, seed: int = 0, scale: float = 0.
 
 def bounds(model: Any, task: Any, rounding: Rounding, rows_at_once: int = 40, by_cases: bool = False, of: Any = None):
     """(margins by torch, lower, upper) of all problems (or those numbered ``of``) and targets, in the rows' order."""
-    rows = Rows.of(task, ProblemSpace.of(task))
+    rows = Rows.of(task)
     rows = rows if of is None else rows[of]
     weights = model.effective_weights()
     low, high = [], []
@@ -77,7 +76,7 @@ def bounds(model: Any, task: Any, rounding: Rounding, rows_at_once: int = 40, by
         found = bounds_of(PrefixForward(model.config, weights, rounding), part, by_cases)
         low.append(found[0])
         high.append(found[1])
-    problems = ProblemSpace.of(task).problems(rows.index)
+    problems = task.domain.at(rows.index)
     if rounding is REAL:
         weights = {name: value.double() for name, value in weights.items()}
     logits = model(task.encode(problems), weights=weights)[:, list(task.query_positions)]
@@ -87,10 +86,10 @@ def bounds(model: Any, task: Any, rounding: Rounding, rows_at_once: int = 40, by
 # ---- the tree
 
 
-@pytest.mark.parametrize("task", [column_addition(3), column_addition(2), Parity(5), BalancedBrackets(6)])
+@pytest.mark.parametrize("task", [column_addition(3), column_addition(2), Parity(5), function("01", 6, "balanced")])
 def test_each_prefix_is_one_node(task: Any):
-    rows = Rows.of(task, ProblemSpace.of(task))
-    tokens = task.encode(ProblemSpace.of(task).problems(rows.index)).tolist()
+    rows = Rows.of(task)
+    tokens = task.encode(task.domain.at(rows.index)).tolist()
     ids = task.position_ids(torch.tensor(tokens)).tolist()
     last = max(task.query_positions) + 1
     steps = [[(token, *at) for token, at in zip(t, i, strict=True)] for t, i in zip(tokens, ids, strict=True)]
@@ -126,7 +125,7 @@ def test_errors_through_the_last_mlp_hold_what_every_order_of_it_computes(name: 
     model = drawn(replace(CONFIGS[name], act_fn="relu"), task)
     with torch.no_grad():
         forward = PrefixForward(model.config, model.effective_weights(), FLOAT32)
-        rows = Rows.of(task, ProblemSpace.of(task))
+        rows = Rows.of(task)
         stream, _ = forward.final(Tree.of(rows), rows.queries)
         assert stream.mlp is not None
         before, read = stream.mlp.x, stream.mlp.read
@@ -174,10 +173,9 @@ def adder() -> ArithmeticTransformer:
 
 
 def right_on_all(model: Any) -> tuple[int, int]:
-    space = ProblemSpace.of(model.task)
-    problems = space.problems(torch.arange(space.size))
+    problems = model.task.domain.every()
     said = predict(model, problems, "greedy", 1)
-    return int((said == model.task.targets(problems)).all(1).sum()), space.size
+    return int((said == model.task.targets(problems)).all(1).sum()), len(problems)
 
 
 @pytest.mark.parametrize("seeds", [20, pytest.param(60, marks=pytest.mark.slow)])
@@ -230,7 +228,7 @@ def test_two_layers_trained_are_proved(arithmetic: Any):
 def test_without_cases_rounding_leaves_some_problems_of_two_layers_open():
     """In their cases, bounds of the same problems hold what float32 and what float64 compute."""
     model, task = zoo("addlm-adder-two-digit"), zoo("addlm-adder-two-digit").task
-    rows = Rows.of(task, ProblemSpace.of(task))
+    rows = Rows.of(task)
     place = dict(zip(rows.index.tolist(), range(len(rows)), strict=True))
     some = torch.tensor([place[100 * a + b] for a, b in ((49, 10), (19, 40), (20, 20), (49, 33), (83, 83), (12, 34))])
     with torch.no_grad():
@@ -428,7 +426,7 @@ def test_the_imported_decoder_computes_what_the_published_one_does(tmp_path: Pat
     weights = {
         name: torch.tensor(read(value)) for name, value in json.loads(path.read_text())["state_dict_hex"].items()
     }
-    tokens = ProblemSpace.of(model.task).problems(torch.arange(16))
+    tokens = model.task.domain.every()
     with torch.no_grad():
         found = model(tokens)[:, -1]
     assert torch.allclose(found, published_forward(weights, tokens, 2, 2), atol=1e-4)
@@ -452,17 +450,16 @@ def test_other_files_are_refused(tmp_path: Path, changes: dict[str, Any]):
 
 
 def test_brackets_are_balanced_where_a_stack_says_so():
-    task = BalancedBrackets(8)
-    space = ProblemSpace.of(task)
-    problems = space.problems(torch.arange(256))
+    task = function("01", 8, "balanced")
+    problems = task.domain.every()
     right = task.targets(problems)[:, 0].tolist()
-    assert sum(right) == 14 and space.what == "strings of 8 bits"
+    assert sum(right) == 14 and task.kind_of_problems == "strings of 8 bits"
     for row, balanced in zip(task.numbers(problems), right, strict=True):
         text = "".join("()"[bracket] for bracket in row)
         while "()" in text:
             text = text.replace("()", "")
         assert bool(balanced) == (text == "")
-    assert torch.equal(space.find(space.text(problems[77:78])), problems[77:78])
+    assert torch.equal(task.as_problems([task.problem_text(problems[77].tolist())]), problems[77:78])
     for wrong in ("0101", "01010102", 3, [[[0] * 8]], torch.zeros(2, 8), "0x010101"):
         with pytest.raises(UserError):
             task.as_problems(wrong if not isinstance(wrong, list) else torch.tensor(wrong))

@@ -17,7 +17,7 @@ import models
 from interp.proofs import check_certificate, load_certificate
 from interp.proofs.attention_only import arrangement_method
 from interp.proofs.attention_only.arrangement_bounds import StackedBounds, _Sets
-from interp.proofs.attention_only.arrangement_method import certify_arrangements, why_not_model
+from interp.proofs.attention_only.arrangement_method import arrangements_of, certify_arrangements, why_not_model
 from interp.proofs.attention_only.attention_tables import StackedWeights
 from interp.proofs.attention_only.distinct_means import CLOSE, ROUGH, largest_mean
 from interp.proofs.listed import prefix_method
@@ -103,7 +103,7 @@ def test_the_sets_of_a_task_are_its_problems_each_once(tokens, cut, data):
 
 def test_tasks_whose_problems_are_no_arrangements_say_so():
     with pytest.raises(models.UserError):
-        models.tasks.function("01", 6, "parity").arrangements()
+        arrangements_of(models.tasks.function("01", 6, "parity"))
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def certified() -> Verdict:
 
 def keys_of(task: FormattedTask, pairs: torch.Tensor, target: int) -> dict[str, np.ndarray]:
     """What says which class each pair is in, written independently of the programme."""
-    digits, (a, b) = task.numbers_fields[0].width, pairs.numpy().T
+    digits, (a, b) = task.parsed.operand_fields[0].width, pairs.numpy().T
     sign = -1 if "-" in task.format else 1
     power = 10 ** min(target, digits)
     low = a % power + sign * (b % power)

@@ -31,7 +31,7 @@ def test_the_task_that_wrote_the_examples_is_among_those_that_fit(
 
 def test_an_unsigned_difference_is_one_where_it_exists():
     found = guess(["83-12=71", "99-98=01"])
-    assert found.task.definition["where"] == "a >= b" and found.task.columns_of == "subtraction"
+    assert found.task.definition["where"] == "a >= b" and found.task.families == ("subtraction",)
     assert "abs(a - b)" in str(found)
 
 
