@@ -66,13 +66,18 @@ def drawn(config: TransformerConfig, task: Any, seed: int = 0, scale: float = 0.
     return model
 
 
+def in_parts(rows: Rows, n: int) -> list[Rows]:
+    """The rows, n at a time."""
+    return [rows[at : at + n] for at in range(0, len(rows), n)]
+
+
 def bounds(model: Any, task: Any, rounding: Rounding, rows_at_once: int = 40, by_cases: bool = False, of: Any = None):
     """(margins by torch, lower, upper) of all problems (or those numbered ``of``) and targets, in the rows' order."""
     rows = Rows.of(task)
     rows = rows if of is None else rows[of]
     weights = model.effective_weights()
     low, high = [], []
-    for part in rows.parts(rows_at_once):
+    for part in in_parts(rows, rows_at_once):
         found = bounds_of(PrefixForward(model.config, weights, rounding), part, by_cases)
         low.append(found[0])
         high.append(found[1])
@@ -95,7 +100,7 @@ def test_each_prefix_is_one_node(task: Any):
     steps = [[(token, *at) for token, at in zip(t, i, strict=True)] for t, i in zip(tokens, ids, strict=True)]
     prefixes = {(p, tuple(row[: p + 1])) for row in steps for p in range(last)}
     assert rows.n_nodes == len(prefixes) and sorted(rows.index.tolist()) == list(range(len(rows)))
-    for part in rows.parts(5):
+    for part in in_parts(rows, 5):
         tree = Tree.of(part)
         for row, numbers in zip(part.tokens.tolist(), tree.number.tolist(), strict=True):
             assert [int(tree.tokens[node]) for node in numbers] == row

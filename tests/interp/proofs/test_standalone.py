@@ -137,12 +137,12 @@ def test_problems_lie_in_the_intervals_of_their_leaves_and_above_their_bounds(ch
         token = int(tokens[row, position])
         if token not in queries and len(queries) > 1:
             continue
-        query = queries.setdefault(token, checker.WindowBounds(theirs, target, token))
+        query = queries.setdefault(token, checker.Query(theirs, target, token))
         power = 10**own
         x, y, carry = a // power % 10, b // power % 10, theirs.sign * ((a % power + theirs.sign * (b % power)) // power)
-        window = (carry, ((x, y, (x + theirs.sign * (y + carry)) % 10),))
-        assert window in [found for _, _, found in query.windows()]
-        low, high = query.ends(window)
+        leaf = (carry, ((x, y, (x + theirs.sign * (y + carry)) % 10),))
+        assert leaf in [found for _, _, found in query.leaves()]
+        low, high = query.ends(leaf)
         # What is off the basis, and rounding, is bounded apart.
         slack = sum(theirs.off) / checker.ONE
         for k, value in enumerate(written[row].tolist()):
@@ -159,7 +159,7 @@ def test_the_pairs_in_all_leaves_of_a_query_are_those_with_its_token(checker, ca
     theirs, model = case
     for target in {0, 3, min(10, theirs.steps - 1), theirs.steps - 1}:
         counts = [
-            sum(number for number, _, _ in checker.WindowBounds(theirs, target, token).windows())
+            sum(number for number, _, _ in checker.Query(theirs, target, token).leaves())
             for token in theirs.tokens[checker.EQUALS + target]
         ]
         assert sum(counts) == model.task.domain.size
@@ -285,9 +285,9 @@ def test_a_model_that_never_ends_is_no_proof_that_it_ends(checker, name):
     assert renamed(file) == file
     file["config"]["task"] = "ten-digit-addition"
     model = checker.Model(renamed(file))
-    query = checker.WindowBounds(model, model.steps - 1, 1)
+    query = checker.Query(model, model.steps - 1, 1)
     stream = model.stream(1, query.position)
-    bounds = [checker.proved(model, stream, right, *query.ends(window), 1) for _, right, window in query.windows()]
+    bounds = [checker.proved(model, stream, right, *query.ends(leaf), 1) for _, right, leaf in query.leaves()]
     assert bounds and None in bounds
 
 

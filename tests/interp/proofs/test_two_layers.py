@@ -224,7 +224,7 @@ def test_what_the_second_layer_reads_lies_in_its_hull_in_every_problem(normed: b
     for name, (low, high) in (("q", queries), ("k", keys), ("v", values)):
         seen = cache[f"blocks.1.attn.hook_{name}"].double()
         if normed and name != "v":  # the hook comes before the head's norm
-            rms = (seen.square().mean(-1, keepdim=True) + adder.eps).sqrt()
+            rms = (seen.square().mean(-1, keepdim=True) + adder.model.config.eps).sqrt()
             seen = seen / rms * adder.stored[f"blocks.1.attn.{name}_norm.w"].double()
         seen = seen.numpy()
         for n, (position, token) in enumerate(cells):
