@@ -27,7 +27,7 @@ from models.tasks import formatted, function
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.config import TransformerConfig
 from models.weight_maps.dense import DenseWeights
-from tests.interp.proofs.columns_by_hand import by_hand
+from tests.interp.proofs.columns.columns_by_hand import by_hand
 
 FORMAT, IDS = "{a:10r}+{b:10r}={s:11r}<EOS>", {**{str(d): d for d in range(10)}, "+": 0, "=": 0, "<EOS>": 0}
 

@@ -28,7 +28,7 @@ from models.errors import UserError
 from models.evaluation import margins
 from models.tasks.formats.formatted_task import FormattedTask
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
-from tests.interp.proofs.columns_by_hand import VALUE, Weights, by_hand, column_task
+from tests.interp.proofs.columns.columns_by_hand import VALUE, Weights, by_hand, column_task
 from tests.sampling import sampled
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")

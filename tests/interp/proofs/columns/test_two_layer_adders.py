@@ -30,8 +30,8 @@ from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.config import TransformerConfig
 from models.transformer.parts.weights import weight_shapes
 from models.weight_maps.dense import DenseWeights
-from tests.interp.proofs.columns_by_hand import Weights, column_task
-from tests.interp.proofs.test_subtraction import all_pairs, leads
+from tests.interp.proofs.columns.columns_by_hand import Weights, column_task
+from tests.interp.proofs.columns.test_subtraction import all_pairs, leads
 from tests.sampling import sampled
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")

@@ -17,7 +17,7 @@ from models.errors import UserError
 from models.tasks.columns.column_places import column_layout
 from models.tasks.formats.formatted_task import FormattedTask, formatted
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
-from tests.interp.proofs.columns_by_hand import by_hand
+from tests.interp.proofs.columns.columns_by_hand import by_hand
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 TOKENS = {**{str(digit): digit for digit in range(10)}, "+": 10, "=": 11, "-": 10, "&": 10}  # operators look the same

@@ -1,7 +1,8 @@
 """Exams of the proof by a task's machine: what it says of every problem of small tasks is held against running them.
 
-Models have random switches (:func:`tests.interp.proofs.machine_exam.random_fields`); noise makes them wrong here and
-there, and a bias puts the truth of a class near zero. No bound may lie above the truth, and nothing wrong be certified.
+Models have random switches (:func:`tests.interp.proofs.machine.machine_exam.random_fields`); noise makes them wrong
+here and there, and a bias puts the truth of a class near zero. No bound may lie above the truth, and nothing wrong be
+certified.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from models.errors import UserError
 from models.evaluation import predict
 from models.tasks import formatted
 from models.weight_maps import DenseWeights
-from tests.interp.proofs.machine_exam import (
+from tests.interp.proofs.listed.test_prefix_method import vanishing
+from tests.interp.proofs.machine.machine_exam import (
     TASKS,
     Judged,
     Truth,
@@ -37,7 +39,6 @@ from tests.interp.proofs.machine_exam import (
     shifted,
     trained,
 )
-from tests.interp.proofs.test_prefix_proof import vanishing
 from tests.sampling import sampled
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")

@@ -12,8 +12,8 @@ from interp.proofs.reading.unit_ranges import unit_ranges
 from models.errors import UserError
 from models.tasks.columns.column_places import column_layout
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
-from tests.interp.proofs.columns_by_hand import Weights, by_hand
-from tests.interp.proofs.test_subtraction import all_pairs
+from tests.interp.proofs.columns.columns_by_hand import Weights, by_hand
+from tests.interp.proofs.columns.test_subtraction import all_pairs
 from tests.sampling import sampled
 
 

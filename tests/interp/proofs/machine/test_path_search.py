@@ -23,7 +23,7 @@ from models import ArithmeticTransformer
 from models.errors import UserError
 from models.tasks import Machine, formatted
 from models.tasks.machines.machine import Step
-from tests.interp.proofs.machine_exam import TASKS, random_model, trained
+from tests.interp.proofs.machine.machine_exam import TASKS, random_model, trained
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 

@@ -24,7 +24,7 @@ from models.errors import UserError
 from tests.interp.proofs.conftest import certificate, zoo
 from tests.sampling import sampled
 
-FOLDER = Path(__file__).parents[3] / "certificates"
+FOLDER = Path(__file__).parents[4] / "certificates"
 UNENDED = ("microadder-22", "microadder-18")  # they write no end token
 SUBTRACTORS = ("subtractor-47", "subtractor-2480", "complement-subtractor")
 NAMES = ("microadder-57", "adder-456", *UNENDED, *SUBTRACTORS)
@@ -72,7 +72,7 @@ def test_the_stored_files_are_about_the_models_of_the_zoo(name):
 
 @pytest.mark.slow
 def test_a_written_file_is_the_stored_one(tmp_path, monkeypatch):
-    monkeypatch.setattr(checker_export, "check_one_layer", lambda *_: None)  # which test_candidates.py has checked
+    monkeypatch.setattr(checker_export, "check_one_layer", lambda *_: None)  # which test_stored_verdicts.py has checked
     found = stored_certificate("microadder-57")
     assert found is not None
     path = write_standalone(found, models.load("microadder-57"), tmp_path / "again.json")
