@@ -22,10 +22,10 @@ import torch
 from torch import Tensor
 
 from models.errors import UserError
-from models.fast import exact_match, greedy
 from models.files.checkpoint import load_weights
 from models.rates import Rate
 from models.registry import recipe_of
+from models.run import exact_match, greedy
 from models.tasks.named.addition import adds_pairs_below
 from models.tasks.task import Task
 from models.training.publish.report import Report, Runs, Seed, check_once, finished_seeds, grokked

@@ -9,7 +9,7 @@ settles the verdict. Answers that then differ are *open*, and leave the verdict 
 Another machine may round differently: compare the smallest margin with the noise to see how much that could matter.
 
 Problems that begin alike share what is computed of their beginnings, where that is faster
-(:mod:`models.fast.shared_prefixes`). The noise holds the difference: problems run alone go through the usual forward.
+(:mod:`models.run.shared_prefixes`). The noise holds the difference: problems run alone go through the usual forward.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from interp.proofs.verdict.verdict_files import is_count, is_number
 from interp.proofs.verdict.wrong_answers import WrongAnswer, wrong_answer
 from models import UserError
 from models.evaluation import BATCH_SIZE, Score, Tally, margins, most_likely, predict, rows_at_once, teacher_forcing
-from models.fast import logits_by_prefix, numbers_kept, shares_prefixes
 from models.number_format import shown
+from models.run import logits_by_prefix, numbers_kept, shares_prefixes
 from models.tasks import Domain, Task, domain_of
 from models.transformer import HookedModel
 

@@ -19,7 +19,7 @@ of float64, which bounds are computed in. What is assumed (``tests/interp/proofs
   longer.
 
 The forward pass is the hooked one of :mod:`models.transformer.arithmetic_transformer`. Paths that compute the same
-function by other steps (:mod:`models.fast` with torch's fused attention and LayerNorm, ``torch.compile``) are not
+function by other steps (:mod:`models.run` with torch's fused attention and LayerNorm, ``torch.compile``) are not
 enclosed. ``sin`` and ``cos`` also occur in weight maps: a certificate is about the effective weights that they
 produced, bit for bit.
 """

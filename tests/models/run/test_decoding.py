@@ -7,7 +7,7 @@ import torch
 
 import models
 from models.errors import UserError
-from models.fast import NOTHING, greedy
+from models.run import NOTHING, greedy
 from models.tasks.named.position_coupling.multi_addition import AdditionFormat, MultiOperandAddition
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from tests.conformance.table import dense
@@ -145,7 +145,14 @@ def test_bad_input_is_refused():
     absolute = dense()(0)
     with pytest.raises(UserError, match="this model has 8"):
         greedy(absolute, torch.zeros(1, 4, dtype=torch.int64), 6)
-    with pytest.raises(UserError, match="use_cache=False"):
-        odd = dense(attn_scores="neg_l1", positional_embedding_type="fire")(0)
-        greedy(odd, torch.zeros(1, 4, dtype=torch.int64), 2)
     assert greedy(model, prompts_of(model), 0).shape == (3, 0)
+
+
+def test_a_model_with_a_hook_is_decoded_by_its_own_forward():
+    model = dense()(0)
+    prompts = model.task.encode_prompt(model.task.sample(20, torch.Generator().manual_seed(0)))
+    plain = greedy(model, prompts, 3)
+    with model.hooks(fwd_hooks=[("blocks.1.hook_resid_post", lambda x, hook: -x)]):
+        hooked = greedy(model, prompts, 3)
+        assert torch.equal(hooked, by_hand(model, prompts, 3))
+    assert not torch.equal(hooked, plain)

@@ -14,9 +14,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from models.errors import UserError
-from models.fast.decoding import Cached
-from models.fast.layers import stands_for
 from models.lens.lens_contract import LensContract
+from models.run.decoding import Cached
+from models.run.formulas import Formulas, has_run
 from models.transformer.parts.shapes import Tokens
 from models.transformer.parts.weights import Weights
 
@@ -30,7 +30,7 @@ def shares_prefixes(model: object) -> TypeGuard[LensContract]:
     It does matter in half precision, where sums in another order change logits by tenths, and where only the largest
     scores count, since another key is chosen wherever two are as good as equal.
     """
-    if not stands_for(model) or model.dtype not in (torch.float32, torch.float64):
+    if not has_run(model) or model.dtype not in (torch.float32, torch.float64):
         return False
     cfg = model.config
     return cfg.positional_embedding_type in BY_POSITION and cfg.attn_window is None and cfg.attn_top_k is None
@@ -64,7 +64,7 @@ def logits_by_prefix(
     if not shares_prefixes(model):
         raise UserError(f"{model.name_or_path} has parts whose beginnings cannot be shared.")
     which, last, found = beginnings(tokens), max(positions), []
-    step = Cached(model, weights, 1, last + 1)
+    step = Cached(Formulas(model, weights), 1, last + 1)
     for place in range(last + 1):
         own = which[:, place].contiguous()
         rows = torch.searchsorted(own, torch.arange(int(own[-1]) + 1, device=own.device))  # one for each beginning

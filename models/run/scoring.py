@@ -9,24 +9,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from models.errors import UserError
-from models.fast.layers import (
-    QUERIES_AT_ONCE,
-    Bias,
-    attention_input,
-    block_output,
-    blocks_of,
-    dropout,
-    embed,
-    finish_block,
-    fire_bias,
-    keys_and_values,
-    unembed,
-)
 from models.lens.lens_contract import LensContract
+from models.run.blocks import before_last, logits_by_formulas, of_queries
+from models.run.formulas import QUERIES_AT_ONCE, Formulas, has_run
 from models.tasks.named.position_coupling.sequence_task import SequenceTask
-from models.transformer.parts.block import Block
-from models.transformer.parts.positions import WindowBias
-from models.transformer.parts.shapes import PositionIds, Stream, Tokens
+from models.transformer.parts.shapes import PositionIds, Tokens
 from models.transformer.parts.weights import Weights
 from models.transformer.unaltered import require_unaltered
 
@@ -38,35 +25,35 @@ def logits_from(
     model: LensContract,
     tokens: Tokens,
     first: int,
-    weights: Weights,
+    weights: Weights | None = None,
     position_ids: Int[Tensor, "#batch pos level"] | None = None,
-    bias: Bias | None = None,
 ) -> Float[Tensor, "batch query d_vocab"]:
-    """The model's logits at positions ``first``, ``first + 1``, ...
+    """The model's logits at positions ``first``, ``first + 1``, ..., without hooks and patterns where it has a run.
 
-    Cost for one layer: keys and values at all positions, all else at the queries only.
+    Cost for one layer: keys and values at all positions, all else at the queries only. Calls with one
+    :class:`models.run.Formulas` share FIRE's bias: :func:`models.run.blocks.logits_by_formulas`.
 
     Args:
+        weights: effective weights to use instead of the model's own.
         position_ids: ids to use in place of the task's; one row serves a whole batch.
-        bias: a :class:`FireBiasTable` that several calls share.
     """
-    last, residual, bias = _before_last(model, tokens, weights, position_ids, bias)
-    return unembed(model, block_output(last, residual, weights, bias, first), weights)
+    if has_run(model):
+        return logits_by_formulas(Formulas(model, weights), tokens, first, position_ids)
+    return hooked_logits(model, tokens, first, weights, position_ids)
 
 
-def _before_last(
-    model: LensContract, tokens: Tensor, weights: Weights, position_ids: Tensor | None, bias: Bias | None
-) -> tuple[Block, Stream, Bias | None]:
-    """The last block, the stream that it reads, and FIRE's bias or the window's, if the model has one."""
-    residual = dropout(model, embed(model, tokens, weights, position_ids))
-    if bias is None and model.config.positional_embedding_type == "fire":
-        bias = fire_bias(model, weights, tokens.shape[1])
-    if bias is None:
-        bias = model.window_bias(tokens, position_ids)
-    *earlier, last = blocks_of(model)
-    for block in earlier:
-        residual = block_output(block, residual, weights, bias, 0)
-    return last, residual, bias
+def hooked_logits(
+    model: LensContract,
+    tokens: Tokens,
+    first: int,
+    weights: Weights | None = None,
+    position_ids: Int[Tensor, "#batch pos level"] | None = None,
+) -> Float[Tensor, "batch query d_vocab"]:
+    """The same by the hooked forward."""
+    given: dict[str, Any] = {} if weights is None else {"weights": weights}
+    if position_ids is not None:
+        given["position_ids"] = position_ids.expand(len(tokens), -1, -1)
+    return model(tokens, **given)[:, first:]
 
 
 @torch.no_grad()
@@ -77,7 +64,7 @@ def logits_at(
     position_ids: PositionIds | None = None,
     scores_at_once: int = SCORES_AT_ONCE,
 ) -> Float[Tensor, "batch row d_vocab"]:
-    """``model(tokens)[:, rows]`` for a one-layer model without norms, in blocks of queries.
+    """``model(tokens)[:, rows]`` for a one-layer model without norms, in blocks of queries, bit for bit.
 
     The whole forward keeps [head, query, key] for every pair of positions: 1.7 GB per head at 20,904 tokens. Here the
     model's own components compute the same bits for the queries asked for, a few at a time, with keys up to the last of
@@ -111,35 +98,34 @@ def logits_at(
 
 
 def responses_right(
-    model: LensContract,
+    f: Formulas,
     tokens: Tokens,
     targets: Tokens,
     mask: Bool[Tensor, "batch pos"],
-    weights: Weights,
     position_ids: Int[Tensor, "#batch pos level"] | None = None,
-    bias: Bias | None = None,
 ) -> Bool[Tensor, " batch"]:
     """Whether a model predicts every masked target of each row; a NaN among the logits is wrong.
 
     The last layer goes through the queries from left to right and forgets a row at its first wrong token, after which
-    nothing can make the response right again. Where a model fails early, little more than keys and values is computed.
+    nothing can make the response right again. Where a model fails early, little more than keys and values is computed:
+    so this is a loop of its own around the layer's formulas.
     """
-    last, residual, bias = _before_last(model, tokens, weights, position_ids, bias)
-    normalized = attention_input(last, residual, weights)
-    k, v = keys_and_values(last, normalized, weights)
+    (x, window), last = before_last(f, tokens, position_ids), f.cfg.n_layers - 1
+    normalized = f.attn_in(last, x)
+    k, v = f.keys_and_values(last, normalized)
     rows = torch.arange(len(tokens), device=tokens.device)  # still right
     first, stop = int(mask.long().argmax(1).min()), tokens.shape[1]
     for a in range(first, stop, QUERIES_AT_ONCE):
         b = min(a + QUERIES_AT_ONCE, stop)
-        out = finish_block(last, residual[:, a:b], normalized[:, a:b], k[:, :b], v[:, :b], weights, bias)
-        highest, predicted = unembed(model, out, weights).max(-1)  # max hands NaN on
+        out = of_queries(f, last, x[:, a:b], normalized[:, a:b], k[:, :b], v[:, :b], window)
+        highest, predicted = f.logits(out).max(-1)  # max hands NaN on
         wrong = ((predicted != targets[:, a:b]) | highest.isnan()) & mask[:, a:b]
         right = ~wrong.any(1)
         if not right.all():
-            rows, residual, normalized, k, v, targets, mask = (
-                x[right] for x in (rows, residual, normalized, k, v, targets, mask)
+            rows, x, normalized, k, v, targets, mask = (
+                each[right] for each in (rows, x, normalized, k, v, targets, mask)
             )
-            bias = bias.of_rows(right) if isinstance(bias, WindowBias) else bias
+            window = None if window is None else window.of_rows(right)
         if not len(rows):
             break
     found = torch.zeros(len(tokens), dtype=torch.bool, device=tokens.device)
@@ -156,12 +142,15 @@ def exact_match(
 
     ``tokens_a_batch`` bounds the memory; for small models, a batch of the default size stays in a core's cache.
     """
-    require_unaltered(model, "An exact match by the fast forward")
     sequences, found = task.sequences(problems), []
     rows = max(1, tokens_a_batch // sequences.tokens.shape[1])
     with torch.inference_mode():
-        weights = model.effective_weights()
+        f = Formulas(model, model.effective_weights()) if has_run(model) else None
         for part in torch.arange(len(problems)).split(rows):
             inputs, targets, mask = (x[part] for x in (sequences.inputs, sequences.targets, sequences.mask))
-            found.append(responses_right(model, inputs, targets, mask, weights))
+            if f is not None:
+                found.append(responses_right(f, inputs, targets, mask))
+                continue
+            highest, predicted = model(inputs).max(-1)
+            found.append(~(((predicted != targets) | highest.isnan()) & mask).any(1))
     return torch.cat(found)

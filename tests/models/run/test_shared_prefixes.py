@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 import models
 from interp.proofs.listed import exhaustive
 from models.errors import UserError
-from models.fast import shared_prefixes
-from models.fast.shared_prefixes import beginnings, logits_by_prefix, numbers_kept, shares_prefixes
+from models.run import shared_prefixes
+from models.run.shared_prefixes import beginnings, logits_by_prefix, numbers_kept, shares_prefixes
 from models.tasks import function, induction
 from tests.comparing import assert_same
 from tests.conformance.table import dense

@@ -9,16 +9,22 @@ import pytest
 import torch
 
 import models
-from models.fast import FireBiasTable, logits_from, responses_right, scoring, supports
-from models.fast import layers as partial_layers
+from models.run import (
+    Formulas,
+    blocks,
+    formulas,
+    logits_by_formulas,
+    logits_from,
+    responses_right,
+    scoring,
+)
+from models.run.score_bias import FireTable
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from tests.comparing import assert_same
 from tests.conformance.table import dense
 from tests.models.coders import CODERS, coder
 from tests.parity.switches import SWITCHES
 from tests.sampling import every_third
-
-COMPUTED = {name: switches for name, switches in SWITCHES.items() if supports(dense(**switches)(0))}
 
 
 def sequences(model: ArithmeticTransformer, operands: int, digits: int, n: int = 3):
@@ -34,32 +40,22 @@ def gradient(model: ArithmeticTransformer, logits: torch.Tensor) -> torch.Tensor
     )
 
 
-def test_only_addlm_s_attention_with_fire_a_window_or_dropout_is_left_out():
-    tropical = {"attn_scores": "neg_l1", "attn_top_k": 3}
-    assert list(COMPUTED) == list(SWITCHES)
-    assert supports(dense(**tropical)(0))
-    assert supports(dense(dropout=0.1)(0))
-    assert not supports(dense(**tropical, dropout=0.1)(0))
-    assert not supports(dense(**tropical, positional_embedding_type="fire")(0))
-    assert not supports(dense(**tropical, positional_embedding_type="coupled", attn_window=1)(0))
-
-
 @pytest.mark.parametrize("d_head, top_k", [(6, 3), (32, 1), (5, 100)])
 def test_l1_scores_over_the_best_keys_are_the_hooked_forwards_in_float32_by_the_compiled_kernel(d_head, top_k):
     model = dense(attn_scores="neg_l1", attn_top_k=top_k, d_head=d_head, normalization_type="LN")(0)
     tokens = model.task.encode(model.task.sample(16, torch.Generator().manual_seed(1)))
     hooked = model(tokens)
-    fast = logits_from(model, tokens, 0, model.effective_weights())
+    fast = logits_by_formulas(Formulas(model), tokens, 0)
     assert_same(fast, hooked, 1e-5)
     assert_same(gradient(model, fast), gradient(model, hooked), 1e-5)
 
 
-@pytest.mark.parametrize("name", every_third(COMPUTED))
+@pytest.mark.parametrize("name", every_third(SWITCHES))
 @pytest.mark.parametrize("first", [0, pytest.param(3, marks=pytest.mark.slow), 5])
 @pytest.mark.parametrize("plain", [True, False])
 def test_values_and_gradients_are_the_hooked_forwards_by_either_attention(name, first, plain, monkeypatch):
-    monkeypatch.setattr(partial_layers, "_trains_briefly", lambda keys: plain)
-    model = dense(**COMPUTED[name])(0).double()
+    monkeypatch.setattr(formulas, "_trains_briefly", lambda keys: plain)
+    model = dense(**SWITCHES[name])(0).double()
     tokens = model.task.encode(model.task.sample(4, torch.Generator().manual_seed(1)))
     hooked = model(tokens)[:, first:]
     fast = logits_from(model, tokens, first, model.effective_weights())
@@ -70,10 +66,10 @@ def test_values_and_gradients_are_the_hooked_forwards_by_either_attention(name, 
 COMPILE = """
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
-from models.fast import logits_from
+from models.training.unstacked_objective import response_logits
 from tests.models.coders import coder
 model, counter, furthest = coder("", 2).double(), CompileCounterWithBackend("eager"), 0.0
-compiled = torch.compile(logits_from, dynamic=True, backend=counter)
+compiled = torch.compile(response_logits, dynamic=True, backend=counter)
 for length, first in [(5, 2), (9, 4), (14, 5), (17, 9), (20, 8), (23, 9), (31, 12)]:
     tokens = torch.randint(10, (3, length), generator=torch.Generator().manual_seed(length))
     difference = compiled(model, tokens, first, model.effective_weights()) - model(tokens)[:, first:]
@@ -95,7 +91,7 @@ def test_a_compiled_forward_in_training_serves_all_lengths():
 @pytest.mark.parametrize("layers", [1, 3])
 @pytest.mark.parametrize("few", every_third([1, 7, 1000], 1))
 def test_taking_a_few_queries_at_a_time_changes_nothing(kind, layers, few, monkeypatch):
-    monkeypatch.setattr(partial_layers, "QUERIES_AT_ONCE", few)
+    monkeypatch.setattr(blocks, "QUERIES_AT_ONCE", few)
     model = coder(kind, layers).double()
     seq = sequences(model, 5, 4)
     first = int(seq.mask[0].long().argmax())
@@ -126,9 +122,9 @@ def test_the_fire_table_grows_with_the_sequences():
     model = coder("-fire")
     with torch.no_grad():
         weights = model.effective_weights()
-        table = FireBiasTable(model, weights)
-        for start, stop in ((0, 9), (3, 40), (30, 41), (2, 600)):
-            assert_same(table(start, stop), model.fire(stop, weights)[:, start:stop], 1e-5)
+        table = FireTable(model, weights)
+        for n in (9, 40, 41, 600, 30):
+            assert_same(table(n), model.fire(n, weights), 1e-5)
 
 
 @pytest.mark.parametrize("suffix", ["", "-fire", "-nope", "-window1"])
@@ -143,22 +139,21 @@ def test_whole_responses_are_right_where_every_predicted_token_is(suffix: str, l
         spoilt = torch.rand(predicted.shape, generator=torch.Generator().manual_seed(2)) < 0.02
         targets = torch.where(spoilt, (predicted + 1) % task.d_vocab, predicted)
         expected = ((predicted == targets) | ~seq.mask).all(1)
-        found = responses_right(model, seq.inputs, targets, seq.mask, weights)
+        found = responses_right(Formulas(model, weights), seq.inputs, targets, seq.mask)
     assert 5 < int(expected.sum()) < 55
     assert torch.equal(found, expected)
 
 
 def test_a_response_that_outlasts_a_block_of_queries_is_followed_to_its_end(monkeypatch):
-    for module in (partial_layers, scoring):
+    for module in (blocks, scoring):
         monkeypatch.setattr(module, "QUERIES_AT_ONCE", 4)
     model = models.build("position-coupling-hand-built", max_operands=4, max_digits=4)
     seq = sequences(model, 4, 4, n=20)
-    arguments = (model, seq.inputs, seq.targets, seq.mask, model.effective_weights())
-    assert responses_right(*arguments).all()
+    assert responses_right(Formulas(model), seq.inputs, seq.targets, seq.mask).all()
     spoilt = seq.targets.clone()
     spoilt[7, -1] = 3  # EOS, the last of all
     spoilt[9, 30] = (spoilt[9, 30] + 1) % 10
-    right = responses_right(model, seq.inputs, spoilt, seq.mask, model.effective_weights())
+    right = responses_right(Formulas(model), seq.inputs, spoilt, seq.mask)
     assert (~right).nonzero().flatten().tolist() == [7, 9]
 
 
@@ -169,4 +164,4 @@ def test_a_nan_is_wrong():
         weights = dict(model.effective_weights())
         weights["unembed.W_U"] = weights["unembed.W_U"] * float("nan")
         predicted = torch.zeros_like(seq.targets)
-        assert not responses_right(model, seq.inputs, predicted, seq.mask, weights).any()
+        assert not responses_right(Formulas(model, weights), seq.inputs, predicted, seq.mask).any()

@@ -6,7 +6,8 @@ right because nothing about earlier tokens changes while decoding: the mask is c
 growing prefix the ids that they keep
 (:meth:`models.tasks.named.position_coupling.sequence_task.SequenceTask.position_ids`).
 
-There are no hooks. ``use_cache=False`` runs the hooked forward on every prefix, which is slow, but the definition.
+There are no hooks. ``use_cache=False``, and a model that has no run (:func:`models.run.has_run`), take the hooked
+forward on every prefix, which is slow, but the definition.
 """
 
 from __future__ import annotations
@@ -19,20 +20,11 @@ from jaxtyping import Int
 from torch import Tensor
 
 from models.errors import UserError
-from models.fast.layers import (
-    FireBiasTable,
-    attention_input,
-    blocks_of,
-    embed,
-    finish_block,
-    keys_and_values,
-    supports,
-    unembed,
-)
 from models.lens.lens_contract import LensContract
+from models.run.blocks import of_queries
+from models.run.formulas import Formulas, has_run
 from models.transformer.parts.shapes import Tokens
 from models.transformer.parts.weights import Weights
-from models.transformer.unaltered import require_unaltered
 
 NOTHING = -1  # stands where a row cannot go on: its ids have left the tables, or a logit is NaN
 
@@ -68,22 +60,16 @@ def greedy(
         model's tables, a logit is NaN, or the token before it is one that the model writes but cannot read.
 
     Raises:
-        UserError: no prompt, a negative number of tokens, more positions than a table of absolute positions has, or a
-            model with switches, hooks or other changes that the cached path does not compute.
+        UserError: no prompt, a negative number of tokens, or more positions than a table of absolute positions has.
     """
     if prompts.shape[1] < 1 or n_tokens < 0:
         raise UserError(f"Decoding needs a prompt and a number of tokens from 0 on, not {n_tokens}.")
-    if use_cache and not supports(model):
-        raise UserError(f"{model.name_or_path} has switches that cached decoding does not compute; use_cache=False.")
-    if use_cache:
-        require_unaltered(model, "Cached decoding")
     total = prompts.shape[1] + n_tokens
     if model.config.positional_embedding_type == "standard" and total - 1 > model.config.n_ctx:
         raise UserError(f"{total - 1} positions are needed, and this model has {model.config.n_ctx}.")
     prompts = prompts.to(model.device)
-    if use_cache:
-        weights = model.effective_weights() if weights is None else weights
-        step = Cached(model, weights, len(prompts), total)
+    if use_cache and has_run(model):
+        step = Cached(Formulas(model, model.effective_weights() if weights is None else weights), len(prompts), total)
     else:
         step = _Uncached(model, weights)
     ids_of = model.task.position_ids if position_ids is None else position_ids
@@ -137,40 +123,36 @@ class _Uncached:
 class Cached:
     """Logits of the last token; remembers keys and values [layer][batch, pos, head, d_head] of those before."""
 
-    def __init__(self, model: LensContract, weights: Weights, batch: int, total: int):
-        cfg = model.config
-        self.model, self.weights, self.known = model, weights, 0
-        like = weights["embed.W_E"]
+    def __init__(self, f: Formulas, batch: int, total: int):
+        self.f, self.known = f, 0
+        like = f.weights["embed.W_E"]
         self.keys, self.values = (
-            [like.new_empty(batch, total, cfg.n_heads, cfg.d_head) for _ in model.blocks] for _ in range(2)
+            [like.new_empty(batch, total, f.cfg.n_heads, f.cfg.d_head) for _ in range(f.cfg.n_layers)] for _ in range(2)
         )
-        self.bias = FireBiasTable(model, weights) if cfg.positional_embedding_type == "fire" else None
-        if self.bias is not None:
-            self.bias(0, total)  # once, instead of growing with the prefix
+        if f.fire is not None:
+            f.fire(total)  # once, instead of growing with the prefix
 
     def follow(self, rows: Int[Tensor, " new"]) -> None:
         """Take the keys and values of these rows as those of the batch: row i goes on from what was row ``rows[i]``."""
         self.keys, self.values = ([x.index_select(0, rows) for x in kept] for kept in (self.keys, self.values))
 
     def __call__(self, prefix: Tensor, ids: Tensor | None) -> Tensor:
-        return unembed(self.model, self.read(prefix, ids), self.weights)[:, -1]
+        return self.f.logits(self.read(prefix, ids))[:, -1]
 
     def read(self, prefix: Tensor, ids: Tensor | None, to_the_end: bool = True) -> Tensor:
         """The last stream of the last token, once the keys and values of new tokens are remembered; without
         ``to_the_end`` what the last layer reads, as all that is needed of it then is its keys and values."""
-        model, weights, start, stop = self.model, self.weights, self.known, prefix.shape[1]
-        new_ids = None if ids is None else ids[:, start:]
-        bias = model.window_bias(prefix, ids) if self.bias is None else self.bias
-        residual = embed(model, prefix[:, start:], weights, new_ids, start)
-        for layer, block in enumerate(blocks_of(model)):
-            normalized = attention_input(block, residual, weights)
+        f, start, stop = self.f, self.known, prefix.shape[1]
+        window = f.model.window_bias(prefix, ids)
+        x = f.embed(prefix[:, start:], None if ids is None else ids[:, start:], start)
+        for layer in range(f.cfg.n_layers):
+            normalized = f.attn_in(layer, x)
             keys, values = self.keys[layer], self.values[layer]
-            keys[:, start:stop], values[:, start:stop] = keys_and_values(block, normalized, weights, start)
-            if layer == model.config.n_layers - 1:
+            keys[:, start:stop], values[:, start:stop] = f.keys_and_values(layer, normalized, start)
+            if layer == f.cfg.n_layers - 1:
                 if not to_the_end:
                     continue
-                residual, normalized = residual[:, -1:], normalized[:, -1:]
-            k, v = keys[:, :stop], values[:, :stop]
-            residual = finish_block(block, residual, normalized, k, v, weights, bias)
+                x, normalized = x[:, -1:], normalized[:, -1:]
+            x = of_queries(f, layer, x, normalized, keys[:, :stop], values[:, :stop], window)
         self.known = stop
-        return residual
+        return x
