@@ -82,6 +82,7 @@ def ask(
 
 
 #: What is added to a command so that a probe has what it needs besides the model.
+_CALL = " " * 23  # before a call, so that the longest fits in 80 columns
 _ADDED = {("model",): "", ("model", "pairs"): "--pairs KIND", ("a", "b"): "--other MODEL", ("models",): "--other MODEL"}
 
 
@@ -101,7 +102,7 @@ def _list_probes(model: str, loaded: Any, task: Any, json: Path | None) -> None:
     sentence = f"{counted(len(rows), 'probe')} {'applies' if len(rows) == 1 else 'apply'} to {model_name(loaded)}."
     write_reply(json, reply("probes", sentence, rows.drop(columns="added").reset_index()))
     for name, row in rows.sort_values("added", key=lambda each: each != "", kind="stable").iterrows():
-        print(filled(f"{name:<{width}} {row.question}", after=indent) + (f"\n{indent}{row.added}" if row.added else ""))
+        print(filled(f"{name:<{width}} {row.question}", after=indent) + (f"\n{_CALL}{row.added}" if row.added else ""))
     if len(alone := rows.index[rows.added == ""]):
         print(f"\nAsk with a name:\n\n  $ interp ask {model} {alone[0]}{said()}")
 
