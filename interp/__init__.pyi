@@ -36,7 +36,7 @@ from interp.probes.modular.fourier_spectrum import fourier_spectrum as fourier_s
 from interp.causal.interchange.group_program import group_program as group_program
 from interp.probes.modular_measures import group_symmetry as group_symmetry
 from interp.probes.induction_heads import induction_heads as induction_heads
-from interp.causal.interchange.interchange_sweeps import interchange_sweep as interchange_sweep
+from interp.causal.interchange.interchange_intervention import interchange_intervention as interchange_intervention
 from interp.probes.lens.jacobian_lens import jacobian_lens as jacobian_lens
 from interp.compare.construction.key_attention import key_attention as key_attention
 from interp.probes.learning_curves import learning_curves as learning_curves
@@ -94,7 +94,7 @@ __all__ = [
     "group_program",
     "group_symmetry",
     "induction_heads",
-    "interchange_sweep",
+    "interchange_intervention",
     "jacobian_lens",
     "key_attention",
     "learning_curves",

@@ -31,8 +31,8 @@ from flint import arb
 import interp
 import models
 from benchmarks.false_certificates import perturb, wrong_answers
-from interp.causal.interchange.interchange_intervention import proportion
 from interp.core.results import Provenance
+from interp.core.stats import proportion
 from interp.figures import theme
 from interp.figures.figure_panels import Panel, compose, hline
 from interp.figures.tables import table

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import studies.population
-from interp.cli.answers import page_of
+from interp.cli.page_commands import page_of
 from interp.core.drawings import drawings
 from interp.core.exam import REFUSED, Case
 from interp.core.probe import registered

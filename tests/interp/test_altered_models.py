@@ -343,7 +343,7 @@ ADDER: dict[str, Callable[[Any], Any]] = {
     "parameter_ablation": lambda m: interp.parameter_ablation(m, n=16, pairs=False, controls=0),
     "which_algorithm": lambda m: interp.which_algorithm(m, n=20),
     "causal_scrubbing": lambda m: interp.causal_scrubbing(m, interp.scrubbing_hypothesis(), n=20),
-    "interchange_sweep": lambda m: interp.interchange_sweep(m, "carry_in", 4, n=8),
+    "interchange_intervention": lambda m: interp.interchange_intervention(m, "carry_in", 4, n=8),
     "linear_probes": lambda m: interp.linear_probes(m, n=128, signals="carry_in"),
     "logit_lens": lambda m: interp.logit_lens(m, n=64, resamples=50),
     "jacobian_lens": lambda m: interp.jacobian_lens(m, n=64, resamples=50),

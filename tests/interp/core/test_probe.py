@@ -13,7 +13,7 @@ import torch
 
 import interp
 import models
-from interp.cli.answers import page_of
+from interp.cli.page_commands import page_of
 from interp.core.probe import (
     applying,
     chains,

@@ -7,14 +7,8 @@ import pytest
 import torch
 
 import models
-from interp.causal.interchange import (
-    Place,
-    compute_interchange,
-    interchange,
-    interchange_sweep,
-    untrained_twin,
-    which_algorithm,
-)
+from interp.causal.interchange import InterchangeIntervention, Place, which_algorithm
+from interp.causal.interchange import interchange_intervention as interchange
 from interp.causal.interchange.aligned_subspaces import (
     TrainingPairs,
     das_basis,
@@ -26,7 +20,9 @@ from interp.causal.interchange.aligned_subspaces import (
     random_basis,
 )
 from interp.causal.interchange.interchange_pairs import distinct_problems, draw_pairs
+from interp.causal.interchange.interchange_runs import CONTROLS
 from interp.core import runs
+from interp.core.controls import untrained_twin
 from interp.core.named_places import find_place
 from interp.core.stats import clopper_pearson
 from models.errors import UserError
@@ -70,9 +66,10 @@ def adder():
 )
 def test_each_variable_lives_where_it_was_built(built, variable, dims):
     model, task, unit = built
-    found = interchange(model, variable, MID, 2, chained(6), unit(*dims), n=N, task=task)
-    assert found.accuracy().value == 1 and found.accuracy_all().value == 1 and found.clean.value == 1
-    for control in ("random labels", "untrained model", "random subspace"):
+    found = interchange(model, variable, 2, sites=MID, algorithm=chained(6), subspace=unit(*dims), n=N, task=task)
+    assert found.accuracy().value == 1 and found.clean.value == 1
+    assert found.runs[1:] == list(CONTROLS)
+    for control in CONTROLS:
         assert found.accuracy(control).high < 0.6, control
 
 
@@ -80,21 +77,24 @@ def test_the_carry_is_the_difference_of_two_dimensions(built):
     model, task, unit = built
     direction = unit("PRE_CARRY") - unit("NUM")
     for algorithm in ("chained", "ripple", "look-ahead"):  # uncorrupted sources have the same carry in all
-        assert interchange(model, "carry_in", MID, 2, algorithm, direction, n=N, task=task).accuracy().value == 1
+        found = interchange(model, "carry_in", 2, sites=MID, algorithm=algorithm, subspace=direction, n=N, task=task)
+        assert found.accuracy().value == 1
 
 
 @pytest.mark.parametrize("dims", [("PRE_SUM",), ("PRE_CARRY", "PRE_SUM"), ("SUM",)], ids="+".join)
 def test_the_carry_does_not_live_elsewhere(built, dims):
     model, task, unit = built
     hook = "blocks.0.hook_resid_post" if dims == ("SUM",) else MID
-    found = interchange(model, "carry_in", hook, 2, chained(6), unit(*dims), n=N, task=task, controls=False)
+    where = {"sites": hook, "subspace": unit(*dims)}
+    found = interchange(model, "carry_in", 2, algorithm=chained(6), n=N, task=task, controls=False, **where)
     assert found.accuracy().high < 0.5
 
 
 def test_another_position_does_not_move_the_answer(built):
     model, task, _ = built
-    found = interchange(model, "total", Place(MID, "b2[1]"), 2, chained(6), n=N, task=task, controls=False)
-    assert found.accuracy().successes == 0 and found.stayed().value == 1
+    elsewhere = Place(MID, "b2[1]")
+    found = interchange(model, "total", 2, sites=elsewhere, algorithm=chained(6), n=N, task=task, controls=False)
+    assert found.accuracy().successes == 0 and found.clean.value == 1
 
 
 @pytest.mark.parametrize(
@@ -103,12 +103,11 @@ def test_another_position_does_not_move_the_answer(built):
 )
 def test_the_carry_direction_is_found_from_training_pairs(built, method, cosine, least):
     model, task, unit = built
-    found = interchange(
-        model, "carry_in", MID, 2, chained(6), 1, method, n=N, n_train=800, das_steps=2, task=task, controls=False
-    )
+    fit = {"subspace": 1, "method": method, "n_train": 800, "das_steps": 2}
+    found = interchange(model, "carry_in", 2, sites=MID, algorithm=chained(6), n=N, task=task, controls=False, **fit)
     assert found.accuracy().low > least
     true = orthonormal(unit("PRE_CARRY") - unit("NUM"))
-    assert abs(float(true[:, 0] @ torch.from_numpy(found.basis)[:, 0])) > cosine
+    assert abs(float(true[:, 0] @ torch.from_numpy(found.bases[0])[:, 0])) > cosine
 
 
 @pytest.mark.slow
@@ -126,7 +125,9 @@ def test_das_finds_the_plane_of_the_answer_from_a_random_one(adder):
     torch.testing.assert_close(descend(0, 0.1), start)
     found = descend(100, 0.05)
     torch.testing.assert_close(found.T @ found, torch.eye(2))
-    before, after = (interchange(adder, "total", hook, 4, subspace=u, n=N, controls=False) for u in (start, found))
+    before, after = (
+        interchange(adder, "total", 4, sites=hook, subspace=u, n=N, controls=False) for u in (start, found)
+    )
     assert after.accuracy().low > 0.95 > 0.6 > before.accuracy().high
 
 
@@ -137,12 +138,14 @@ def test_das_finds_the_plane_of_the_answer_from_a_random_one(adder):
 def test_toygpt_moves_the_carry_along_one_direction_in_its_second_layer():
     """At the query, behind layer 1's attention; a layer later the direction is no longer what decides the answer."""
     model = models.load("toygpt-learned-pre")
-    ask = lambda hook: interchange(  # noqa: E731
-        model, "carry_in", hook, 1, "ripple", 1, "means", n=N, n_train=600, controls=hook.startswith("blocks.1")
-    )
+
+    def ask(hook: str) -> InterchangeIntervention:
+        how = {"algorithm": "ripple", "subspace": 1, "method": "means", "controls": hook.startswith("blocks.1")}
+        return interchange(model, "carry_in", 1, sites=hook, n=N, n_train=600, **how)
+
     found = ask("blocks.1.hook_resid_mid")
     assert found.accuracy().low > 0.8
-    for control in ("random labels", "untrained model", "random subspace"):
+    for control in CONTROLS:
         assert found.accuracy(control).high < 0.5
     assert ask("blocks.2.hook_resid_post").accuracy().high < 0.3
 
@@ -150,22 +153,34 @@ def test_toygpt_moves_the_carry_along_one_direction_in_its_second_layer():
 def test_more_columns_are_a_stricter_reading(adder):
     """The digits of column 4 also decide the carry into column 5, where an off-manifold difference may be misread."""
     values = Place("blocks.0.attn.hook_v", "own operands")
-    one = interchange(adder, "digit_sum", values, 4, n=N, controls=False)
-    two = interchange(adder, "digit_sum", values, 4, n=N, controls=False, read=(4, 5))
-    assert (one.outcomes.right.values | ~two.outcomes.right.values).all()
+    one = interchange(adder, "digit_sum", 4, sites=values, n=N, controls=False)
+    two = interchange(adder, "digit_sum", 4, sites=values, n=N, controls=False, read=(4, 5))
     assert two.accuracy().value < one.accuracy().value
+    assert two.accuracy().n >= one.accuracy().n  # what changes one digit changes the two
 
 
-def test_a_sweep_finds_the_site_and_marks_the_dead(adder):
-    found = interchange_sweep(adder, "total", 4, n=60)
+def test_without_sites_the_stream_is_searched_and_dead_sites_are_marked(adder):
+    found = interchange(adder, "total", 4, n=60)
     best = found.best()
-    assert best == Place(MID, "s3")
-    accuracy = found.accuracy
-    assert float(accuracy.sel(hook=MID, position="s3")) == 1 and float(accuracy.sel(hook=MID, position="a4")) == 0
-    assert not bool(found.live.sel(hook="blocks.0.hook_resid_pre", position="+"))
-    fresh = interchange(adder, "total", best, 4, n=60, seed=1, controls=False)
+    assert best == Place(MID, "s3") and found.runs == ["hypothesis"]
+    table = found.to_dataframe().set_index(["hook", "position"])
+    assert table.accuracy[MID, "s3"] == 1 and table.accuracy[MID, "a4"] == 0
+    assert not table.live["blocks.0.hook_resid_pre", "+"] and table.live["blocks.0.hook_resid_pre", "a4"]
+    assert len(table) == 3 * (column_layout(adder.task).queries[4] + 1) and found.figure().data
+    fresh = interchange(adder, "total", 4, sites=best, n=60, seed=1, controls=False)
     assert fresh.accuracy().value == 1
-    assert len(found.to_dataframe()) == accuracy.size and found.figure().data
+
+
+def test_many_sites_have_the_numbers_that_each_has_alone(adder):
+    """With its controls, but for that along other directions, which are drawn one site after the other."""
+    sites = [Place(MID), Place("blocks.0.attn.hook_z", head=0), Place("blocks.0.hook_resid_post", "query")]
+    together = interchange(adder, "total", 4, sites=sites, n=60).to_dataframe()
+    for i, site in enumerate(sites):
+        found = interchange(adder, "total", 4, sites=site, n=60)
+        alone = found.to_dataframe()
+        assert found.best() == site and alone["head"][0] == (-1 if site.head is None else site.head)
+        columns = [name for name in alone if not name.startswith("random_subspace")]
+        assert alone[columns].iloc[0].to_dict() == together[columns].iloc[i].to_dict()
 
 
 # ---- parts
@@ -220,15 +235,16 @@ def test_means_are_the_line_between_two_classes():
     assert len(das_starts(activations, values, 1, torch.Generator().manual_seed(0))) == 10
 
 
-def test_compute_interchange_counts_by_hand():
-    base = np.array([[1], [2], [3], [4]])
-    wanted, predicted = np.array([[1], [5], [6], [7]]), np.array([[1], [5], [3], [9]])
-    found = compute_interchange({"hypothesis": predicted}, {"hypothesis": wanted}, base).sel(run="hypothesis")
-    assert found.changed.values.tolist() == [False, True, True, True]
-    assert found.right.values.tolist() == [True, True, False, False]
-    assert found.stayed.values.tolist() == [True, False, True, False]
-    with pytest.raises(UserError, match="in none of 4 pairs"):
-        compute_interchange({"hypothesis": predicted}, {"hypothesis": base}, base)
+def test_an_answer_counts_where_the_causal_model_s_changes(adder):
+    """The digit at the query, taken from another problem: only the source's total decides the answer."""
+    found = interchange(adder, "total", 4, sites=MID, n=60, controls=False)
+    layout = column_layout(adder.task)
+    _, pairs = draw_pairs(layout, (1, 60), 0)
+    sums = [
+        layout.values(CHAINED, problems)["total"][:, 4] for problems in (pairs.base_problems, pairs.source_problems)
+    ]
+    assert found.accuracy().n == int((sums[0] % 10 != sums[1] % 10).sum()) < 60
+    assert found.outcomes.sizes["pair"] == found.accuracy().n  # the other pairs are not run
 
 
 def test_untrained_twins_are_the_same_shape_and_know_nothing(built, adder):
@@ -251,8 +267,8 @@ def test_logits_that_are_nan_are_no_digits(adder):
     with torch.no_grad():
         next(broken.parameters()).fill_(float("nan"))
     for ask in (
-        lambda: interchange(broken, "answer", "blocks.0.hook_resid_post", 3, n=10),
-        lambda: interchange_sweep(broken, "answer", 3, n=10),
+        lambda: interchange(broken, "answer", 3, sites="blocks.0.hook_resid_post", n=10),
+        lambda: interchange(broken, "answer", 3, n=10),
         lambda: which_algorithm(broken, n=10),
     ):
         with pytest.raises(UserError, match="logits are NaN|not finite numbers"):
@@ -263,20 +279,20 @@ def test_directions_may_be_whole_numbers(adder):
     axis = torch.zeros(adder.cfg.d_model, 2, dtype=torch.int64)
     axis = axis.index_put((torch.tensor([0, 1, 1]), torch.tensor([0, 0, 1])), torch.tensor(1))
     whole, real = (
-        interchange(adder, "answer", "blocks.0.hook_resid_post", 3, subspace=given, n=40, controls=False)
+        interchange(adder, "answer", 3, sites="blocks.0.hook_resid_post", subspace=given, n=40, controls=False)
         for given in (axis, axis.float())
     )
-    assert np.allclose(whole.basis, real.basis) and whole.outcomes.equals(real.outcomes)
+    assert np.allclose(whole.bases[0], real.bases[0]) and whole.outcomes.equals(real.outcomes)
 
 
-def test_a_sweep_takes_positions_by_number_and_each_once(adder):
-    query = column_layout(adder.task).queries[3]
+def test_sites_are_taken_at_positions_by_number_and_each_once(adder):
+    query, post = column_layout(adder.task).queries[3], "blocks.0.hook_resid_post"
     asked = [query, "query", str(query), query - adder.task.input_length, "query"]
-    found = interchange_sweep(adder, "answer", 3, positions=asked, hooks=["blocks.0.hook_resid_post"] * 2, n=30)
-    assert found.right.shape[:2] == (1, 3)
-    assert (found.accuracy.values == 1).all() and found.best().at == query
-    one = interchange_sweep(adder, "answer", 3, positions=["query"], hooks=["blocks.0.hook_resid_post"], n=30)
-    assert one.right.shape[:2] == (1, 1) and (one.accuracy.values == 1).all()
+    found = interchange(adder, "answer", 3, positions=asked, sites=[post] * 2, n=30, controls=False)
+    assert found.to_dataframe().position.tolist() == [str(query), "query", str(asked[3])]
+    assert (found.accuracies.values == 1).all() and found.best().at == query
+    one = interchange(adder, "answer", 3, positions=["query"], sites=[post], n=30, controls=False)
+    assert one.accuracies.values.tolist() == [1]
 
 
 def test_a_label_that_positions_share_is_all_of_them(built):
@@ -287,14 +303,17 @@ def test_a_label_that_positions_share_is_all_of_them(built):
 
 
 def test_one_column_may_be_read_by_its_number(adder):
-    run = lambda read: interchange(adder, "answer", "blocks.0.hook_resid_post", 3, read=read, n=30, controls=False)  # noqa: E731
-    assert run(3).outcomes.equals(run([3]).outcomes)
+    one, several = (
+        interchange(adder, "answer", 3, sites="blocks.0.hook_resid_post", read=read, n=30, controls=False)
+        for read in (3, [3])
+    )
+    assert one.outcomes.equals(several.outcomes)
 
 
 def test_bad_input_is_named(adder):
     def ask(match: str, variable: str = "total", site: Place | str = MID, column: int = 4, **options: object) -> None:
         with pytest.raises(UserError, match=match):
-            interchange(adder, variable, site, column, n=20, n_train=20, controls=False, **options)
+            interchange(adder, variable, column, sites=site, n=20, n_train=20, controls=False, **options)
 
     ask("Did you mean 'blocks.0.hook_resid_mid'", site="blocks.0.hook_resid_middle")
     ask("Did you mean 'carry_in'", variable="carry")
@@ -312,22 +331,25 @@ def test_bad_input_is_named(adder):
     ask("not linearly independent", subspace=torch.ones(5, 2))
     ask("changes nothing in any of 20 pairs", site=Place("blocks.0.hook_resid_pre", "+"))
     ask("in none of 20 pairs", variable="digit_sum", column=4, read=(2,))
-    with pytest.raises(UserError, match="There is no run 'random label'"):
-        interchange(adder, "total", MID, 4, n=20, controls=False).accuracy("random label")
+    found = interchange(adder, "total", 4, sites=MID, n=20, controls=False)
+    for run, site in (("random label", None), ("hypothesis", "blocks.0.hook_resid_post at query")):
+        with pytest.raises(UserError):
+            found.accuracy(run, site)
+    with pytest.raises(UserError):
+        interchange(adder, "total", 4, sites=[], n=20)
 
 
 def test_an_intervention_without_effect_on_the_causal_model_is_an_error(adder):
     assert not RIPPLE.reads_outputs
     with pytest.raises(UserError, match="in none of 20 pairs"):
-        interchange(adder, "previous", "blocks.0.hook_resid_pre", 4, "ripple", n=20, controls=False)
-    assert interchange(adder, "previous", "blocks.0.hook_resid_pre", 4, CHAINED, n=60, controls=False).accuracy().n
+        interchange(adder, "previous", 4, algorithm="ripple", n=20)
+    assert interchange(adder, "previous", 4, algorithm=CHAINED, n=60).accuracy().n
 
 
 def test_the_best_of_many_sites_is_corrected_for_their_number():
     """An untrained model's best site of a hundred has an interval that holds what chance gives."""
     model = models.build("microadder-57", seed=5).eval()
-    found = interchange_sweep(model, "total", 4, n=60)
-    site = found.best()
-    right = found.right.sel(hook=site.hook, position=str(site.at)).values
-    one, all_ = (clopper_pearson(int(right.sum()), len(right), 1 - 0.05 / k) for k in (1, found.accuracy.size))
-    assert all_[0] < one[0] and in_percent_with(float(right.mean()), *all_) in found.sentence()
+    found = interchange(model, "total", 4, n=60)
+    best = found.accuracy()
+    one, of_all = (clopper_pearson(best.successes, best.n, 1 - 0.05 / k) for k in (1, found.outcomes.sizes["site"]))
+    assert of_all[0] < one[0] and in_percent_with(best.value, *of_all) in found.sentence()
