@@ -23,6 +23,7 @@ from models.tasks.formats.format_tokens import FormatTokens
 from models.tasks.formats.format_variables import FormatVariables
 from models.tasks.formats.machine_by_columns import machine_by_columns
 from models.tasks.formats.machine_by_reading import machine_by_reading
+from models.tasks.formats.operations import OPERATIONS
 from models.tasks.formats.parsed_format import ParsedFormat
 from models.tasks.formats.task_definitions import KINDS, as_definition
 from models.tasks.given_problems import as_rows
@@ -35,14 +36,6 @@ from models.tasks.task import Task
 
 LARGEST_BASE = 100_000  # each digit has a token
 LOOKED_AT = 1024  # problems whose answers must fit when a task is made
-#: What an answer in Python may be, of two numbers and of any.
-_OF_TWO = (
-    "{0} - {1}",
-    "max({0}, {1})",
-    "min({0}, {1})",
-    "abs({0} - {1})",
-    *(f"{{0}} {relation} {{1}}" for relation in ("<", "<=", ">", ">=", "==", "!=")),
-)
 
 
 class FormattedTask(Task):
@@ -396,7 +389,7 @@ class FormattedTask(Task):
         texts += [f"({texts[0]}) % {self.base**field.width}"]
         if len(names) == 2:
             high = self.base ** (field.width - 1)
-            texts += [text.format(*names) for text in _OF_TWO]
+            texts += [operation.of(*names) for operation in OPERATIONS.values()]
             texts.append("({0} - {1}) % {2} + {2} * ({0} < {1})".format(*names, high))
         for text in texts:
             yield lambda text=text: machine_by_columns(self.parsed, [text])
