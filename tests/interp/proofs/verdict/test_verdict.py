@@ -24,7 +24,7 @@ from torch import nn
 
 import interp
 import models
-from interp.cli import answers, main
+from interp.cli import main, prove
 from interp.proofs import check_certificate, load_certificate, schedule, stored_verdicts
 from interp.proofs.certify import method_for, parse_certificate
 from interp.proofs.columns.adder_weights import read_adder
@@ -217,7 +217,7 @@ def test_time_that_is_up_leaves_classes_open():
 
 
 def test_a_proof_is_tried_for_a_limited_time_in_which_every_stored_one_was_made():
-    for each in (interp.certify, answers.certify):
+    for each in (interp.certify, prove.certify):
         assert inspect.signature(each).parameters["minutes"].default == time_limit.MINUTES
     files = list(Path(models.zoo.__file__).parent.glob(f"*/{stored_verdicts.FILE}"))
     taken = {path: json.loads(gzip.decompress(path.read_bytes()))["seconds"] for path in files}
