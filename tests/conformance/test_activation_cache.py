@@ -149,7 +149,8 @@ def test_cache_methods_give_the_same_numbers_as_on_a_stock_model(model, tokens, 
     for group in groups:
         for name, calls in group.items():
             for call in calls:
-                assert_same(call(cut(ours)), call(cut(theirs)), what=name)
+                # Single neurons write little beside the stream whose roundings they carry on: 1.1e-5 without AVX.
+                assert_same(call(cut(ours)), call(cut(theirs)), tolerance=3e-5, what=name)
 
 
 @torch.no_grad()
