@@ -95,7 +95,7 @@ class CellScorer:
     def __init__(
         self, model: HookedModel, task: SequenceTask, offsets: str | int | tuple[int, ...] | Offsets = "start 1"
     ):
-        if not task.shape:
+        if not task.has_other_sizes:
             raise UserError(f"Grids are for tasks with problems of many lengths, not for {task.name}.")
         if not isinstance(model, ArithmeticTransformer):
             raise UserError("Grids are computed for this project's models.")

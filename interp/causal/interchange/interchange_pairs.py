@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.core.problems import distinct, draw
@@ -34,6 +34,9 @@ class InterchangePairs:
 
     def __len__(self) -> int:
         return len(self.base_problems)
+
+    def __getitem__(self, rows: Bool[Tensor, " n"]) -> InterchangePairs:
+        return InterchangePairs(self.layout, self.base_problems[rows], self.source_problems[rows])
 
     @cached_property
     def base(self) -> Int[Tensor, "n pos"]:

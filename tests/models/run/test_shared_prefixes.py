@@ -13,7 +13,6 @@ from models.errors import UserError
 from models.run import shared_prefixes
 from models.run.shared_prefixes import beginnings, logits_by_prefix, numbers_kept, shares_prefixes
 from models.tasks import function, induction
-from models.tasks.problem_space import ProblemSpace
 from tests.comparing import assert_same
 from tests.conformance.table import dense
 from tests.parity.switches import SWITCHES
@@ -64,13 +63,12 @@ def test_what_depends_on_more_than_the_beginning_or_on_rounding_is_refused():
 @pytest.mark.parametrize("length, tokens", [(3, 4), (4, 5), (5, 5)])
 def test_every_problem_of_induction_has_one_number(length: int, tokens: int):
     task = induction(length, tokens)
-    space = ProblemSpace.of(task)
-    found = space.problems(torch.arange(space.size))
-    assert len(found.unique(dim=0)) == space.size == task.size and task.allowed(found).all()
+    domain, found = task.domain, task.domain.every()
+    assert len(found.unique(dim=0)) == domain.size == task.size and task.allowed(found).all()
     every = torch.cartesian_prod(*[torch.arange(tokens)] * length)
-    assert int(task.allowed(every).sum()) == space.size
+    assert int(task.allowed(every).sum()) == domain.size
     shared = beginnings(found)[:, length - 2]
-    assert int(shared[-1]) + 1 == space.size // (length - 2)  # neighbours begin alike
+    assert int(shared[-1]) + 1 == domain.size // (length - 2)  # neighbours begin alike
 
 
 @settings(deadline=None)
@@ -102,10 +100,9 @@ def test_no_more_rows_are_run_at_once_than_a_number_of_keys_and_values(
     model, task = dense(d_vocab=8, n_ctx=4)(0).eval(), induction(4, 8)
     monkeypatch.setattr(exhaustive, "KEPT", rows * numbers_kept(model, 4, 1))
     monkeypatch.setattr(exhaustive._Run, "_seconds", lambda self, forward, rows: -rows)
-    space = ProblemSpace.of(task)
-    run = exhaustive._Run(model, task, space, 16)
+    run = exhaustive._Run(model, task, task.domain, 16)
     with models.evaluation.teacher_forcing(model, task) as run.alone:
-        run.choose_forward(space.size)
+        run.choose_forward(task.domain.size)
     assert run.rows == kept
 
 

@@ -9,15 +9,17 @@ import torch
 
 import models
 from models.errors import UserError
-from models.tasks.named.adder_test_sets import ADDER_BOARD, FIXED_TESTS, FixedTest
+from models.tasks.held_out import FIXED_TESTS
+from models.tasks.named.adder_test_sets import ADDER_BOARD, FixedPairs
 from models.training import train
 from models.training.acceptance import Acceptance
-from models.training.publish import curve_files, load_snapshots, publish, ten_digit
+from models.training.publish import curve_files, publish, ten_digit
 from models.training.publish.report import Runs, Seed
 from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder, digest_of, log_spaced_steps
 from models.training.stacked_objective import ParameterLayout
 from models.training.warm_start import Start
+from models.zoo.snapshots import load_snapshots
 from studies.checkpoints import load_published
 from tests.models.training.edited import edit_checkpoint, plant
 
@@ -44,7 +46,7 @@ def run(tmp_path: Path, monkeypatch, perfect, trained: Path):
     """Make a run of four seeds (first seed given) in which the listed rows hold perfect weights; it is published by
     400 of the 10,010 test problems, and 200 others that choose between seeds."""
     whole = ADDER_BOARD.problems
-    monkeypatch.setitem(FIXED_TESTS, "AdderBoard", FixedTest(lambda: whole[:400]))
+    monkeypatch.setitem(FIXED_TESTS, "AdderBoard", FixedPairs(lambda: whole[:400]))
     monkeypatch.setattr(ten_digit, "SECOND_VALIDATION", 200)
 
     def make_run(name: str, first_seed: int, rows: list[int], **settings) -> Path:

@@ -13,7 +13,7 @@ from interp.causal.edges.edge_graph import part_and_input
 from interp.causal.edges.path_patching import compute_all, compute_direct, compute_senders
 from interp.causal.metrics import Metric, resolve_metrics
 from models.errors import UserError
-from models.tasks import carry_pairs
+from models.tasks import carry_pairs, same_carry_pairs
 from tests.comparing import numbers_are_finite
 from tests.conformance.table import dense
 from tests.interp.causal.edges.conftest import BUILDERS, builders, made_carries, with_pairs
@@ -195,7 +195,11 @@ def test_microadders_carry_goes_by_the_column_below_and_its_answer_and_by_nothin
     """The chained rule, seen in single edges: c = (10 (x + y) + x' + y' - z') / 10 needs the previous operands' values
     where a carry is made, the previous answer where one is passed on, and no digit below."""
     model = models.load(name)
-    pairs = carry_pairs(model.task, 5, 64, made=kind != "passed", flipped=kind != "control")
+    pairs = (
+        same_carry_pairs(model.task, 5, 64, way="made")
+        if kind == "control"
+        else carry_pairs(model.task, 5, 64, way=kind)
+    )
     result = path_patching(model, pairs, metrics="exact_match", groups=model.task.relative_roles(5), direction="noise")
     effect = result.effects.isel(metric=0).mean("example")
     by_value = {
@@ -211,7 +215,7 @@ def test_microadders_carry_goes_by_the_column_below_and_its_answer_and_by_nothin
 def test_an_effect_that_is_zero_in_every_pair_has_no_interval_and_one_of_a_share_has():
     """Neither that of the largest other edge, nor one without a width; where the values are bounded, n bounds it."""
     model = models.load("microadder-57")
-    pairs = carry_pairs(model.task, 4, 64, made=True)
+    pairs = carry_pairs(model.task, 4, 64, way="made")
     result = path_patching(model, pairs, metrics=["logit_diff", "exact_match"])
     table, values = result.to_dataframe(), result.effects.sel(metric="logit_diff")
     size = np.abs(values).max("example")
