@@ -125,9 +125,9 @@ def train(
         if cluster is not None:
             if data_parallel:
                 raise UserError("--cluster spreads seeds and --data-parallel spreads batches; choose one of them.")
-            from models.training import Run, connected, train_on
+            from models.training import PlannedRun, connected, train_on
 
-            run = Run(model, folder, seeds, first_seed, recipe, judge=judge)
+            run = PlannedRun(model, folder, seeds, first_seed, recipe, judge=judge)
             with connected(cluster, device) as on:
                 (result,) = train_on(on, [run], parts_of, compile, minutes=minutes)
         else:

@@ -137,21 +137,18 @@ class BaseRun:
         if not self._hooks.issuperset(hook for hook, _ in replacements):
             return next(passes(self.model, self.tokens, replacements))[1]
         rows = slice(0, len(self.tokens))
-        return self._padded(
-            self._joined.replaced(
-                [(hook, partial(change, rows=rows)) for hook, change in replacements], frame=self._pieces[0][2].frame
-            )
-        )
+        changes = [(hook, lambda x, change=change: change(x, rows)) for hook, change in replacements]
+        return self._padded(self._joined.replaced(changes, frame=self._pieces[0][2].frame))
 
     def each(
         self, hook: str, parts: Sequence[int], new: Float[Tensor, "#chunk pos ..."]
     ) -> Iterator[tuple[int, Float[Tensor, "chunk pos d_vocab"]]]:
         """(part, logits) with one head's output ("attn.hook_z") or neuron ("mlp.hook_post") at a time taken from
         ``new``, at all positions."""
-        kind = {"z": "head", "post": "neuron"}[site := hook.rpartition("hook_")[2]]
+        site = hook.rpartition("hook_")[2]
         if hook not in self._hooks:
             for part in parts:
-                place = Place(hook, None, **{kind: part})
+                place = Place(hook, None, head=part) if site == "z" else Place(hook, None, neuron=part)
                 yield part, self.replaced([Replacement(hook, lambda x, rows, at=place: at.take(x, new.to(x)))])
             return
         layer, frame = layer_of(hook), self._pieces[0][2].frame

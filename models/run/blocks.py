@@ -74,8 +74,8 @@ def of_queries(
     q = f.turned(layer, "Q", f.project(layer, "Q", normalized), start)
     if f.has_kernel and window is None:
         cfg = f.cfg
-        by_head = (x.transpose(1, 2) for x in (q, k, v))
-        z = attend(*by_head, cfg.attn_scores, cfg.score_scale, cfg.attn_top_k).transpose(1, 2)
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+        z = attend(q, k, v, cfg.attn_scores, cfg.score_scale, cfg.attn_top_k).transpose(1, 2)
     elif f.plain and start == 0 and stop > 1 and f.fire is None and window is None:
         z = f.attend(q, k, v, None, causal=True)
     else:

@@ -62,8 +62,8 @@ def _receive_in_attention(variants: Variants, layer: int, change: Tensor, first:
     x = f.attn_in(layer, (run.get("resid_pre", layer) + change).flatten(0, 1))
     new = f.qkv(layer, x, 0, run.frame.rows(layer))
     for i, letter in enumerate("qkv"):
-        mixed = [new[j] if i == j else own[j] for j in range(3)]
-        z = f.attend(*mixed, run.added(layer) if run.window is None else _added(run, layer, n))
+        q, k, v = (new[j] if i == j else own[j] for j in range(3))
+        z = f.attend(q, k, v, _added(run, layer, n))
         z = z.unflatten(0, (n, run.batch)) - run.get("z", layer)
 
         def take(parts: slice, _: list[int], logits: Tensor, letter: str = letter) -> None:
@@ -78,7 +78,7 @@ def _receive_in_attention(variants: Variants, layer: int, change: Tensor, first:
 
 
 def _added(run: Run, layer: int, times: int) -> Tensor | None:
-    """What is added to the scores of a batch that is repeated, whose examples each have a window of their own."""
+    """What is added to the scores of a batch that is repeated, whose examples may have a window of their own."""
     added = run.added(layer)
     return added if added is None or added.ndim < 4 or len(added) == 1 else added.repeat(times, 1, 1, 1)
 
@@ -97,8 +97,7 @@ def patched_senders(run: Run, change: Float[Tensor, "sender batch pos d_model"])
         yield 2 * layer, streams - pre
         n, cut = len(streams), frame.at_rows(streams, layer)
         q, k, v = f.qkv(layer, f.attn_in(layer, streams.flatten(0, 1)), 0, rows)
-        added = run.added(layer) if run.window is None else _added(run, layer, n)
-        attn_out = f.attn_out(layer, f.attend(q, k, v, added)).unflatten(0, (n, run.batch))
+        attn_out = f.attn_out(layer, f.attend(q, k, v, _added(run, layer, n))).unflatten(0, (n, run.batch))
         of_heads = frame.at_rows(change[done : done + cfg.n_heads], layer)
         done += cfg.n_heads
         mid = torch.cat((f.add_attention(layer, cut, attn_out), run.get("resid_mid", layer) + of_heads))

@@ -48,9 +48,10 @@ class FireTable:
     def __call__(self, n: int) -> Float[Tensor, "head n n"]:
         """The bias of the first ``n`` positions on themselves."""
         if torch.is_grad_enabled():
-            if self.table is None or self.table.shape[1] != n:
-                self.table = self.model.fire(n, self.weights)
-            return self.table
+            whole = self.table
+            if whole is None or whole.shape[1] != n:
+                whole = self.table = self.model.fire(n, self.weights)
+            return whole
         if self.table is None or self.table.shape[1] < n:
             size = n if self.table is None else max(n, self.table.shape[1] * 3 // 2)
             rows = max(1, 2**17 // size)

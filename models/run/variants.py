@@ -228,12 +228,12 @@ class Variants:
         """z of every group's rows: its queries on the keys of both sequences, of which each position shows one."""
         f, run, rows = self.f, self.run, chunk.rows
         if not joined:  # infinities and NaN would leak through the mask: every group gets keys of its own, copied
-            mine = [
+            q, k, v = (
                 x.index_select(1, at).unflatten(1, (chunk.n, -1)).flatten(0, 1)
                 for x, at in ((q, chunk.queries), (k, chunk.keys), (v, chunk.keys))
-            ]
+            )
             window = repeated(repeated(run.window, n), chunk.n, inner=True)
-            z = f.attend(*mine, f.added(layer, rows, self.n_pos, window, q))
+            z = f.attend(q, k, v, f.added(layer, rows, self.n_pos, window, q))
             return z.unflatten(0, (-1, chunk.n)).flatten(1, 2)
         added, bias = chunk.hidden, f.score_bias(layer, rows, rows.stop, run.window)
         if bias is not None:
@@ -268,8 +268,8 @@ class Variants:
         def change(chunk: Chunk) -> Tensor:
             found = self._change_of_single_keys(layer, new, chunk) if many else None
             if found is None:
-                *mine, joined = both()
-                z = self._mixed(layer, *mine, chunk, 1, joined).unflatten(1, (chunk.n, -1))
+                old_q, old_k, old_v, joined = both()
+                z = self._mixed(layer, old_q, old_k, old_v, chunk, 1, joined).unflatten(1, (chunk.n, -1))
                 found = z - run.get("z", layer)[:, None, chunk.skip :]
             return found
 

@@ -11,5 +11,5 @@ from .recipes import Recipe as Recipe
 from .run_folder import MEASURED as MEASURED
 from .run_folder import RunFolder as RunFolder
 from .stacked_objective import ParameterLayout as ParameterLayout
-from .train_in_parts import Run as Run
+from .train_in_parts import PlannedRun as PlannedRun
 from .train_in_parts import train_on as train_on

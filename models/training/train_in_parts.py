@@ -1,7 +1,7 @@
 """Train more seeds than one machine should: in parts of runs, as jobs of a cluster, which are then merged.
 
     with connected("auto") as cluster:
-        train_on(cluster, [Run("microadder-57", Path("runs/many"), seeds=4096)])
+        train_on(cluster, [PlannedRun("microadder-57", Path("runs/many"), seeds=4096)])
 
 A run is cut into parts of equal size, by default as many seeds as :func:`~models.training.loop.train` steps together.
 Each part is an ordinary run with a run folder such as OUT/parts/000064; ``train`` with the same seeds makes the same
@@ -50,7 +50,7 @@ Files = dict[str, bytes]
 
 
 @dataclass(frozen=True)
-class Run:
+class PlannedRun:
     """A run that :func:`train_on` trains in ``out``; its fields are arguments of :func:`models.training.train`."""
 
     name: str
@@ -84,7 +84,7 @@ class Run:
 class SeedBlock:
     """Some seeds of a run, trained in a run folder of their own."""
 
-    run: Run
+    run: PlannedRun
     first_seed: int
     seeds: int
 
@@ -120,7 +120,7 @@ class News:
 
 def train_on(
     cluster: Cluster | None,
-    runs: Sequence[Run],
+    runs: Sequence[PlannedRun],
     parts_of: int | None = None,
     compile: bool | None = None,
     checkpoint_seconds: float = 60.0,
@@ -155,12 +155,12 @@ def train_on(
         return [_result(run, size) for run, size in zip(runs, sizes, strict=True)]
 
 
-def _parts(run: Run, size: int) -> list[SeedBlock]:
+def _parts(run: PlannedRun, size: int) -> list[SeedBlock]:
     end = run.first_seed + run.seeds
     return [SeedBlock(run, first, min(size, end - first)) for first in range(run.first_seed, end, size)]
 
 
-def _merged(run: Run) -> bool:
+def _merged(run: PlannedRun) -> bool:
     done = (run.out / "checkpoint.json").exists()
     if done:  # a crash after the last write of a merge may have left them
         shutil.rmtree(run.out / "parts", ignore_errors=True)
@@ -292,7 +292,7 @@ def coarse(lines_of: Sequence[Sequence[dict[str, Any]]], recipe: Recipe) -> list
     return found
 
 
-def _result(run: Run, size: int) -> TrainResult:
+def _result(run: PlannedRun, size: int) -> TrainResult:
     """The state of a run, over all of its parts."""
     if _merged(run):
         return standing(RunFolder(run.out), run.name, run.first_seed, run.seeds)

@@ -241,7 +241,7 @@ class TransformerConfig:
 
     @property
     def later_switches(self) -> tuple[str, ...]:
-        """The later switches (used by none of the papers) that are on. Fast paths that do not list them refuse them."""
+        """The later switches (used by none of the papers) that are on. What does not list them refuses them."""
         return tuple(k for k, off in LATER.items() if k != "d_vocab_out" and getattr(self, k) != off)
 
     @property

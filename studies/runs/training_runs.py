@@ -15,7 +15,7 @@ from models.training.loop import train
 from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder
 from models.training.stacked_objective import ParameterLayout
-from models.training.train_in_parts import Run, train_on
+from models.training.train_in_parts import PlannedRun, train_on
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from studies.runs.study import Settings
 
@@ -152,7 +152,7 @@ def train_in_time(plan: Plan, settings: Settings, device: str | None = None) -> 
     whole = [run for run, stops in plan if [*stops] == [None] and not run.has(None)]
     if settings.cluster is not None and whole:
         settings.say(f"training {len(whole)} of {len(plan)} runs on the cluster")
-        runs = [Run(run.model, run.folder, run.seeds, recipe=run.recipe) for run in whole]
+        runs = [PlannedRun(run.model, run.folder, run.seeds, recipe=run.recipe) for run in whole]
         minutes, shown = settings.minutes_left(), settings.progress
         train_on(settings.cluster, runs, compile=False, minutes=minutes, progress=shown)
         settings = replace(settings, minutes=0.0)  # what the cluster has not finished is not trained here

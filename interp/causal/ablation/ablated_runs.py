@@ -185,9 +185,9 @@ def _whole_parts(components: Sequence[Component]) -> dict[str, dict[int, int]]:
     """By hook, the heads and neurons that are ablated at all positions, each with the number of its component."""
     found: dict[str, dict[int, int]] = {}
     for i, component in enumerate(components):
-        if len(component.parts) > 1:
+        place, *more = component.parts
+        if more:
             continue
-        (place,) = component.parts
         part = {"attn.hook_z": place.head, "mlp.hook_post": place.neuron}.get(place.hook.split(".", 2)[-1])
         whole = place.basis is None and place == Place(place.hook, None, place.head, place.neuron, name=place.name)
         if part is not None and whole:

@@ -23,7 +23,7 @@ VARIANTS_AT_ONCE, ROWS_AT_ONCE = 16, 512
 
 
 @dataclass(frozen=True, eq=False)
-class Variants:
+class ParameterVariants:
     """Rows of ``theta`` [variant, parameter]: the model itself, one row per single, one per pair, then the controls.
 
     ``chosen`` are the parameters that are replaced (all or some), and ``pairs`` index into ``chosen``. Each single has
@@ -84,7 +84,7 @@ def make_variants(
     controls: int,
     seed: int,
     most: int,
-) -> Variants:
+) -> ParameterVariants:
     """Rows for every single, every pair and the controls.
 
     Raises:
@@ -123,7 +123,7 @@ def make_variants(
         direction = torch.randn(p, controls, len(names), generator=generator).to(trained)
         far = (trained - replacement.to(trained)).abs()[chosen][:, None, None]
         theta = torch.cat((theta, (trained + far * F.normalize(direction, dim=-1)).flatten(0, 1)))
-    return Variants(
+    return ParameterVariants(
         [names[i] for i in chosen], chosen, trained, replacement, torch.stack((first, second)), theta, controls
     )
 

@@ -26,7 +26,7 @@ from models.errors import UserError
 from models.training import get_recipe, train_in_parts
 from models.training.cluster import LOCAL, MOST_DEATHS, Cluster, connected, each
 from models.training.run_folder import RunFolder
-from models.training.train_in_parts import Run, train_on
+from models.training.train_in_parts import PlannedRun, train_on
 from studies.position_coupling.exact_match_grid import exact_match_grid
 from studies.runs import sweeps
 from studies.runs.study import Settings
@@ -74,7 +74,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     """Six seeds in parts of two, one part after the other in this process."""
     out = tmp_path_factory.mktemp("expected") / "run"
     with on_threads(1):
-        train_on(None, [Run("microadder-57", out, 6, recipe=RECIPE)], parts_of=2, compile=False, progress=False)
+        train_on(None, [PlannedRun("microadder-57", out, 6, recipe=RECIPE)], parts_of=2, compile=False, progress=False)
     return bits(out)
 
 
@@ -121,7 +121,7 @@ def test_a_killed_worker_s_part_goes_on_from_its_checkpoint_and_the_bits_are_the
     monkeypatch.setattr(train_in_parts, "pack", packed)
     killer = threading.Thread(target=kill)
     killer.start()
-    run = Run("microadder-57", out, 6, recipe=RECIPE)
+    run = PlannedRun("microadder-57", out, 6, recipe=RECIPE)
     (result,) = train_on(cluster, [run], parts_of=2, compile=False, checkpoint_seconds=0.0, progress=False)
     killer.join()
     assert killed and result.complete and bits(out) == expected
@@ -260,7 +260,7 @@ def test_ctrl_c_saves_every_part_and_a_killed_driver_loses_nothing_that_was_save
     assert third.returncode == 0 and "of 4 seeds answer every validation problem" in printed, said
     assert not (out / "parts").exists()
 
-    run = Run("microadder-57", tmp_path / "alone", 4, recipe=LONGER)
+    run = PlannedRun("microadder-57", tmp_path / "alone", 4, recipe=LONGER)
     with on_threads(1):
         train_on(None, [run], parts_of=2, compile=False, progress=False)
     assert bits(out) == bits(tmp_path / "alone")

@@ -15,7 +15,7 @@ from models.training.acceptance import Acceptance
 from models.training.publish import publish
 from models.training.run_folder import RunFolder
 from models.training.seed_state import SeedState
-from models.training.train_in_parts import KEPT_EVALUATIONS, Run, coarse, merge, pack, train_on, unpack
+from models.training.train_in_parts import KEPT_EVALUATIONS, PlannedRun, coarse, merge, pack, train_on, unpack
 from models.training.warm_start import Start
 from tests.models.training.edited import saved
 
@@ -35,7 +35,7 @@ def states(folder: Path) -> list[dict]:
 @pytest.fixture(scope="module")
 def merged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("merged") / "run"
-    (result,) = train_on(None, [Run("microadder-57", out, 5, 3, RECIPE)], parts_of=2, progress=False)
+    (result,) = train_on(None, [PlannedRun("microadder-57", out, 5, 3, RECIPE)], parts_of=2, progress=False)
     assert result.complete and [state.seed for state in result.seeds] == [3, 4, 5, 6, 7]
     return out
 
@@ -57,7 +57,7 @@ def test_a_run_of_parts_has_the_bits_of_ordinary_runs_one_after_the_other(merged
 @pytest.mark.slow
 def test_parts_as_large_as_the_groups_have_the_bits_of_one_stacked_run(tmp_path: Path):
     recipe = RECIPE.replace(steps=4)
-    train_on(None, [Run("microadder-57", tmp_path / "parts", 128, recipe=recipe)], progress=False)
+    train_on(None, [PlannedRun("microadder-57", tmp_path / "parts", 128, recipe=recipe)], progress=False)
     train("microadder-57", tmp_path / "stacked", 128, recipe=recipe, progress=False)
     assert RunFolder(tmp_path / "parts").config()["parts_of"] in (16, 64)  # without and with a compiler
     for name, table in tables(tmp_path / "parts").items():
@@ -86,17 +86,17 @@ def test_a_merged_run_can_be_published(merged: Path, tmp_path: Path):
 
 def test_a_finished_run_is_left_alone_and_no_other_way_of_training_goes_on_with_it(merged: Path):
     before = {path: path.read_bytes() for path in merged.rglob("*") if path.is_file()}
-    (again,) = train_on(None, [Run("microadder-57", merged, 5, 3, RECIPE)], progress=False)
+    (again,) = train_on(None, [PlannedRun("microadder-57", merged, 5, 3, RECIPE)], progress=False)
     assert again.complete and again.steps_done == 6
     with pytest.raises(UserError):
         train("microadder-57", merged, 5, 3, RECIPE, progress=False)
     with pytest.raises(UserError):
-        train_on(None, [Run("microadder-57", merged, 5, 3, RECIPE)], parts_of=3, progress=False)
+        train_on(None, [PlannedRun("microadder-57", merged, 5, 3, RECIPE)], parts_of=3, progress=False)
     assert {path: path.read_bytes() for path in merged.rglob("*") if path.is_file()} == before
 
 
 def test_a_merge_that_a_crash_cut_short_is_made_again(merged: Path, tmp_path: Path, monkeypatch):
-    run = Run("microadder-57", tmp_path / "run", 5, 3, RECIPE)
+    run = PlannedRun("microadder-57", tmp_path / "run", 5, 3, RECIPE)
 
     def crash(*_: object) -> None:
         raise MemoryError
@@ -124,7 +124,7 @@ class Content:
 def test_what_a_judge_accepted_in_any_part_is_kept_with_its_evidence(tmp_path: Path):
     weights = dict(models.load("microadder-57").weight_map.named_parameters())
     recipe = RECIPE.replace(lr=1e-9, validation_size=8)
-    run = Run("microadder-57", tmp_path / "run", 4, 0, recipe, Start(weights, "the zoo", "here", 0.0), Content())
+    run = PlannedRun("microadder-57", tmp_path / "run", 4, 0, recipe, Start(weights, "the zoo", "here", 0.0), Content())
     (result,) = train_on(None, [run], parts_of=2, progress=False)
     assert [seed.seed for seed in result.accepted] == [1, 3]
     assert [seed.status for seed in result.seeds] == ["finished", "accepted"] * 2
@@ -180,7 +180,7 @@ def test_a_packed_folder_is_written_so_that_one_checkpoint_is_whole(tmp_path: Pa
 @pytest.mark.parametrize("n", [256, pytest.param(4096, marks=pytest.mark.slow)])
 def test_4096_seeds_of_57_parameters_take_less_than_16_mib(n: int, tmp_path: Path):
     """As large as they get, with other numbers for every seed at every evaluation; 256 take a sixteenth."""
-    run = Run("microadder-57", tmp_path / "run", n, recipe=RECIPE.replace(steps=1, eval_every=1))
+    run = PlannedRun("microadder-57", tmp_path / "run", n, recipe=RECIPE.replace(steps=1, eval_every=1))
     generator = torch.Generator().manual_seed(0)
     parts = train_in_parts._parts(run, n // 4)
     for part in parts:
@@ -211,12 +211,12 @@ def test_4096_seeds_of_57_parameters_take_less_than_16_mib(n: int, tmp_path: Pat
 def test_what_cannot_be_trained_is_refused_before_anything_is_written(tmp_path: Path):
     out = tmp_path / "run"
     for run in (
-        Run("microadder-57", out, 0),
-        Run("microadder-57-by-hand", out),
-        Run("nothing", out),
+        PlannedRun("microadder-57", out, 0),
+        PlannedRun("microadder-57-by-hand", out),
+        PlannedRun("nothing", out),
     ):
         with pytest.raises(UserError):
             train_on(None, [run], progress=False)
     with pytest.raises(UserError):
-        train_on(None, [Run("microadder-57", out)], parts_of=0, progress=False)
+        train_on(None, [PlannedRun("microadder-57", out)], parts_of=0, progress=False)
     assert not out.exists()
