@@ -20,7 +20,6 @@ from interp.proofs.attacks.gradient_attack import attack as attack
 from interp.probes.lens.attention_attribution import attention_attribution as attention_attribution
 from interp.probes.attention_pattern import attention_pattern as attention_pattern
 from interp.probes.attention_readout import attention_readout as attention_readout
-from interp.proofs.reading.unit_ranges import carry_unit_ranges as carry_unit_ranges
 from interp.causal.interchange.causal_scrubbing import causal_scrubbing as causal_scrubbing
 from interp.compare.certified_circuits import certified_circuits as certified_circuits
 from interp.core.probe_checks import check_probe as check_probe
@@ -79,7 +78,6 @@ __all__ = [
     "attention_attribution",
     "attention_pattern",
     "attention_readout",
-    "carry_unit_ranges",
     "causal_scrubbing",
     "certified_circuits",
     "check_probe",

@@ -26,14 +26,13 @@ from torch import Tensor
 from models.calls.argument_kinds import Count
 from models.calls.checked_calls import checked
 from models.errors import UserError, unknown_name
-from models.fast import greedy, logits_from, stands_for
 from models.number_format import distinct_percent, shown
 from models.rates import Rate
-from models.tasks.check_task import made_with, require_sound
-from models.tasks.domain import NoDomain
-from models.tasks.held_out import DRAWN, DrawnTask, HeldOut
+from models.run import Formulas, greedy, has_run, logits_by_formulas
+from models.tasks.check_task import domain_of, made_with, require_sound
+from models.tasks.held_out import DRAWN, SplitDomain
 from models.tasks.paired.pair_constraint import first_rows
-from models.tasks.problem_space import ProblemSpace
+from models.tasks.refusals import NoDomain
 from models.tasks.task import Task
 from models.transformer.hooked import model_name
 
@@ -183,7 +182,7 @@ def score(
         problems = task.as_problems(problems)
         problems = problems[first_rows(problems.flatten(1))] if len(problems) else problems
     elif made_with(model, task):
-        described, problems = task.test_set()
+        described, problems = task.held_out.name, task.held_out.problems
     else:
         described, problems, strength = _not_split(task)
     problems = task.as_problems(problems)
@@ -201,13 +200,12 @@ def _not_split(task: Task) -> tuple[str, Any, Literal["sampled", "exhaustive"]]:
     """What a model is scored on that may have been trained on any problem: all, if they are as few as a test set, else
     as many as that; with their name and what they rest on."""
     with suppress(NoDomain):
-        space = ProblemSpace.of(task)
-        if space.size <= DRAWN:
-            return space.what, space.problems(torch.arange(space.size)), "exhaustive"
-    if isinstance(task, DrawnTask) and task.held_out.fixed is None:
-        drawn = HeldOut(task, DRAWN, task.held_out.seed).problems
+        if domain_of(task).size <= DRAWN:
+            return task.kind_of_problems, task.domain.every(), "exhaustive"
+    if isinstance(task.held_out, SplitDomain) and task.held_out.fixed is None:
+        drawn = SplitDomain(task, DRAWN, task.held_out.seed).problems
         return f"{len(drawn):,} problems drawn", drawn, "sampled"
-    return *task.test_set(), "sampled"
+    return task.held_out.name, task.held_out.problems, "sampled"
 
 
 class Tally:
@@ -253,8 +251,7 @@ class Tally:
 
     def _number(self, tokens: Int[Tensor, " target"]) -> int | None:
         """The number that predicted tokens spell, or None if they spell none."""
-        number = self.task.no_number if (tokens < 0).any() else self.task.decode(tokens[None])[0]
-        return None if number == self.task.no_number else number
+        return None if (tokens < 0).any() else self.task.decode(tokens[None])[0]
 
     def score(
         self, model: Model, problems: str, method: str, strength: Literal["sampled", "exhaustive"] = "sampled"
@@ -300,7 +297,7 @@ def predict(
             return torch.cat([most_likely(logits(batch)) for batch in batches])
     with _ready(model) as forward:
         decode = _greedy
-        if task.shape and stands_for(model):
+        if task.has_other_sizes and has_run(model):
             decode, forward = _cached, (model, model.effective_weights())
         return torch.cat([decode(forward, task, batch) for batch in batches])
 
@@ -312,10 +309,10 @@ def teacher_forcing(model: Model, task: Task) -> Iterator[Callable[[Tensor], Flo
     It runs in evaluation mode and without gradients; :func:`rows_at_once` says how many problems it takes at once.
     """
     with _ready(model) as forward:
-        if task.shape and stands_for(model):
-            weights, first = model.effective_weights(), task.query_positions[0]
+        if task.has_other_sizes and has_run(model):
+            f, first = Formulas(model, model.effective_weights()), task.query_positions[0]
             wanted = [query - first for query in task.query_positions]
-            yield lambda problems: logits_from(model, task.encode(problems).to(model.device), first, weights)[:, wanted]
+            yield lambda problems: logits_by_formulas(f, task.encode(problems).to(model.device), first)[:, wanted]
         else:
             yield lambda problems: forward(task.encode(problems))[:, list(task.query_positions)]
 

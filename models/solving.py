@@ -67,7 +67,6 @@ def _solved(model: Model, own: Task, listed: list[Any]) -> Iterator[Solved]:
         problem = task.as_problems([given])
         tokens, wanted = predict(model, problem, method="greedy", task=task).cpu(), task.targets(problem).cpu()
         (answer,), (expected,) = task.decode(tokens), task.decode(wanted)
-        spelt = None if answer == task.no_number else answer
         said = given if isinstance(given, str) else task.problem_text(task.numbers(problem)[0])
         right = torch.equal(tokens, wanted)
-        yield Solved(said, spelt, expected, right, task.answer_text(tokens[0]), task.answer_text(wanted[0]))
+        yield Solved(said, answer, expected, right, task.answer_text(tokens[0]), task.answer_text(wanted[0]))

@@ -79,7 +79,7 @@ else:
 
     stock = TransformerBridge.boot_native(TransformerBridgeConfig(**options))
 train(stock)
-score(stock, task.test_set()[1], task=task)
+score(stock, task.held_out.problems, task=task)
 
 # %% [markdown]
 # The model lacks only the meaning of its tokens. A probe gets it from `task`, the one argument it needs besides the
@@ -158,7 +158,7 @@ free = sum(p.numel() for p in clocks.parameters())
 
 # %%
 train(clocks, steps=450)
-score(clocks, task.test_set()[1])
+score(clocks, task.held_out.problems)
 
 # %% [markdown]
 # Probes see ordinary matrices. Which clocks have grown from their initial length of 1, and which algorithm does the

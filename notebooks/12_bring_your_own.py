@@ -52,7 +52,7 @@ variables = task.variables(["57+48"])
 {"tokens": task.token_text(task.encode(["57+48"])[0]), "carry out": variables["carry_out"][0].tolist()}
 
 # %%
-held_out = {tuple(row) for row in task.test_set()[1].tolist()}
+held_out = {tuple(row) for row in task.held_out.problems.tolist()}
 problems = torch.tensor([(a, b) for a in range(100) for b in range(100) if (a, b) not in held_out])
 tokens, right, queries = task.encode(problems), task.targets(problems), list(task.query_positions)
 

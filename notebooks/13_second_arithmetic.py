@@ -116,7 +116,7 @@ print(both)
 problems = mixed.task.sample(512, torch.Generator().manual_seed(1))
 _, cache = mixed.run_with_cache(mixed.task.encode(problems))
 written = cache["pattern", 0][:, :, list(mixed.task.query_positions)[:10], 10]  # [problem, head, digit]
-rows = {sign: written[problems[:, 1] == i].amin((0, 2)).tolist() for i, sign in enumerate(mixed.task.operators)}
+rows = {sign: written[problems[:, 1] == i].amin((0, 2)).tolist() for i, sign in enumerate(mixed.task.parsed.operators)}
 pd.DataFrame(rows, index=["head 0", "head 1", "head 2"]).round(3)
 
 # %% [markdown]

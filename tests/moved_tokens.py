@@ -22,8 +22,9 @@ class MovedTask(Task):
     def __init__(self, inner: Task, order: list[int]):
         self.inner, self.order, self.back = inner, torch.tensor(order), torch.tensor(order).argsort()
         self.vocabulary = [inner.vocabulary[int(token)] for token in self.back]
-        for name in ("name", "d_vocab", "input_length", "domain", "operator", "notation"):
+        for name in ("name", "d_vocab", "input_length", "domain"):
             setattr(self, name, getattr(inner, name))
+        self.has_long_carries, self.draws_by_seed = inner.has_long_carries, inner.draws_by_seed
         self.roles, self.query_positions, self.target_roles = inner.roles, inner.query_positions, inner.target_roles
 
     def as_problems(self, problems: Any) -> Tensor:
@@ -38,7 +39,7 @@ class MovedTask(Task):
     def targets(self, problems: Any) -> Tensor:
         return self.order[self.inner.targets(problems)]
 
-    def decode(self, answer_tokens: Tensor) -> list[int]:
+    def decode(self, answer_tokens: Tensor) -> list[int | None]:
         return self.inner.decode(self.back[answer_tokens])
 
     def variables(self, problems: Any) -> dict[str, Tensor]:
@@ -47,8 +48,8 @@ class MovedTask(Task):
     def relative_roles(self, target: int) -> dict[str, list[int]]:
         return self.inner.relative_roles(target)
 
-    def sample(self, n: int, generator: torch.Generator) -> Tensor:
-        return self.inner.sample(n, generator)
+    def sample(self, n: int, generator: torch.Generator, long_carries: bool = False) -> Tensor:
+        return self.inner.sample(n, generator, long_carries)
 
     def chain_length(self, problems: Any) -> Tensor:
         return self.inner.chain_length(problems)

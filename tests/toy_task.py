@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from models.tasks.domain import Domain
-from models.tasks.named.ten_digits import as_problems
-from models.tasks.task import Role, Task
+from models.tasks.roles import Role, with_rest
+from models.tasks.task import Task
 
 TENS = 10
 
@@ -23,7 +23,7 @@ class ToyAddition(Task):
     """
 
     name = "toy-addition"
-    d_vocab = 10
+    vocabulary = "0123456789"
     input_length = 6
     roles: Sequence[Role] = (
         *(Role("operand", f"{letter}{column}", column, i) for i, letter in enumerate("ab") for column in (1, 0)),
@@ -32,9 +32,6 @@ class ToyAddition(Task):
     target_roles: Sequence[Role] = roles[4:]
     query_positions: Sequence[int] = (3, 4)
     domain = Domain.of((2, 2))
-
-    def as_problems(self, problems: Any) -> Tensor:
-        return as_problems(problems, TENS**2)
 
     def encode(self, problems: Any) -> Tensor:
         return torch.cat((self.encode_prompt(problems), self.targets(problems)), 1)
@@ -47,7 +44,7 @@ class ToyAddition(Task):
         total = self.as_problems(problems).sum(1)
         return torch.stack((total % TENS, total // TENS % TENS), 1)
 
-    def decode(self, answer_tokens: Tensor) -> list[int]:
+    def decode(self, answer_tokens: Tensor) -> list[int | None]:
         return (answer_tokens[:, 0] + TENS * answer_tokens[:, 1]).tolist()
 
     def variables(self, problems: Any) -> dict[str, Tensor]:
@@ -55,19 +52,10 @@ class ToyAddition(Task):
         return {"carry_out": (units >= TENS).long()}
 
     def relative_roles(self, target: int) -> dict[str, list[int]]:
-        return self.with_rest({"own operands": [1 - target, 3 - target]}, self.query_positions[target])
+        return with_rest({"own operands": [1 - target, 3 - target]}, self.query_positions[target])
 
-    def sample(self, n: int, generator: torch.Generator) -> Tensor:
+    def sample(self, n: int, generator: torch.Generator) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
         return torch.randint(100, (n, 2), generator=generator)
-
-    def chain_length(self, problems: Any) -> Tensor:
-        return self.variables(problems)["carry_out"][:, 0]
-
-    def token_text(self, tokens: Any) -> str:
-        return "".join(str(int(token)) for token in torch.as_tensor(tokens).reshape(-1))
-
-    def token_id(self, text: str) -> int:
-        return int(text)
 
     def position_ids(self, tokens: Tensor) -> Tensor:
         ids = torch.tensor([[2, 1], [1, 1], [2, 2], [1, 2], [1, 3], [2, 3]], device=tokens.device)

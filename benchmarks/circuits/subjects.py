@@ -24,7 +24,7 @@ from benchmarks.circuits import planted, recipes
 from benchmarks.provability.ordinary_models import MODELS as ORDINARY
 from models.errors import UserError
 from models.tasks import ProblemPairs, Task, problem_pairs
-from models.tasks.task import domain_of
+from models.tasks.check_task import domain_of
 
 N_TRUTH, N_METHOD, TRUTH_SEED = 64, 64, 10_000
 DRAWN = 64  # candidates for each pair
@@ -69,9 +69,8 @@ class Subject:
         """Pairs that differ as the question says. Raises UserError where the task has none."""
         task = self.model.task
         if self.question in (MADE, PASSED):
-            kind = self.question if task.operator != "-" else self.question.replace("carry", "borrow")
             digits = domain_of(task).width()
-            return problem_pairs(task, kind, column=max(1, (digits + 1) // 2), n=n, seed=seed, side="mixed")
+            return problem_pairs(task, self.question, column=max(1, (digits + 1) // 2), n=n, seed=seed, side="mixed")
         return changed(task, self.target % len(task.query_positions), self.question == DIGIT, n, seed)
 
 

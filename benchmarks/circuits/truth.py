@@ -37,12 +37,12 @@ from interp.causal.edges.masked_model import MaskedModel
 from interp.causal.edges.optimal_ablation import optimal_values
 from interp.causal.edges.path_patching import compute_direct
 from interp.proofs.columns.adder_weights import one_layer_adder
-from interp.proofs.reading.unit_ranges import carry_unit_ranges
+from interp.proofs.reading.unit_ranges import unit_ranges
 from interp.proofs.training_judge import unproved_problems
 from models.errors import UserError
 from models.tasks import ProblemPairs
+from models.tasks.check_task import domain_of
 from models.tasks.domain import COUNTED
-from models.tasks.task import domain_of
 
 METRICS = ("logit_diff", "exact_match")
 CORRUPTED, MEAN, ZERO, OPTIMAL = ABLATIONS = ("corrupted", "mean", "zero", "optimal")
@@ -201,8 +201,9 @@ class _Certifier:
     def drawn(self) -> list[Tensor]:
         """Problems, few and then more, that most wrong circuits fail; all problems, where these are few."""
         found = [self.task.sample(n, torch.Generator().manual_seed(TRUTH_SEED + n)) for n in STEPS]
-        if self.task.sample_carry_rich is not None:
-            found.append(self.task.sample_carry_rich(STEPS[-1], torch.Generator().manual_seed(TRUTH_SEED)))
+        if self.task.has_long_carries:
+            generator = torch.Generator().manual_seed(TRUTH_SEED)
+            found.append(self.task.sample(STEPS[-1], generator, long_carries=True))
         return [*found, domain_of(self.task).every()] if self.size <= FEW else found
 
     def judged(self, mask: Bool[Tensor, " edge"]) -> tuple[str, Int[Tensor, "n ..."]]:
@@ -304,7 +305,8 @@ def switches(model: Any) -> list[list[Any]]:
     try:
         if one_layer_adder(model, model.task):
             return []
-        table = carry_unit_ranges(model).switches
+        table = unit_ranges(model)
+        table = table[table.switch != ""]
     except UserError:
         return []
     return table[["neuron", "signal"]].astype(str).to_numpy().tolist()

@@ -24,14 +24,15 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from interp.core.problems import carry_rich
 from interp.proofs.columns.column_method import certify_one_layer
 from interp.proofs.listed.prefix_method import PrefixEvidence, certify_prefixes
 from interp.proofs.verdict.verdict import ArithmeticName, Verdict
 from models import ArithmeticTransformer, UserError
 from models.evaluation import predict
-from models.fast import logits_from
-from models.tasks import DIGITS, LIMIT, ProblemSpace
+from models.run import logits_from
+from models.tasks import DIGITS, LIMIT
+from models.tasks.columns.long_carries import carry_rich
+from models.tasks.named.addition import adds_pairs_below
 from models.training import connected, each
 from models.transformer import HookedModel
 
@@ -96,7 +97,7 @@ def random_pairs(n: int, seed: int) -> torch.Tensor:
 def wrong_answers(model: ArithmeticTransformer, pairs: Int[Tensor, "n ..."]) -> Bool[Tensor, " n"]:
     """Which pairs the model answers wrongly (teacher-forced), at a quarter of the cost of running it on all of them.
 
-    All pairs go through the forward pass without hooks (:mod:`models.fast`), which may differ from the
+    All pairs go through the forward pass without hooks (:mod:`models.run`), which may differ from the
     model's own in the last bits. Pairs that it does not get right by a lead of ``_CLOSE`` times the largest difference
     between the two on the first 512 are then run through the model itself.
     """
@@ -130,7 +131,7 @@ def trial(
     model = models.load(name)
     perturb(model, noise, rounding, seed=index)
     try:
-        if model.task.pairs_below == LIMIT:
+        if adds_pairs_below(model.task) == LIMIT:
             verdict = certify_one_layer(model, arithmetic, tolerance=None)
         else:
             verdict = certify_prefixes(model, arithmetic)
@@ -151,7 +152,7 @@ def trial(
 def _tried(verdict: Verdict, model: ArithmeticTransformer, pairs: int, seed: int) -> Int[Tensor, "n ..."]:
     """The problems that a verdict is held against the model on."""
     if isinstance(verdict.evidence, PrefixEvidence):
-        return ProblemSpace.of(model.task).problems(torch.arange(verdict.n))
+        return model.task.domain.at(torch.arange(verdict.n))
     if verdict.status == "refuted":
         assert verdict.counterexample is not None
         return torch.tensor([verdict.counterexample[:2]])

@@ -36,8 +36,8 @@ from interp.proofs.verdict.time_limit import TimeUp, time_limit
 from interp.proofs.verdict.verdict import Verdict
 from models import ArithmeticTransformer, UserError
 from models.evaluation import margins, predict
-from models.tasks import Task
 from models.tasks.named.arrangements import FREE
+from models.tasks.named.induction import Induction
 
 #: Plants by the method that is to be fooled; fixed before the first was run.
 NUMBERS: Mapping[str, int] = {
@@ -139,7 +139,7 @@ def plant_trial(index: int, minutes: float | None = MINUTES) -> PlantTrial:
     )
 
 
-def is_proved(verdict: Verdict, task: Task, string: Sequence[int]) -> bool:
+def is_proved(verdict: Verdict, task: Induction, string: Sequence[int]) -> bool:
     """Whether a proof of two layers, which sees all of a short task's strings, closed the set that holds a string."""
     sets = zip(task.arrangements(), verdict.evidence.classes["open"].tolist(), strict=True)
     holds = lambda tokens: all(token in (FREE, own) for token, own in zip(tokens, string, strict=True))  # noqa: E731

@@ -36,7 +36,7 @@ Draw = Callable[[int, torch.Generator], Tensor]
 
 def _near_carry(task: FormattedTask) -> Draw:
     """Sums of three or more numbers whose columns are mostly one below, at, or one above a multiple of the base."""
-    width, base, n = task.numbers_fields[0].width, task.base, len(task.numbers_fields)
+    width, base, n = task.parsed.operand_fields[0].width, task.base, len(task.parsed.operand_fields)
 
     def draw(rows: int, generator: torch.Generator) -> Tensor:
         digits = torch.randint(base, (rows, n, width), generator=generator)
@@ -54,7 +54,7 @@ def _near_ties(task: FormattedTask) -> Draw:
 
     def draw(rows: int, generator: torch.Generator) -> Tensor:
         centre = torch.randint(task.base, (rows, 1), generator=generator)
-        apart = torch.randint(-3, 4, (rows, len(task.fields)), generator=generator)
+        apart = torch.randint(-3, 4, (rows, len(task.parsed.fields)), generator=generator)
         return (centre + apart).clamp(0, task.base - 1)
 
     return draw
@@ -71,11 +71,11 @@ def hard_problems(task: Task) -> Draw:
     if isinstance(task, TokenFunction):
         return _rare_states(task) if task.automaton is not None else task.sample
     assert isinstance(task, FormattedTask)
-    if task.sample_carry_rich is not None:
-        return task.sample_carry_rich
+    if task.has_long_carries:
+        return lambda rows, generator: task.sample(rows, generator, long_carries=True)
     if "addition" in task.families:
         return _near_carry(task)
-    one_token_each = all(field.width == 1 for field in task.numbers_fields)
+    one_token_each = all(field.width == 1 for field in task.parsed.operand_fields)
     return _near_ties(task) if one_token_each and task.base > 2 else task.sample
 
 

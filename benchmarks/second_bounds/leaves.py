@@ -97,7 +97,7 @@ def of_prefixes(
     low = proof.low[: proof.done]
     lowest = low.amin(1).argsort()[: n // 2].tolist()
     for row in {*lowest, *rng.choice(len(low), min(n // 2, len(low)), replace=False).tolist()}:
-        problem = proof.space.problems(proof.rows.index[row : row + 1])
+        problem = proof.domain.at(proof.rows.index[row : row + 1])
         for target in range(low.shape[1]):
             yield Leaf(problem, target, float(low[row, target]))
 

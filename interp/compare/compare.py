@@ -161,7 +161,7 @@ def same_format(task: Task, other: Task) -> bool:
     """Whether two tasks put the same tokens at the same places, with the other in the shape of the first."""
     if type(task) is not type(other) or task.d_vocab != other.d_vocab:
         return False
-    if task.shape and other.shape:
+    if task.has_other_sizes and other.has_other_sizes:
         if getattr(task, "format", None) != getattr(other, "format", None):
             return False
         other = other.at(*task.shape)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -20,10 +19,8 @@ from models.number_format import in_percent
 from models.tasks import (
     DIGITS,
     LIMIT,
-    REST,
     NoDomain,
     ProblemPairs,
-    ProblemSpace,
     Task,
     column_layout,
     domain_of,
@@ -32,6 +29,8 @@ from models.tasks import (
     problems_of_chain_length,
     require_sound,
 )
+from models.tasks.named.addition import adds_pairs_below
+from models.tasks.roles import with_rest
 from models.transformer import HookedModel
 
 A_DRAW, MOST_DRAWS = 2_048, 2**16  # problems at once, and in all, to find chains of every length
@@ -42,14 +41,6 @@ N_PROBLEMS = 2048
 
 #: What the inputs are where none is left out.
 ALL_THERE_ARE = "problems, all there are"
-
-
-@cache
-def _pairs_of_kind(base: int) -> list[Int[np.ndarray, "pair 2"]]:
-    """Pairs of digits that kill a carry, pass it on, and make one."""
-    pairs = np.indices((base, base)).reshape(2, -1).T
-    kind = np.sign(pairs.sum(1) - base + 1)
-    return [pairs[kind == one] for one in (-1, 0, 1)]
 
 
 def digit_ids(task: Task) -> list[int]:
@@ -113,36 +104,6 @@ def middle_carry_pairs(task: Task, n: int, seed: int) -> ProblemPairs:
     return problem_pairs(task, "carry", column=len(column_layout(task)) // 2, n=n, seed=seed, side="mixed")
 
 
-def carry_rich(columns: int, n: int, rng: np.random.Generator, base: int = 10) -> Int[np.ndarray, "n 2"]:
-    """Two-operand sums with long carry chains, as numbers; see :func:`carry_rich_digits`."""
-    digits = carry_rich_digits(columns, n, rng, base=base)
-    return np.einsum("ncd,c->nd", digits, base ** np.arange(columns, dtype=np.int64))
-
-
-def carry_rich_digits(
-    columns: int, n: int, rng: np.random.Generator, leading_zeros: bool = True, base: int = 10
-) -> Int[np.ndarray, "n column 2"]:
-    """Two-operand sums with long carry chains: each problem draws how often a column passes a carry on.
-
-    A column's sum is 9 (in another base, its highest digit) with probability p ~ U(0, 0.95), one p per problem, else
-    below or above it with equal chance. Its two digits are uniform among those with such a sum. Uniform decimal digits
-    have p = 0.1. Units come first. Without ``leading_zeros`` the last column has no zeros.
-    """
-    passes = rng.uniform(0, 0.95, (n, 1))
-    draw = rng.random((n, columns))
-    kind = np.where(draw < passes, 1, np.where(draw < (1 + passes) / 2, 0, 2))  # index into _pairs_of_kind
-    digits = np.empty((n, columns, 2), dtype=np.int64)
-    for index, pairs in enumerate(_pairs_of_kind(base)):
-        where = kind == index
-        digits[where] = pairs[rng.integers(len(pairs), size=int(where.sum()))]
-    if not leading_zeros:
-        for index, pairs in enumerate(_pairs_of_kind(base)):
-            where = kind[:, -1] == index
-            without = pairs[(pairs > 0).all(1)]
-            digits[where, -1] = without[rng.integers(len(without), size=int(where.sum()))]
-    return digits
-
-
 @dataclass(frozen=True)
 class Sample:
     """Problems, their teacher-forced tokens [n, pos], and where they come from.
@@ -165,9 +126,8 @@ def draw(task: Task, problems: Any, n: int, seed: int, carry_heavy: float = 0.0,
     If the task has no more than ``n`` problems, each is taken once, in random order, and the evidence is "exhaustive";
     so it is of given problems that are all there are.
 
-    A share ``carry_heavy`` is rich in carry chains: from the task's ``sample_carry_rich(n, generator)`` if it has one,
-    else from :func:`carry_rich_digits` if it adds two numbers of equal width and states its domain, else none. The rest
-    have the task's natural distribution.
+    A share ``carry_heavy`` has long carries, of a task that has such problems (``sample(..., long_carries=True)``). The
+    rest have the task's natural distribution.
 
     Raises:
         UserError: fewer than 2 different problems, other than one label for each, a share outside [0, 1], or problems
@@ -194,8 +154,8 @@ def draw(task: Task, problems: Any, n: int, seed: int, carry_heavy: float = 0.0,
     if (every := every_problem(task, n)) is not None and len(every) > 1:
         every = every[torch.randperm(len(every), generator=generator)]
         return Sample(every, task.encode(every), Provenance(len(every), seed, ALL_THERE_ARE, "exhaustive"))
-    heavy = _draw_heavy(task, round(n * carry_heavy), generator, seed)
-    n_heavy = 0 if heavy is None else len(heavy)
+    n_heavy = round(n * carry_heavy) if task.has_long_carries else 0
+    heavy = task.sample(n_heavy, generator, long_carries=True) if n_heavy else None
     drawn = task.sample(n - n_heavy, generator)
     source = "uniform problems"
     if heavy is not None:
@@ -232,15 +192,16 @@ def of_every_chain_length(task: Task, n: int, seed: int) -> Sample:
     rare lengths have fewer. No problem is taken twice.
     """
     generator = torch.Generator().manual_seed(seed)
-    if task.pairs_below == LIMIT:
+    if adds_pairs_below(task) == LIMIT:
         found = torch.cat([problems_of_chain_length(length, n, generator) for length in range(DIGITS + 1)])
         source = f"problems, {n:,} of each carry-chain length 0 to {DIGITS}"
         return Sample(found, task.encode(found), Provenance(len(found), seed, source))
     kept: dict[int, Tensor] = {}
     for batch in range(MOST_DRAWS // A_DRAW):
         drawn = [task.sample(A_DRAW, generator)]
-        if (heavy := _draw_heavy(task, A_DRAW, generator, seed + batch)) is not None:
-            drawn.append(heavy)
+        if task.has_long_carries:
+            own = torch.Generator().manual_seed(seed + batch) if task.draws_by_seed else generator
+            drawn.append(task.sample(A_DRAW, own, long_carries=True))
         problems = torch.cat(drawn)
         length = task.chain_length(problems)
         for each in length.unique().tolist():
@@ -261,7 +222,7 @@ def every_problem(task: Task, at_most: int) -> Int[Tensor, "n *operand"] | None:
         few = task.domain.size <= at_most
     except NoDomain:
         return None
-    return ProblemSpace.of(task).problems(torch.arange(task.domain.size)) if few else None
+    return domain_of(task).every() if few else None
 
 
 def _rests_on(task: Task, problems: Any, n: int, seed: int) -> Provenance:
@@ -272,36 +233,9 @@ def _rests_on(task: Task, problems: Any, n: int, seed: int) -> Provenance:
     return Provenance(n, seed, GIVEN)
 
 
-def _draw_heavy(task: Task, n: int, generator: torch.Generator, seed: int) -> Tensor | None:
-    if not n:
-        return None
-    own = getattr(task, "sample_carry_rich", None)
-    if own is not None:
-        return own(n, generator)
-    probe = task.sample(2, torch.Generator().manual_seed(seed))
-    if probe.shape[1] != 2 or not {"a", "b", "carry_in"} <= task.variables(probe).keys():
-        return None
-    try:
-        domain, rng = domain_of(task), np.random.default_rng(seed)
-    except NoDomain:
-        return None
-    columns = {domain.width(0), domain.width(1)}
-    if len(columns) > 1 or domain.n_operands != 2:
-        return None
-    (width,) = columns
-    leading_zeros = not any(domain.lowest)
-    digits = carry_rich_digits(width, n, rng, leading_zeros, domain.base)
-    problems = domain.problems(torch.from_numpy(digits).transpose(1, 2).flatten(1))
-    return problems if domain.where is None else problems[domain.where(problems)]
-
-
 def visible_roles(task: Task, target: int) -> dict[str, list[int]]:
     """A target's relative roles over the positions up to its query; positions without a role are added to "rest"."""
-    query = task.query_positions[target]
-    visible = {name: [p for p in places if p <= query] for name, places in task.relative_roles(target).items()}
-    taken = {position for positions in visible.values() for position in positions}
-    left = [position for position in range(query + 1) if position not in taken]
-    return visible | {REST: sorted(visible.get(REST, []) + left)}
+    return with_rest(task.relative_roles(target), task.query_positions[target])
 
 
 def membership(

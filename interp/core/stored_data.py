@@ -10,21 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from models.files import not_installed
-from models.transformer import with_part_names
 
 DATA = Path(str(files("interp"))) / "data"
-
-
-def read_stored(path: Path) -> dict[str, Any]:
-    """A stored result, with this version's names of parts and places instead of those that an earlier one wrote.
-
-    Raises:
-        UserError: a file of this package that an installed one does without.
-    """
-    require_stored(path)
-    from models.tasks import with_places
-
-    return json.loads(with_places(with_part_names(path.read_text(encoding="utf-8"))))
 
 
 def require_stored(path: Path) -> None:

@@ -45,7 +45,7 @@ from interp.probes.carry_units_result import CarryUnits
 from models.calls import Index, Share
 from models.errors import UserError
 from models.run import has_run
-from models.tasks import Task, base_of
+from models.tasks import Task
 from models.transformer import HookedModel, in_block, neuron_name
 
 #: From the AUROC of every unit for every rival signal, to whether digits are right [n, column] without (layer, unit).
@@ -179,7 +179,7 @@ def carry_units(
         model: any model with TransformerLens hooks; ``mlp.hook_pre`` and ``mlp.hook_post`` are read, the latter is set.
         task: what its tokens mean; default ``model.task``. Signals are made from its ``variables``.
         problems: problems to look at; by default ``n`` are drawn with ``seed``, a share ``carry_heavy`` of them rich in
-            carry chains (:func:`interp.core.problems.carry_rich`), the rest uniform.
+            carry chains (:func:`models.tasks.columns.long_carries.carry_rich`), the rest uniform.
         max_ablated: ablate at most this many units, those that separate some signal best.
         signals: more signals to ask about, such as "s=0": present where that variable of the task has that value.
 
@@ -200,7 +200,7 @@ def carry_units(
     right = task.targets(sample.problems)[:, places.targets]
 
     pre, post, clean = _activations(model, sample, queries, right)
-    base = base_of(task)
+    base = task.domain.base
 
     def ablate(areas: np.ndarray) -> dict[tuple[int, int], np.ndarray]:
         return _right_without(model, sample, queries, right, _most_separating(areas, max_ablated))

@@ -42,7 +42,7 @@ from interp.core.significance import permutation_p
 from interp.core.views import Curves, Line, Picture, Series
 from models.errors import UserError
 from models.number_format import in_percent, p_value
-from models.tasks import Task, base_of
+from models.tasks import Task
 from models.transformer import HookedModel, head_name, in_block, require_unaltered
 
 _NOTHING = 1e-5  # size below which a head writes no digit (float32 rounding)
@@ -150,7 +150,7 @@ def digit_effects(
     model: HookedModel, tokens: Int[torch.Tensor, "n pos"], task: Task
 ) -> Float[np.ndarray, "layer head base d_model"]:
     """Output of each head for each digit at the key: least squares of position plus digit effects on the values."""
-    cfg, written, base = model.cfg, task.digit_values(tokens), base_of(task)
+    cfg, written, base = model.cfg, task.digit_values(tokens), task.domain.base
     names = [in_block(layer, "attn.hook_v") for layer in range(cfg.n_layers)]
     values: dict[str, list[torch.Tensor]] = {name: [] for name in names}
     for _, _, kept in passes(model, tokens, keep=names):

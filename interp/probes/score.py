@@ -31,6 +31,7 @@ from interp.probes.stress_suites import SHARE, suites
 from models.errors import UserError, unknown_name
 from models.evaluation import predict
 from models.tasks import LIMIT, Task
+from models.tasks.named.addition import adds_pairs_below
 from models.transformer import HookedModel, model_name
 
 #: Columns of the result, which no label can be named.
@@ -45,7 +46,7 @@ STRATA: dict[str, Callable[[Task, Any], Any]] = {
 
 def _natural(model: Any, task: Task, n: int, seed: int) -> dict[str, Any]:
     """All problems of two digits, else some from the task's own distribution."""
-    return {"problems": task.domain.every() if task.pairs_below == 100 else draw(task, None, n, seed).problems}
+    return {"problems": task.domain.every() if adds_pairs_below(task) == 100 else draw(task, None, n, seed).problems}
 
 
 @probe("How often is it right, stratum by stratum?", scalar=Scalar("right", "share", share_right, 0.01, _natural))
@@ -93,7 +94,7 @@ def score(
             f"Labels cannot be named {taken[0]!r}: the result has columns {', '.join(TAKEN)}, and 'target' stands for "
             "the tokens of the answer."
         )
-    planted = names == ["chain_length"] and problems is None and task.pairs_below == LIMIT
+    planted = names == ["chain_length"] and problems is None and adds_pairs_below(task) == LIMIT
     sample = of_every_chain_length(task, n, seed) if planted else draw(task, problems, n, seed, beside=[*own.values()])
     problems, provenance = task.as_problems(sample.problems), sample.provenance
     if sample.rows is not None:
@@ -113,7 +114,7 @@ def score(
 
 def _by_suite(model: HookedModel, task: Task, problems: Any, n: int, seed: int) -> Scores:
     """The score of every case of the suites that are drawn for ten-digit adders."""
-    if task.pairs_below != LIMIT:
+    if adds_pairs_below(task) != LIMIT:
         raise UserError(f"Suites are problems of ten-digit addition, not of {task.name}.")
     if problems is not None:
         raise UserError("Suites draw their own problems; give none with by='suite'.")

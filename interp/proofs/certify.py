@@ -160,7 +160,7 @@ def _in_time(subject: Subject, options: CertifyOptions, minutes: float | None) -
 def _require_short(subject: Subject) -> None:
     """Raise UserError for problems so long that laying one out would need much memory, before that is tried."""
     task: Any = getattr(subject.model, "task", None) if subject.given is None else subject.given
-    if task is None or not task.shape or task.n_operands * task.n_digits <= MOST_SYMBOLS:
+    if task is None or not task.has_other_sizes or task.n_operands * task.n_digits <= MOST_SYMBOLS:
         return
     if not any(method.any_length and method.why_not(subject) is None for method in METHODS.values()):
         raise UserError(

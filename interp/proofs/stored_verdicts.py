@@ -31,7 +31,7 @@ from interp.proofs.verdict.verdict import IN_WORDS, Verdict
 from interp.proofs.verdict.wrong_answers import wrong_answer
 from models import ArithmeticTransformer, UserError, zoo
 from models.registry import constructed
-from models.tasks import LIMIT, MultiOperandAddition, ProblemSpace
+from models.tasks import LIMIT, MultiOperandAddition, adds_pairs_below
 
 FILE = "certificate.json.gz"
 ALL_PAIRS = "all pairs of ten-digit numbers"
@@ -106,7 +106,7 @@ def refutation(attack: Attack, model: ArithmeticTransformer) -> dict[str, Any]:
         raise UserError(f"A card is about {task_text(task)}, and this attack was on {attack.task}.")
     wrong = attack.wrong[0]
     text = task.problem_text(wrong.problem)
-    again = wrong_answer(model, task, ProblemSpace.of(task).find(text))
+    again = wrong_answer(model, task, task.as_problems([text]))
     if again is None:
         raise UserError(f"The entry's model answers {text} rightly.")
     number = wrong.predicted is not None and wrong.predicted >= 0 and wrong.predicted != wrong.expected
@@ -174,10 +174,10 @@ def on_all_inputs(name: str) -> str:
 
 
 def _not_judged(name: str) -> str:
-    space = ProblemSpace.of(zoo.load(name).task)
-    if space.size <= LARGEST_SPACE:
-        return f"not judged yet: {size_text(space)} problems can be run"
-    return f"not judged: no proof for {size_text(space)} problems, too many to run"
+    size = zoo.load(name).task.domain.size
+    if size <= LARGEST_SPACE:
+        return f"not judged yet: {size_text(size)} problems can be run"
+    return f"not judged: no proof for {size_text(size)} problems, too many to run"
 
 
 def judge_constructed(name: str) -> dict[str, Any]:
@@ -194,9 +194,9 @@ def judge_constructed(name: str) -> dict[str, Any]:
         operands, digits = grid.margins.shape
         sizes = f"all sizes to {operands} operands of {digits} digits"
         return {"evidence": "certified with rounding", "domain": sizes, "smallest_margin": float(grid.margins.min())}
-    found = certified_at_best(model) if model.task.pairs_below == LIMIT else certify(model)
+    found = certified_at_best(model) if adds_pairs_below(model.task) == LIMIT else certify(model)
     evidence = found.provenance.strength if found.status == "certified" else found.status
-    domain = ALL_PAIRS if model.task.pairs_below == LIMIT else found.provenance.source
+    domain = ALL_PAIRS if adds_pairs_below(model.task) == LIMIT else found.provenance.source
     return {
         "evidence": evidence,
         "domain": domain.removeprefix("parts of a proof for "),

@@ -39,7 +39,8 @@ from interp.site.probe_answers import accuracy, answered, parameter_values
 from interp.site.story import ADDED, HAND_BUILT, Chapter, Story
 from models.errors import UserError
 from models.evaluation import margins, predict, teacher_forcing
-from models.tasks import LIMIT, ProblemSpace, problem_pairs, variable_pairs
+from models.tasks import LIMIT, problem_pairs, variable_pairs
+from models.tasks.named.addition import adds_pairs_below
 from models.zoo import entry_file, read_entry
 
 HARDEST = "9999999999+1"  # the longest carry chain that there is
@@ -127,7 +128,7 @@ def _waves(story: Story) -> list[Markup]:
 def _hardest(story: Story) -> list[Markup]:
     """The answer to the problem with the longest carry chain, digit by digit."""
     task = story.model.task
-    if task.pairs_below != LIMIT:
+    if adds_pairs_below(task) != LIMIT:
         return []
     problem = task.as_problems([HARDEST])
     targets = task.targets(problem)
@@ -197,7 +198,7 @@ def _parts(story: Story) -> list[Markup]:
 def _account(story: Story) -> list[Markup]:
     """The algorithm that the model follows under intervention."""
     with contextlib.suppress(UserError):  # a task that does not define its domain
-        story = replace(story, n=min(story.n, ProblemSpace.of(story.model.task).size // RARE))
+        story = replace(story, n=min(story.n, story.model.task.domain.size // RARE))
     return _asked("which_algorithm", story)
 
 
@@ -236,7 +237,7 @@ def _beside(story: Story) -> list[Markup]:
         others.append(story.twin)
         pair = compare(story.model, story.twin, seed=story.seed)
         items += _drawn(pair)
-    comparable = not story.own or story.model.task.pairs_below == LIMIT
+    comparable = not story.own or adds_pairs_below(story.model.task) == LIMIT
     if OTHER in models.zoo_names() and story.name != OTHER and comparable:
         others.append(models.load(OTHER))
     if not others:

@@ -20,6 +20,7 @@ from interp.site.story import SMALL, Story
 from models.errors import UserError
 from models.number_format import number
 from models.tasks import LIMIT
+from models.tasks.named.addition import adds_pairs_below
 
 PER_CHAIN = {True: 1_000, False: 100}  # problems per carry-chain length, for small models (True) and others
 
@@ -27,17 +28,17 @@ PER_CHAIN = {True: 1_000, False: 100}  # problems per carry-chain length, for sm
 def accuracy(story: Story) -> list[Markup]:
     """Accuracy by the length of the longest carry chain, for ten-digit and two-digit adders and models of one's own."""
     task = story.model.task
-    if task.pairs_below == 100:
+    if adds_pairs_below(task) == 100:
         found = score(story.model, problems=task.domain.every())
         rows = found.to_dataframe()[["chain_length", "n", "correct", "accuracy", "wrong_example"]]
         rows = rows.rename(columns={"chain_length": "longest carry chain", "wrong_example": "a wrong answer"})
         return [paragraph(found.sentence()), table(rows)]
-    if task.pairs_below != LIMIT and story.own:
+    if adds_pairs_below(task) != LIMIT and story.own:
         found = score(story.model)
         rows = found.to_dataframe().rename(columns={"chain_length": "longest chain", "wrong_example": "a wrong answer"})
         shown = [name for name in ("longest chain", "n", "correct", "accuracy", "a wrong answer") if name in rows]
         return [paragraph(found.sentence()), *([table(rows[shown])] if len(rows) > 1 else [])]
-    if task.pairs_below != LIMIT:
+    if adds_pairs_below(task) != LIMIT:
         return []
     found = accuracy_by_chain(story.model, n_per_length=PER_CHAIN[story.small])
     return [figure_data(found.figure()), table(_shares(found.to_dataframe()))]

@@ -24,6 +24,7 @@ from models.evaluation import score
 from models.families.hand_built.position_coupling_addition import NAME as HAND_BUILT
 from models.registry import ModelSpec, get_spec, is_constructed
 from models.tasks import LIMIT
+from models.tasks.named.addition import adds_pairs_below
 from models.transformer import HookedModel, own_name
 
 SMALL = 1_000  # most parameters of a model whose numbers and neurons are all shown
@@ -103,7 +104,7 @@ class Story:
         """The stored score of an entry, or that of a ten-digit construction on its test problems; None if neither."""
         if self.entry is not None:
             return self.entry["score"]
-        adds = is_constructed(self.name) and self.model.task.pairs_below == LIMIT
+        adds = is_constructed(self.name) and adds_pairs_below(self.model.task) == LIMIT
         return score(self.model).to_dict() if adds else None
 
     @cached_property
@@ -119,7 +120,7 @@ class Story:
             except UserError as refused:
                 self.refused["Is it right on all inputs?"] = str(refused)
                 return None
-        return (certified_at_best if self.model.task.pairs_below == LIMIT else certify)(self.model)
+        return (certified_at_best if adds_pairs_below(self.model.task) == LIMIT else certify)(self.model)
 
     @property
     def proved(self) -> str:

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from models.registry import ModelSpec, Published, register
 from models.tasks.named.addition import PairAddition
-from models.tasks.named.ten_digits import DIGITS
+from models.tasks.number_digits import DIGITS
 from models.transformer.config import TransformerConfig
 from models.transformer.parts.weights import Weights, under
 from models.weight_maps.weight_map import WeightMap

@@ -147,7 +147,7 @@ class ThinWeights(DenseWeights):
         as well.
         """
         own = {name.rsplit("/", 1)[-1]: parameter for name, parameter in self.named_parameters()}
-        first = PLACES + len(task.operators)
+        first = PLACES + len(task.parsed.operators)
         own["W_pos"][:, :first] = own["others" if self.thin.circle else "W_E"][:, :first] = 0
         if not self.thin.circle:  # digits on an arc, as those of MicroAdder
             angle = math.pi / 4 + 0.15 * (torch.arange(10) - 4.5)
@@ -159,9 +159,9 @@ class ThinWeights(DenseWeights):
                 own["W_pos"][at, [0, 1, 2 + role.index]] = turn(role.column)
         for target, at in enumerate(task.query_positions):
             own["W_pos"][at, 4:PLACES] = turn(target - BEHIND)
-        for i, operator in enumerate(task.operators):
-            own["W_E"][task.ids[operator], PLACES + i] = PLACED
-        heads = [(0, None), *((1, i) for i in range(max(1, len(task.operators))))]
+        for i, operator in enumerate(task.parsed.operators):
+            own["W_E"][task.parsed.ids[operator], PLACES + i] = PLACED
+        heads = [(0, None), *((1, i) for i in range(max(1, len(task.parsed.operators))))]
         for head, (operand, reads) in enumerate(heads):
             q, k = own["W_Q"][head], own["W_K"][head]
             q[:], k[:] = 0, 0
@@ -169,7 +169,7 @@ class ThinWeights(DenseWeights):
             q[PLACES - 1, 2:] = SHARP * torch.tensor([-1.0, -4.0])
             k[0, 0] = k[1, 1] = k[2 + operand, 2] = k[3 - operand, 3] = k[PLACES - 1, 3] = 1
             k[PLACES:first, 3] = 1
-            if task.operators and reads is not None:
+            if task.parsed.operators and reads is not None:
                 k[PLACES + 1 - reads, 3] = -0.125
 
     def decay_mask(self) -> dict[str, bool]:

@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 
+from models.errors import known_name
 from models.registry import ModelSpec, register
 from models.tasks.formats.formatted_task import FormattedTask, formatted
-from models.tasks.named.cyclic_groups import OPERATIONS, modular_task
 from models.training.recipes import Recipe, add_recipe
 from models.training.task_problems import TaskProblems
 from models.transformer.config import TransformerConfig
@@ -29,6 +29,21 @@ from models.weight_maps.weight_map import normal_
 
 HELD_OUT = 0.1
 SWEPT, WIDTHS = 31, (24, 32)  # modulus and widths of the sweep over operation, width, depth and attention
+
+
+OPERATIONS = {"addition": "a + b", "subtraction": "a - b", "multiplication": "a * b"}
+
+
+def modular_task(p: int, operation: str = "addition", held_out: float | None = None) -> FormattedTask:
+    """``a b =`` and the sum, difference or product modulo p, each number a token.
+
+    Raises:
+        UserError: another operation.
+    """
+    answer = f"({OPERATIONS[known_name('operation', operation, OPERATIONS)]}) % {p}"
+    variables = "addition" if operation == "addition" else None
+    name = f"{operation} modulo {p}"
+    return formatted("{a}{b}=", answer, base=p, variables=variables, held_out=held_out, name=name)
 
 
 def modular_config(p: int, d_model: int = 48, n_layers: int = 1) -> TransformerConfig:

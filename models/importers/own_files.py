@@ -130,7 +130,7 @@ def fitted_task(task: Task, cfg: TransformerConfig, source: Path | str) -> Task:
             )
     unused = cfg.n_ctx - task.input_length - 1  # a context mostly has room for the last answer's token as well
     named = source.name if isinstance(source, Path) else source
-    if unused > 0 and cfg.positional_embedding_type == "standard" and not task.shape:
+    if unused > 0 and cfg.positional_embedding_type == "standard" and not task.has_other_sizes:
         warnings.warn(
             f"The task {task.name} leaves {unused} of the {cfg.n_ctx} positions of the model in {named} unused. If it "
             "was trained on longer sequences, its format is another: models.tasks.guess proposes one from examples.",
@@ -139,7 +139,7 @@ def fitted_task(task: Task, cfg: TransformerConfig, source: Path | str) -> Task:
         )
     if task.d_vocab == cfg.d_vocab:
         return task
-    if task.shape:  # whose tokens are characters, which it cannot get more of
+    if isinstance(task.vocabulary, str):  # whose tokens are characters, which it cannot get more of
         raise UserError(
             f"The task {task.name} has {task.d_vocab} tokens, and the model in {source} reads {cfg.d_vocab}."
         )

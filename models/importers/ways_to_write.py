@@ -132,7 +132,7 @@ class FormatOption:
         """The task, whose vocabulary is the model's. Raises UserError where there can be none."""
         vocabulary = {str(value): self.zero + value for value in range(self.base)} | dict(self.ids)
         usual = self._formatted(None)
-        if usual.ids == vocabulary:
+        if usual.parsed.ids == vocabulary:
             return usual
         free = [token for token in range(d_vocab) if token not in vocabulary.values()]
         vocabulary |= {UNUSED.format(token): token for token in free}

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from models.calls.argument_kinds import readable_problems, shown
 from models.errors import Caution, UserError
+from models.tasks.given_problems import are_integers
 from models.tasks.named.position_coupling.sequence_task import SPECIAL
-from models.tasks.task import Task, are_integers
+from models.tasks.task import Task
 from models.transformer.config import TransformerConfig
 from models.transformer.parts.values import has_values
 from models.transformer.parts.weights import Weights
@@ -49,7 +50,7 @@ class TokenMethods:
                 input = task.encode(input) if whole is None else whole
             except UserError:
                 # A sequence's own text begins with its BOS; any other text is an invalid problem, not tokens.
-                starts = SPECIAL if self.task.shape else ""
+                starts = SPECIAL if self.task.roles[0].kind == "bos" else ""
                 found = [self._spelt(text) if str(text).startswith(starts) else None for text in input]
                 lengths = {len(ids) for ids in found if ids is not None}
                 if None in found or len(lengths) != 1:
@@ -134,7 +135,10 @@ class TokenMethods:
         return found if several or len(found) != 1 else found[0]
 
     def to_single_token(self, string: str) -> int:
-        return self.task.token_id(string)
+        known, text = list(self.task.vocabulary), string if string in self.task.vocabulary else string.strip()
+        if text not in known:
+            raise UserError(f"{string!r} is not a token; tokens are {' '.join(known)}.")
+        return known.index(text)
 
     def to_single_str_token(self, int_token: int) -> str:
         return self.to_string(int_token)

@@ -1,8 +1,8 @@
 """Tasks: tokens, problems, roles and the symbolic algorithms that are the ground truth of arithmetic."""
 
 from models.task_mismatch import doubt
-from models.tasks.altered_tasks import altered, first_difference
-from models.tasks.check_task import require_sound
+from models.tasks.altered_tasks import altered
+from models.tasks.check_task import domain_of, require_sound
 from models.tasks.columns.addition_algorithms import (
     ALGORITHMS,
     CHAINED,
@@ -14,7 +14,7 @@ from models.tasks.columns.addition_algorithms import (
 from models.tasks.columns.column_places import ColumnLayout, column_layout
 from models.tasks.columns.long_carries import plant_carry, problems_of_chain_length, uniform_below
 from models.tasks.columns.variable_hypotheses import TaskVariables, causal_model
-from models.tasks.domain import Domain, NoDomain
+from models.tasks.domain import Domain
 from models.tasks.expressions import Expression
 from models.tasks.formats.answer_functions import AnswerFunction, RulesByOperator
 from models.tasks.formats.format_grammar import NumberField
@@ -23,29 +23,28 @@ from models.tasks.formats.guess_from_texts import Guess, guess
 from models.tasks.formats.parsed_format import SIGNS
 from models.tasks.formats.string_task import TokenFunction, function
 from models.tasks.formats.task_definitions import task_of_text
-from models.tasks.machines.affine_cases import NotDecided
 from models.tasks.machines.automata import Automaton
+from models.tasks.machines.equal_expressions import first_difference
 from models.tasks.machines.machine import Machine, Step
-from models.tasks.machines.machine_of import machine_of, machine_of_shorter
-from models.tasks.named.addition import PairAddition, TenDigitAddition, TwoDigitAddition
+from models.tasks.machines.machine_of import machine_of
+from models.tasks.named.addition import PairAddition, TenDigitAddition, TwoDigitAddition, adds_pairs_below
 from models.tasks.named.arrangements import Arrangements
-from models.tasks.named.brackets import BalancedBrackets
 from models.tasks.named.cyclic_groups import CyclicGroup, group_of
 from models.tasks.named.induction import Induction, induction
 from models.tasks.named.position_coupling.multi_addition import AdditionFormat, MultiOperandAddition
 from models.tasks.named.position_coupling.multiplication import Multiplication
 from models.tasks.named.position_coupling.parity import Parity
 from models.tasks.named.position_coupling.sequence_task import SequenceTask
-from models.tasks.named.position_coupling.written_numbers import TokenSequences, propagate_carries, to_digits
+from models.tasks.named.position_coupling.written_numbers import TokenSequences, propagate_carries
 from models.tasks.named.shakespeare import CharacterLanguage
-from models.tasks.named.ten_digits import DIGITS, LIMIT
-from models.tasks.paired.carry_pairs import carry_pairs, chain_pairs, digit_pairs, problem_pairs
+from models.tasks.number_digits import DIGITS, LIMIT, to_digits
+from models.tasks.paired.carry_pairs import carry_pairs, chain_pairs, digit_pairs, same_carry_pairs
 from models.tasks.paired.pair_constraint import PairConstraint, first_rows
-from models.tasks.paired.problem_pairs import ProblemPairs, pairs
+from models.tasks.paired.problem_pairs import ProblemPairs, pairs, problem_pairs
 from models.tasks.paired.variable_pairs import variable_pairs
-from models.tasks.problem_space import ProblemSpace
-from models.tasks.roles import DELIMITERS, OUTPUT, OWN, PREVIOUS, REST, with_places
-from models.tasks.task import Role, Task, base_of, domain_of
+from models.tasks.refusals import NoDomain, NoMachine
+from models.tasks.roles import DELIMITERS, OUTPUT, OWN, PREVIOUS, REST, Role
+from models.tasks.task import Task
 
 __all__ = [
     "ALGORITHMS",
@@ -54,7 +53,6 @@ __all__ = [
     "AnswerFunction",
     "Arrangements",
     "Automaton",
-    "BalancedBrackets",
     "CHAINED",
     "CHAINED_FROM_ABOVE",
     "CharacterLanguage",
@@ -72,7 +70,7 @@ __all__ = [
     "MultiOperandAddition",
     "Multiplication",
     "NoDomain",
-    "NotDecided",
+    "NoMachine",
     "NumberField",
     "OUTPUT",
     "OWN",
@@ -81,7 +79,6 @@ __all__ = [
     "PairConstraint",
     "Parity",
     "ProblemPairs",
-    "ProblemSpace",
     "REST",
     "RIPPLE",
     "Role",
@@ -95,8 +92,8 @@ __all__ = [
     "TokenFunction",
     "TokenSequences",
     "TwoDigitAddition",
+    "adds_pairs_below",
     "altered",
-    "base_of",
     "carry_pairs",
     "causal_model",
     "chain_pairs",
@@ -112,7 +109,6 @@ __all__ = [
     "guess",
     "induction",
     "machine_of",
-    "machine_of_shorter",
     "pairs",
     "plant_carry",
     "problem_pairs",
@@ -123,6 +119,6 @@ __all__ = [
     "task_of_text",
     "to_digits",
     "uniform_below",
+    "same_carry_pairs",
     "variable_pairs",
-    "with_places",
 ]

@@ -16,7 +16,9 @@ import torch
 from torch import Tensor
 
 from models.errors import UserError
-from models.tasks.task import Task, are_integers
+from models.tasks.domain import Domain
+from models.tasks.given_problems import are_integers
+from models.tasks.task import Task
 
 _LOOKED_AT = 4  # problems that the task draws
 _SOUND: WeakSet[Task] = WeakSet()
@@ -100,3 +102,22 @@ def _tokens(task: Task, problems: Tensor) -> Iterator[str]:
         alone = task.encode(problems[row : row + 1])
         if alone.shape == sequences[row : row + 1].shape and not torch.equal(alone, sequences[row : row + 1]):
             yield "encodes a problem by itself in other tokens than among others"
+
+
+LOOKED_AT = 512  # this many problems of the task's own distribution must lie in its domain
+
+
+def domain_of(task: Task) -> Domain:
+    """The task's domain, checked on problems that the task draws.
+
+    Raises:
+        UserError: a task without a domain, or one that draws a problem outside it.
+    """
+    domain = task.domain
+    drawn = task.sample(LOOKED_AT, torch.Generator().manual_seed(0))
+    if not (inside := domain.holds(drawn)).all():
+        raise UserError(
+            f"The task {task.name} draws the problem {tuple(drawn[~inside][0].tolist())}, which is not among the "
+            f"{domain.size:,} of what it says its domain is."
+        )
+    return domain

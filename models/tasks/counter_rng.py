@@ -8,7 +8,7 @@ same way alone and in a stack, a resumed run needs no generator state, and C rep
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 
@@ -17,7 +17,7 @@ def signed(x: int) -> int:
     return (x + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
-_GAMMA = signed(0x9E3779B97F4A7C15)
+GAMMA = signed(0x9E3779B97F4A7C15)
 _MULTIPLIERS = (signed(0xBF58476D1CE4E5B9), signed(0x94D049BB133111EB))
 
 
@@ -37,16 +37,29 @@ def uniform(base: Int[Tensor, " n"], k: int) -> Float[Tensor, " n"]:
 
     ``floor(u * limit)`` is then a uniform integer below ``limit``, up to a bias of limit / 2^53.
     """
-    return _logical_shift(mix(base + signed((k + 1) * _GAMMA)), 11).double() * 2.0**-53
+    return _logical_shift(mix(base + signed((k + 1) * GAMMA)), 11).double() * 2.0**-53
 
 
 def uniform_table(base: Int[Tensor, " n"], first: int, n_draws: int) -> Float[Tensor, "n draw"]:
     """Draws ``first`` to ``first + n_draws - 1`` of each row, the same as :func:`uniform` gives one by one."""
-    steps = torch.arange(first + 1, first + 1 + n_draws, device=base.device) * _GAMMA
+    steps = torch.arange(first + 1, first + 1 + n_draws, device=base.device) * GAMMA
     return _logical_shift(mix(base[:, None] + steps), 11).double() * 2.0**-53
 
 
 def row_keys(seed: int | Int[Tensor, " seed"], step: int, rows: int, device: torch.device) -> Int[Tensor, " row"]:
     """One 64-bit key per row, from which :func:`uniform` draws; of several seeds, all rows of the first come first."""
-    stream = mix(mix(torch.as_tensor(seed, device=device) + _GAMMA) + torch.tensor(step, device=device) * _GAMMA)
-    return mix(stream[..., None] + torch.arange(1, rows + 1, device=device) * _GAMMA).flatten()
+    stream = mix(mix(torch.as_tensor(seed, device=device) + GAMMA) + torch.tensor(step, device=device) * GAMMA)
+    return mix(stream[..., None] + torch.arange(1, rows + 1, device=device) * GAMMA).flatten()
+
+
+def hashed(problems: Int[Tensor, "n field"]) -> Int[Tensor, " n"]:
+    """One 64-bit number per problem; different problems almost never agree."""
+    found = torch.zeros_like(problems[:, 0])
+    for column in problems.T:
+        found = (found ^ (found >> 29)) * GAMMA + column
+    return found
+
+
+def is_listed(values: Int[Tensor, " n"], ordered: Int[Tensor, " m"]) -> Bool[Tensor, " n"]:
+    """Which values occur in a sorted list (torch.isin would sort the list at every call)."""
+    return ordered[torch.searchsorted(ordered, values).clamp(max=len(ordered) - 1)] == values

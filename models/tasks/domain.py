@@ -17,29 +17,9 @@ from torch import Tensor
 
 from models.calls.bound_arguments import typed
 from models.errors import UserError
+from models.tasks.refusals import TooManyToCount
 
 COUNTED = 2**24  # of at most this many combinations of digits, those that a rule allows are counted one by one
-
-
-class NoDomain(UserError):
-    """Raised for a task that does not define its domain, or whose problems cannot be counted."""
-
-    def __init__(self, name: str):
-        super().__init__(
-            f"The task {name} does not say which problems it has; set domain in its class, such as "
-            "Domain.of((1, 1), base=113) for two residues modulo 113."
-        )
-
-
-class NotCountable(NoDomain):
-    """Raised for a domain that a rule narrows and that is too large to be counted."""
-
-    def __init__(self, combinations: int):
-        UserError.__init__(
-            self,
-            f"A rule narrows the domain, and its {combinations:,} combinations of digits are too many to count which "
-            "of them it allows.",
-        )
 
 
 @dataclass(frozen=True)
@@ -52,7 +32,7 @@ class Domain:
     number that is one token, such as a residue modulo p, is one digit in base p: ``Domain.of((1, 1), base=p)``.
 
     ``numbering`` gives the problems that ``where`` allows by their numbers, 0 to ``allowed`` - 1, where no list of them
-    is needed for that.
+    is needed for that. With ``from_left``, as of a string of bits, column 0 is the first one and changes last.
     """
 
     base: int
@@ -64,6 +44,7 @@ class Domain:
     where: Callable[[Tensor], Tensor] | None = field(default=None, compare=False)
     allowed: int | None = None
     numbering: Callable[[Tensor], Tensor] | None = field(default=None, compare=False)
+    from_left: bool = False
 
     @classmethod
     @typed
@@ -72,14 +53,12 @@ class Domain:
         lengths: Sequence[int],
         base: int = 10,
         leading_zeros: bool = True,
-        lowest: int = 0,
         n_columns: int | None = None,
     ) -> Domain:
         """The domain of operands of ``lengths`` digits.
 
         Args:
             leading_zeros: whether the highest of several digits may be zero.
-            lowest: the least digit everywhere, such as 1 if an operand must not be zero.
             n_columns: for problems that are digits, how many columns their tensors have.
 
         Raises:
@@ -87,12 +66,10 @@ class Domain:
         """
         if not lengths or min(lengths) < 1:
             raise UserError(f"A domain has one operand or more, each of one digit or more, not {tuple(lengths)}.")
-        if not 0 <= lowest < base - 1:
-            raise UserError(f"Digits from {lowest} to {base - 1} are not two or more.")
+        if base < 2:
+            raise UserError(f"Digits have two values or more, not {base}.")
         cells = [(i, column) for i, length in enumerate(lengths) for column in range(length)]
-        least = tuple(
-            lowest if leading_zeros or column + 1 < lengths[i] or not column else max(1, lowest) for i, column in cells
-        )
+        least = tuple(int(not leading_zeros and 0 < column == lengths[i] - 1) for i, column in cells)
         return cls(base, tuple(i for i, _ in cells), tuple(column for _, column in cells), least, n_columns)
 
     def __len__(self) -> int:
@@ -117,7 +94,7 @@ class Domain:
         """How many problems there are. With ``where`` they are counted one by one, unless ``allowed`` says it.
 
         Raises:
-            NotCountable: more combinations than :data:`COUNTED`.
+            TooManyToCount: more combinations than :data:`COUNTED`.
         """
         if self.where is None:
             return self.combinations
@@ -128,10 +105,10 @@ class Domain:
         """The numbers, in the order of :meth:`numbered`, of the combinations that ``where`` allows.
 
         Raises:
-            NotCountable: more combinations than :data:`COUNTED`.
+            TooManyToCount: more combinations than :data:`COUNTED`.
         """
         if self.combinations > COUNTED:
-            raise NotCountable(self.combinations)
+            raise TooManyToCount(self.combinations)
         numbers = torch.arange(self.combinations)
         if self.where is None:
             return numbers
@@ -141,7 +118,8 @@ class Domain:
     @cached_property
     def order(self) -> list[int]:
         """The cells in the order of numbers, the slowest first: by operand, and the highest digit first."""
-        return sorted(range(len(self)), key=lambda i: (self.operand[i], -self.column[i]))
+        sign = 1 if self.from_left else -1
+        return sorted(range(len(self)), key=lambda i: (self.operand[i], sign * self.column[i]))
 
     def numbered(self, numbers: Int[Tensor, " n"]) -> Int[Tensor, "n cell"]:
         """The combinations of digits with these numbers, from 0 on: the pair (a, b) below 100 has 100 a + b."""
@@ -175,9 +153,18 @@ class Domain:
         out = torch.zeros(len(digits), self.n_operands, dtype=torch.int64)
         return out.index_add_(1, torch.tensor(self.operand), digits * worth)
 
+    def at(self, numbers: Int[Tensor, " n"]) -> Int[Tensor, "n *operands"]:
+        """The problems with these numbers, 0 to ``size - 1``, in their natural order, in which the first operand's
+        highest digit changes last. Raises TooManyToCount as :attr:`kept`."""
+        if self.numbering is not None:
+            return self.numbering(numbers)
+        return self.problems(self.numbered(numbers if self.where is None else self.kept[numbers]))
+
     def every(self) -> Int[Tensor, "n *operands"]:
-        """All problems, in the order of :meth:`numbered`. Raises NotCountable as :attr:`kept`."""
-        return self.problems(self.numbered(self.kept))
+        """All problems, in the order of :meth:`at`. Raises TooManyToCount as :attr:`kept`."""
+        if self.combinations > COUNTED and self.numbering is None:
+            raise TooManyToCount(self.combinations)
+        return self.at(torch.arange(self.size))
 
     def digits_of(self, problems: Int[Tensor, "n *operands"]) -> Int[Tensor, "n cell"]:
         """The digits of problems in the order of the cells: the inverse of :meth:`problems` on this domain."""

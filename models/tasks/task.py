@@ -1,106 +1,72 @@
-"""The interface of every task."""
+"""The interface of every task.
+
+A task of one's own is one method and three attributes; all else follows from them, and each may be overridden:
+
+    class LastTwice(Task):
+        vocabulary = "abcd|"
+        domain = Domain.of((1,) * 5, base=4)
+        prompt, answer = "x0 x1 x2 x3 x4 |", "y0 y1"
+
+        def tokens(self, problems):
+            bar = torch.full_like(problems[:, :1], 4)
+            return torch.cat((problems, bar), 1), problems[:, -1:].expand(-1, 2)
+"""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from inspect import isfunction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
-from models.calls.argument_kinds import (
-    AnswerRows,
-    Natural,
-    Problems,
-    RowKeys,
-    Seed,
-    Share,
-    Target,
-    TokenRows,
-    shown,
-    whole_numbers,
-)
+from models.calls.argument_kinds import AnswerRows, Natural, Problems, Target, TokenRows, whole_numbers
 from models.calls.bound_arguments import checked_method
 from models.errors import UserError
-from models.notation import Notation
-from models.tasks.domain import Domain, NoDomain
-from models.tasks.named.arrangements import Arrangements
-from models.tasks.roles import REST
-
-LOOKED_AT = 512  # this many problems of the task's own distribution must lie in its domain
-
-
-@dataclass(frozen=True)
-class Role:
-    """What a token position means: operand digit, delimiter or answer digit.
-
-    ``kind`` is "operand", "delimiter", "answer" or "eos"; ``index`` is the operand's number, ``column`` the digit's
-    power of ten (0 is the units digit); both are None where they have no meaning.
-    """
-
-    kind: str
-    label: str  # short, for axes: "a3", "+", "=", "s3"
-    column: int | None = None
-    index: int | None = None
-
+from models.tasks.domain import Domain
+from models.tasks.given_problems import as_rows, numbers_in
+from models.tasks.held_out import LISTED, Draws, HeldOut, SplitDomain
+from models.tasks.number_digits import to_number
+from models.tasks.refusals import NoDomain, NoMachine, NoProblems
+from models.tasks.roles import Role, relative_positions, roles_of
 
 #: Methods that do not check their arguments, as training calls them in its inner loop.
 TRUSTED = ("encode_rows",)
 
 
-def problem_list(problems: Any, such_as: str, tuples: bool = True) -> list[Any]:
-    """Problems as a list. A text is one problem, and with ``tuples`` so is a tuple of numbers.
-
-    Raises:
-        UserError: not a list (``such_as`` says what to give), or an empty one.
-    """
-    one = tuples and isinstance(problems, tuple) and problems and not isinstance(problems[0], (tuple, list, str))
-    if isinstance(problems, str) or one:
-        return [problems]
-    if not isinstance(problems, Iterable) or getattr(problems, "ndim", 1) == 0:
-        raise UserError(f"{shown(problems)} is not a list of problems; give {such_as}.")
-    found = list(problems)
-    if not found:
-        raise UserError("There is no problem to encode: the list is empty.")
-    return found
-
-
-def are_integers(tensor: Tensor) -> bool:
-    """Whether a tensor has an integer dtype, booleans excluded."""
-    return not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
-
-
-class Task(ABC):
+class Task:
     """Tokens, problems, roles, position ids and intermediate values of one arithmetic task.
 
     Problems are int64 tensors [n, operands]; tokens int64 tensors [n, pos]. ``input_length`` tokens go in;
     the query at ``query_positions[i]`` predicts target ``i``, whose true value is ``targets(problems)[:, i]``.
     """
 
-    name: str
-    #: The text of every token, in the order of ids; a task without it overrides :meth:`token_text` and `token_id`.
+    #: The text of every token, in the order of ids; a task without it overrides :meth:`token_text`.
     vocabulary: Sequence[str]
-    d_vocab: int
-    input_length: int
+    #: The labels of what is read and of what is predicted, such as "a1 a0 + b1 b0 =" and "s0 s1 s2", or lists of
+    #: labels and roles (:func:`models.tasks.roles.roles_of`).
+    prompt: str | Sequence[str | Role] = ()
+    answer: str | Sequence[str | Role] = ()
     #: The measure by which models of this task are selected and compared: "accuracy" of whole answers, or "loss".
     compared_by: str = "accuracy"
-    #: What :meth:`decode` gives for tokens that spell no number; it is nobody's answer.
-    no_number: int = -1
+    #: What makes this task again, as JSON; None if nothing is known to.
+    definition: dict[str, Any] | None = None
     #: What stands between the texts of tokens.
     separator: str = ""
-    #: What stands between the operands of a problem's text.
-    operator: str = "+"
-    #: For sums of two numbers: all numbers below it are operands. None for any other task.
-    pairs_below: int | None = None
     #: The sizes of its problems, of a task that has the same problems in many lengths; empty for any other.
     shape: tuple[int, ...] = ()
-    #: How a problem is written, for tasks whose texts a :class:`Notation` can read.
-    notation: Notation | None = None
+    #: Whether :meth:`at` gives the same task in other sizes.
+    has_other_sizes: bool = False
+    #: Of so many problems a machine is made by running them all.
+    most_run: int = 2**16
+    #: Whether its machine then goes column by column, and whether it writes its answer after all columns.
+    by_columns: bool = False
+    answer_is_one_token: bool = False
+    #: Whether :meth:`derived_machine` is what somebody says of a function in Python, and is compared with it.
+    machine_is_said: bool = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         """The methods that every task has check their arguments, as the annotations below say
@@ -118,31 +84,104 @@ class Task(ABC):
             sizes = f"{self.input_length} tokens in, {len(self.query_positions)} predicted"
             return f"{self.name}: {sizes}, such as {text} = {answer}"
         except Exception:  # a text, or a task of somebody's own that is not finished
-            return f"{getattr(self, 'name', 'a task')} ({type(self).__name__})"
+            return f"{self.name} ({type(self).__name__})"
 
-    # What a task sets in its class, in ``__init__``, or as a property of its own:
+    if TYPE_CHECKING:  # these may be set in a class as they are
+        name: str
+        d_vocab: int
+        input_length: int
+    else:
 
-    @cached_property
-    def roles(self) -> Sequence[Role]:
-        """The role of every position, including those that are only ever targets."""
-        raise self._unsaid("roles")
+        @cached_property
+        def name(self) -> str:
+            """By default the class's name."""
+            return type(self).__name__
 
-    @cached_property
-    def query_positions(self) -> Sequence[int]:
-        """Position whose logits predict each target, in order."""
-        raise self._unsaid("query_positions")
+        @cached_property
+        def d_vocab(self) -> int:
+            """How many tokens there are."""
+            return len(self.vocabulary)
 
-    @cached_property
-    def target_roles(self) -> Sequence[Role]:
-        """The role of each target, in the order of ``query_positions``."""
-        raise self._unsaid("target_roles")
+        @cached_property
+        def input_length(self) -> int:
+            """How many tokens a sequence has: all but the last target."""
+            return len(self.roles) - 1
 
     def _unsaid(self, name: str) -> UserError:
         return UserError(f"The task {type(self).__name__} does not say its {name}; set it in the class.")
 
-    @abstractmethod
-    def as_problems(self, problems: Problems) -> Int[Tensor, "n operands"]:
-        """Problems as an int64 tensor, from any form that the task takes. Raises UserError on anything else."""
+    # ---- the sequence
+
+    def tokens(self, problems: Int[Tensor, "n operands"]) -> tuple[Int[Tensor, "n prompt"], Int[Tensor, "n target"]]:
+        """The tokens that are read before the answer, and the right answer's, of problems that lie in the domain."""
+        raise self._unsaid("tokens")
+
+    @cached_property
+    def target_roles(self) -> Sequence[Role]:
+        """The role of each target, in the order of ``query_positions``."""
+        if not self.answer:
+            raise self._unsaid("answer")
+        return roles_of(self.answer, "answer")
+
+    @cached_property
+    def _prompt_roles(self) -> Sequence[Role]:
+        if not self.prompt:
+            raise self._unsaid("prompt")
+        one_each = "domain" in dir(type(self)) and max(self.domain.column, default=1) == 0
+        return roles_of(self.prompt, "operand", one_each)
+
+    @cached_property
+    def roles(self) -> Sequence[Role]:
+        """The role of every position, including those that are only ever targets."""
+        return (*self._prompt_roles, *self.target_roles)
+
+    @cached_property
+    def query_positions(self) -> Sequence[int]:
+        """Position whose logits predict each target, in order."""
+        first = len(self._prompt_roles) - 1
+        return tuple(range(first, first + len(self.target_roles)))
+
+    @checked_method
+    def relative_roles(self, target: Target) -> dict[str, list[int]]:
+        """Positions grouped by what they are *to one target*, by the names in :mod:`models.tasks.roles`; by default
+        :func:`models.tasks.roles.relative_positions`."""
+        return relative_positions(self.roles, self.query_positions, self.target_roles, target)
+
+    @checked_method
+    def encode(self, problems: Problems) -> Int[Tensor, "n pos"]:
+        """Full teacher-forced input (prompt and answer). Raises UserError on anything that is not a problem."""
+        prompt, answer = self.tokens(self.as_problems(problems))
+        return torch.cat((prompt, answer[:, :-1]), 1)
+
+    @checked_method
+    def encode_prompt(self, problems: Problems) -> Int[Tensor, "n pos"]:
+        """The tokens before the answer, from which decoding starts."""
+        return self.encode(problems)[:, : self.query_positions[0] + 1]
+
+    @checked_method
+    def targets(self, problems: Problems) -> Int[Tensor, "n target"]:
+        """The right token for every target."""
+        return self.tokens(self.as_problems(problems))[1]
+
+    def encode_rows(self, problems: Int[Tensor, "n operands"]) -> tuple[Tensor, Tensor]:
+        """(tokens [pos, n], targets [target, n]) of trusted problems, for training; tasks override it for speed."""
+        return self.encode(problems).T, self.targets(problems).T
+
+    @checked_method
+    def position_ids(self, tokens: TokenRows) -> Int[Tensor, "n pos level"]:
+        """Position ids, from the tokens alone; the default is the absolute position as one level."""
+        ids = torch.arange(tokens.shape[1], device=tokens.device)
+        return ids.expand(tokens.shape[0], -1)[..., None]
+
+    def at(self, *shape: int) -> Task:
+        """The same task in another shape. Raises UserError if there is none."""
+        raise UserError(f"Problems of {self.name} have one shape; there is none to choose.")
+
+    def for_problems(self, problems: Any) -> Task:
+        """This task in the shape that these problems need, or itself if the task has only one shape."""
+        return self
+
+    # ---- problems
 
     @cached_property
     def domain(self) -> Domain:
@@ -152,6 +191,137 @@ class Task(ABC):
             NoDomain: a task that does not define it.
         """
         raise NoDomain(self.name)
+
+    @property
+    def kind_of_problems(self) -> str:
+        """A word for the problems, in the plural: "pairs", "strings of 8 bits"."""
+        domain = self.domain
+        if domain.base == 2 and len(domain) == domain.n_operands > 2:
+            return f"strings of {len(domain)} bits"
+        return "pairs" if domain.n_operands == 2 else "problems"
+
+    @checked_method
+    def as_problems(self, problems: Problems) -> Int[Tensor, "n operands"]:
+        """Problems as an int64 tensor, from any form that the task takes: by default tensors, tuples of numbers, and
+        texts with as many numbers as there are operands. Raises UserError on anything else."""
+        domain = self.domain
+        if domain.n_columns is not None:
+            if isinstance(problems, Tensor) and bool(domain.holds(problems).all()):
+                return problems.long()
+            raise UserError(f"Problems of {self.name} are digits in a tensor [n, operand, {domain.n_columns}].")
+        found, _ = as_rows(problems, domain.n_operands, "tuples of numbers", numbers_in)
+        if not (inside := domain.holds(found)).all():
+            raise UserError(f"{tuple(found[~inside][0].tolist())} is not a problem of {self.name}.")
+        return found
+
+    def numbers(self, problems: Any) -> list[tuple[int, ...]]:
+        """Problems as tuples of Python integers."""
+        found = self.as_problems(problems)
+        if found.ndim == 3:
+            return [tuple(to_number(digits, self.domain.base) for digits in row) for row in found.tolist()]
+        return [tuple(row) for row in found.tolist()]
+
+    def problem_text(self, numbers: Sequence[Any]) -> str:
+        """A problem with these operands (or bits, for parity) as text: "47 85", "0101"."""
+        return " ".join(map(str, numbers))
+
+    #: Whether those depend on the seed that the generator was given alone, and not on what it has drawn since.
+    draws_by_seed: bool = False
+
+    @property
+    def has_long_carries(self) -> bool:
+        """Whether :meth:`sample` can draw problems in which carries or borrows travel far."""
+        return self.hard_by is not None
+
+    @checked_method
+    def sample(self, n: Natural, generator: torch.Generator, long_carries: bool = False) -> Int[Tensor, "n operands"]:
+        """Problems from the task's natural (uniform) distribution: uniform in its domain; where a rule narrows it, from
+        a list of all if they are few, else by rejection. With ``long_carries``, of a task that has such, problems in
+        which carries or borrows travel far.
+
+        Raises:
+            NoDomain: a task that does not say its domain. NoProblems: fewer than about one in 10,000 is allowed.
+        """
+        if long_carries and (made := self.hard_by) is not None:
+            own = lambda n, generator: made(_drawn_by(n, generator, torch.float64))  # noqa: E731
+            return self._rejected(own, n, generator)
+        if self.domain.where is not None and self.domain.combinations <= LISTED:
+            kept = self.domain.kept
+            at = torch.randint(len(kept), (n,), generator=generator, device=generator.device)
+            return self.domain.problems(self.domain.numbered(kept[at.cpu()])).to(at.device)
+        return self._rejected(self._uniform, n, generator)
+
+    def allowed(self, problems: Int[Tensor, "n operands"]) -> Bool[Tensor, " n"]:
+        """Which combinations of digits are problems: all, or those that a rule of the domain allows."""
+        if self.domain.where is None:
+            return torch.ones(len(problems), dtype=torch.bool, device=problems.device)
+        return self.domain.where(problems)
+
+    def _uniform(self, n: int, generator: torch.Generator) -> Int[Tensor, "n operands"]:
+        """Uniform combinations of digits, whether they are allowed or not."""
+        return self.uniform_by(_drawn_by(n, generator, torch.float64))
+
+    def uniform_by(self, draw: Draws) -> Int[Tensor, "n operands"]:
+        """Combinations of digits made of the draws 0, 1, ..., one for each, whether they are allowed or not."""
+        choices = [self.domain.digits(cell) for cell in range(len(self.domain))]
+        digits = [one.start + (draw(i) * len(one)).long() for i, one in enumerate(choices)]
+        return self.domain.problems(torch.stack(digits, 1))
+
+    @property
+    def hard_by(self) -> Callable[[Draws], Tensor] | None:
+        """As :meth:`uniform_by`, for problems in which carries or borrows travel far; None without such problems."""
+        return None
+
+    def _rejected(
+        self, draw: Callable[[int, torch.Generator], Tensor], n: int, generator: torch.Generator
+    ) -> Int[Tensor, "n operands"]:
+        """``n`` drawn problems that are allowed. Raises NoProblems if fewer than about one in 10,000 is."""
+        kept, found, tried = [], 0, 0
+        while found < n:
+            drawn = draw(n, generator)
+            drawn = drawn[self.allowed(drawn)]
+            kept.append(drawn)
+            found, tried = found + len(drawn), tried + n
+            if tried > 10_000 * (found + 1):
+                raise NoProblems(f"{self.name} has no problem, or nearly none: {found} of {tried:,} drawn ones are.")
+        return torch.cat(kept)[:n] if kept else draw(0, generator)
+
+    @cached_property
+    def held_out(self) -> HeldOut:
+        """The problems that models of this task are scored on, and which others train and select them."""
+        try:
+            return SplitDomain(self)
+        except NoDomain:
+            return HeldOut(self.name)
+
+    # ---- answers and tokens
+
+    @checked_method
+    def decode(self, answer_tokens: AnswerRows) -> list[int | None]:
+        """The numbers that answer tokens spell, by the columns of the answer's digits; None for tokens that spell
+        none."""
+        digits = [(i, role.column) for i, role in enumerate(self.target_roles) if role.kind == "answer"]
+        if not digits or any(column is None for _, column in digits) or answer_tokens.shape[1] <= digits[-1][0]:
+            return [None] * len(answer_tokens)
+        rows = self.digit_values(answer_tokens[:, [i for i, _ in digits]]).tolist()
+        base, columns = self.domain.base, [column or 0 for _, column in digits]
+        spelt = [sum(digit * base**column for digit, column in zip(row, columns, strict=True)) for row in rows]
+        return [None if min(row) < 0 else number for row, number in zip(rows, spelt, strict=True)]
+
+    @checked_method
+    def answer_text(self, answer_tokens: AnswerRows) -> str:
+        """What the tokens of one answer spell, for people: a number, or their texts where they spell none ("?" for what
+        is no token). They may be given as one row [target]."""
+        number, *_ = self.decode(answer_tokens)
+        tokens, known = answer_tokens[0].tolist(), self.vocabulary
+        texts: list[str] = [str(known[token]) if 0 <= token < len(known) else "?" for token in tokens]
+        return "".join(texts) if number is None else str(number)
+
+    def token_text(self, tokens: Any) -> str:
+        """Text of a token or a sequence of tokens; a number in brackets for one that the task does not have."""
+        known = list(self.vocabulary)
+        found = whole_numbers("tokens", tokens).reshape(-1).tolist()
+        return self.separator.join(known[token] if 0 <= token < len(known) else f"[{token}]" for token in found)
 
     @cached_property
     def digit_tokens(self) -> Sequence[int]:
@@ -183,138 +353,39 @@ class Task(ABC):
         known = torch.where((tokens >= 0) & (tokens < self.d_vocab), tokens, self.d_vocab)
         return values.to(tokens.device)[known]
 
-    def at(self, *shape: int) -> Task:
-        """The same task in another shape. Raises UserError if there is none."""
-        raise UserError(f"Problems of {self.name} have one shape; there is none to choose.")
-
-    def for_problems(self, problems: Any) -> Task:
-        """This task in the shape that these problems need, or itself if the task has only one shape."""
-        return self
-
-    def numbers(self, problems: Any) -> list[tuple[int, ...]]:
-        """Problems as tuples of Python integers."""
-        return [tuple(row) for row in self.as_problems(problems).tolist()]
-
-    def problem_text(self, numbers: Sequence[Any]) -> str:
-        """A problem with these operands (or bits, for parity) as text: "47 + 85", "0101"."""
-        return (f" {self.operator} " if self.operator else "").join(map(str, numbers))
-
-    def test_set(self) -> tuple[str, Int[Tensor, "n operands"]]:
-        """The problems that models of this task are scored on, with their name. Raises UserError if there are none."""
-        raise UserError(f"The task {self.name} has no test set of its own; give the problems to score on.")
+    # ---- ground truth
 
     @checked_method
-    def validation_problems(self, n: Natural, seed: Seed) -> Int[Tensor, "n operands"]:
-        """Problems to select checkpoints on, none of them in the test set: the first n - n // 2 from the natural
-        distribution, the rest hard ones. Raises UserError if the task has none."""
-        raise UserError(f"The task {self.name} has no validation problems, so it cannot be trained on yet.")
-
-    def training_problems(self, keys: RowKeys, hard: Share = 0.0, share: Share = 1.0) -> Int[Tensor, "row operands"]:
-        """One problem outside the test set for each key (:func:`models.tasks.counter_rng.row_keys`), which depends on
-        that key alone; a share ``hard`` of them has long carries, if the task has any. With ``share`` below 1, from
-        that share of the problems outside the test set, where these can be listed.
-
-        Raises:
-            UserError: a task that does not draw its training problems itself.
-        """
-        raise UserError(f"The task {self.name} does not draw training problems; give its recipe a source of problems.")
-
-    @abstractmethod
-    def encode(self, problems: Problems) -> Int[Tensor, "n pos"]:
-        """Full teacher-forced input (prompt and answer). Raises UserError on anything that is not a problem."""
-
-    @abstractmethod
-    def encode_prompt(self, problems: Problems) -> Int[Tensor, "n pos"]:
-        """The tokens before the answer, from which decoding starts."""
-
-    @abstractmethod
-    def targets(self, problems: Problems) -> Int[Tensor, "n target"]:
-        """The right token for every target."""
-
-    @abstractmethod
-    def decode(self, answer_tokens: AnswerRows) -> list[int]:
-        """The numbers that answer tokens spell; :attr:`no_number` for tokens that spell none."""
-
-    @checked_method
-    def answer_text(self, answer_tokens: AnswerRows) -> str:
-        """What the tokens of one answer spell, for people: a number, or their texts where they spell none ("?" for what
-        is no token). They may be given as one row [target]."""
-        number, *_ = self.decode(answer_tokens)
-        tokens, known = answer_tokens[0].tolist(), self.vocabulary
-        texts: list[str] = [str(known[token]) if 0 <= token < len(known) else "?" for token in tokens]
-        return "".join(texts) if number == self.no_number else str(number)
-
-    @abstractmethod
     def variables(self, problems: Problems) -> dict[str, Int[Tensor, "n column"]]:
-        """Every intermediate value of the symbolic algorithm, one tensor [n, column] per variable."""
-
-    @abstractmethod
-    def relative_roles(self, target: Target) -> dict[str, list[int]]:
-        """Positions grouped by what they are *to one target*, by the names in :mod:`models.tasks.roles`."""
-
-    @staticmethod
-    def with_rest(groups: dict[str, list[int]], query: int) -> dict[str, list[int]]:
-        """Groups of positions, completed by all others up to the query's own ("rest")."""
-        taken = {position for group in groups.values() for position in group}
-        return groups | {REST: [position for position in range(query + 1) if position not in taken]}
-
-    @abstractmethod
-    def sample(self, n: Natural, generator: torch.Generator) -> Int[Tensor, "n operands"]:
-        """Problems from the task's natural (uniform) distribution."""
-
-    def token_text(self, tokens: Any) -> str:
-        """Text of a token or a sequence of tokens; a number in brackets for one that the task does not have."""
-        known = list(self.vocabulary)
-        found = whole_numbers("tokens", tokens).reshape(-1).tolist()
-        return self.separator.join(known[token] if 0 <= token < len(known) else f"[{token}]" for token in found)
+        """Every intermediate value of the symbolic algorithm, one tensor [n, column] per variable; by default none."""
+        return {}
 
     @checked_method
-    def token_id(self, text: str) -> int:
-        """The token of a one-token text. Raises UserError if there is none."""
-        known = list(self.vocabulary)
-        if text.strip() not in known:
-            raise UserError(f"{text!r} is not a token; tokens are {' '.join(known)}.")
-        return known.index(text.strip())
-
-    @abstractmethod
     def chain_length(self, problems: Problems) -> Int[Tensor, " n"]:
-        """Length of the longest carry chain of each problem; accuracy is always reported by it."""
+        """Length of the longest carry chain of each problem; accuracy is always reported by it. By default the largest
+        value of the variable "chain", else of "carry_out", and zeros where nothing travels."""
+        found = self.variables(problems)
+        for name in ("chain", "carry_out"):
+            if name in found:
+                return found[name].flatten(1).max(1).values
+        return torch.zeros(len(self.as_problems(problems)), dtype=torch.int64)
 
-    def arrangements(self) -> list[Arrangements]:
-        """All problems, each in one set of strings with the same right token and different tokens at free places.
+    # ---- small memory (:func:`models.tasks.machines.machine_of.machine_of` asks these)
 
-        Raises:
-            UserError: a task whose problems are not known to be such sets.
-        """
-        raise UserError(f"the problems of {self.name} are not known as arrangements of different tokens.")
+    def derived_machine(self) -> Any:
+        """The :class:`models.tasks.machines.machine.Machine` of this task, derived from its definition. Raises
+        NoMachine, with the reason, if none is."""
+        raise NoMachine("no machine of its class is known")
 
-    def encode_rows(self, problems: Int[Tensor, "n operands"]) -> tuple[Tensor, Tensor]:
-        """(tokens [pos, n], targets [target, n]) of trusted problems, for training; tasks override it for speed."""
-        return self.encode(problems).T, self.targets(problems).T
+    def candidate_machines(self) -> Iterator[Callable[[], Any]]:
+        """Machines that this task may have, one after the other; each is compared with it."""
+        yield from ()
 
-    @checked_method
-    def position_ids(self, tokens: TokenRows) -> Int[Tensor, "n pos level"]:
-        """Position ids, from the tokens alone; the default is the absolute position as one level."""
-        ids = torch.arange(tokens.shape[1], device=tokens.device)
-        return ids.expand(tokens.shape[0], -1)[..., None]
-
-
-def domain_of(task: Task) -> Domain:
-    """The task's domain, checked on problems that the task draws.
-
-    Raises:
-        UserError: a task without a domain, or one that draws a problem outside it.
-    """
-    domain = task.domain
-    drawn = task.sample(LOOKED_AT, torch.Generator().manual_seed(0))
-    if not (inside := domain.holds(drawn)).all():
-        raise UserError(
-            f"The task {task.name} draws the problem {tuple(drawn[~inside][0].tolist())}, which is not among the "
-            f"{domain.size:,} of what it says its domain is."
-        )
-    return domain
+    def adversarial_problems(self, n: int, generator: torch.Generator) -> list[Int[Tensor, "m operands"]]:
+        """Kinds of problems, about ``n`` of each, on which a wrong machine is likely to be found out."""
+        return []
 
 
-def base_of(task: Task) -> int:
-    """The base of the task's digits. Raises UserError without a domain."""
-    return task.domain.base
+def _drawn_by(n: int, generator: torch.Generator, dtype: torch.dtype) -> Draws:
+    """Draws of ``n`` problems, one call of the generator for each."""
+    return lambda i: torch.rand(n, generator=generator, device=generator.device, dtype=dtype)

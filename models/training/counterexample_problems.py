@@ -66,10 +66,5 @@ def trainable(task: Task, problems: Sequence[Sequence[int]]) -> list[list[int]]:
     """Those of some problems that are not in the task's test set."""
     if not problems:
         return []
-    split = getattr(task, "held_out", None)
-    if split is not None:
-        held = split.holds(torch.tensor(problems)).tolist()
-    else:
-        test = {tuple(row) for row in task.test_set()[1].tolist()}
-        held = [tuple(one) in test for one in problems]
+    held = task.held_out.holds(torch.tensor(problems)).tolist()
     return [list(one) for one, out in zip(problems, held, strict=True) if not out]

@@ -4,7 +4,6 @@ source of the Python file that makes it."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,16 +11,12 @@ from typing import Any
 from models.errors import UserError
 from models.files.checkpoint import read_json, write_json_atomic
 from models.files.python_source import run_source
-from models.tasks.formats.formatted_task import formatted
-from models.tasks.formats.string_task import function
-from models.tasks.named.induction import induction
+from models.tasks.formats.task_definitions import task_of
 from models.tasks.task import Task
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.config import TransformerConfig
 from models.weight_maps.dense import DenseWeights
 
-#: Tasks that are no format; their definition is {kind: arguments}.
-_OTHERS: dict[str, Any] = {"function": function, "induction": induction}
 TASK_SOURCE = "task_source.json"  # beside a run's config, which it is no part of
 
 
@@ -32,12 +27,6 @@ def check_fit(config: TransformerConfig, task: Task) -> None:
             f"The task {task.name} needs d_vocab of at least {task.d_vocab} and n_ctx of at least {task.input_length}, "
             f"and the config has {config.d_vocab} and {config.n_ctx}."
         )
-
-
-def task_of(definition: Mapping[str, Any]) -> Task:
-    """The task that a stored definition makes: of a format, or of a task of another kind under its name."""
-    kind = next(iter(definition)) if len(definition) == 1 else ""
-    return _OTHERS[kind](**definition[kind]) if kind in _OTHERS else formatted(**definition)
 
 
 @dataclass(frozen=True)

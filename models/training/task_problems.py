@@ -73,4 +73,4 @@ class Drawn(ProblemSource):
 
     def _problems(self, keys: Int[Tensor, " row"]) -> Int[Tensor, "row operands"]:
         share = {} if self.settings.share == 1 else {"share": self.settings.share}
-        return self.task.training_problems(keys, self.settings.hard, **share)
+        return self.task.held_out.training(keys, self.settings.hard, **share)

@@ -19,8 +19,8 @@ from torch import Tensor
 from models.errors import UserError
 from models.tasks.counter_rng import row_keys, uniform
 from models.tasks.named.adder_test_sets import fingerprint, held_out_fingerprints, is_listed
-from models.tasks.named.addition import MICROADDER, PADDED, PADDED_TOKENS, PairAddition
-from models.tasks.named.ten_digits import LIMIT, digit_rows
+from models.tasks.named.addition import MICROADDER, PADDED, PADDED_TOKENS, PairAddition, adds_pairs_below
+from models.tasks.number_digits import LIMIT, digit_rows
 from models.tasks.task import Task
 from models.training.native import library, pointers
 from models.training.training_batches import Batch, SeedNumbers
@@ -72,7 +72,7 @@ class DigitCurriculum(ABC):
                 )
 
     def fits(self, task: Task) -> bool:
-        return task.pairs_below == LIMIT
+        return adds_pairs_below(task) == LIMIT
 
     def max_digits_at(self, step: int) -> int:
         for below, digits in self.digit_curriculum:
@@ -118,7 +118,7 @@ class AdditionProblems(DigitCurriculum):
         if batch is None:
             return None
         tokens, targets = batch
-        _, plus, equals, ending = task.delimiters
+        _, plus, equals, ending = task.parsed.delimiters
         for table, place, own in ((tokens, 10, plus), (tokens, 21, equals), (targets, 11, ending)):
             if any(own):
                 table[:, place] = own[0]

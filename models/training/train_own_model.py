@@ -15,6 +15,7 @@ from models.calls.bound_arguments import typed
 from models.errors import UserError, unknown_name
 from models.registry import ModelSpec
 from models.tasks.formats.task_definitions import task_of_text
+from models.tasks.held_out import SplitDomain
 from models.tasks.task import Task
 from models.training.model_definition import TaskSource, check_fit
 from models.training.recipes import Recipe
@@ -68,8 +69,8 @@ def own_recipe(task: Task, steps: int, **changes: Any) -> Recipe:
     known = [field.name for field in fields(Recipe)]
     if unknown := next((name for name in changes if name not in known), None):
         raise unknown_name("field of a recipe", unknown, known)
-    split = getattr(task, "held_out", None)
-    if split is not None and split.listed:
+    split = task.held_out
+    if isinstance(split, SplitDomain) and split.listed:
         changes = {"validation_size": max(1, min(Recipe.validation_size, task.domain.size - split.n))} | changes
     chosen = DEFAULTS | {"eval_every": max(1, steps // EVALUATIONS), "problems": TaskProblems()} | changes
     return Recipe(steps=steps, **chosen)

@@ -18,7 +18,7 @@ class Validator:
     """
 
     def __init__(self, task: Task, n: int, device: torch.device):
-        problems = task.validation_problems(n, seed=0).to(device)
+        problems = task.held_out.validation(n, seed=0).to(device)
         self.tokens, self.targets = task.encode(problems).T, task.targets(problems).T  # [pos, n], [target, n]
         self.n_uniform = n - n // 2
 
@@ -46,7 +46,7 @@ class LossValidator:
     rows = 32  # 32 windows of 128 characters and their logits stay in the processor's cache
 
     def __init__(self, task: Task, n: int, device: torch.device):
-        problems = task.validation_problems(n, seed=0).to(device)
+        problems = task.held_out.validation(n, seed=0).to(device)
         self.tokens, self.targets = task.encode_rows(problems)  # [pos, n], [target, n]
 
     @torch.no_grad()

@@ -27,7 +27,7 @@ from models.lens.lens_contract import LensContract, check_differentiable, paddin
 from models.lens.lens_tokens import refuse_bos
 from models.lens.post_norm_cache import PostNormCache
 from models.lens.runtime_config import RuntimeConfig
-from models.tasks.named.brackets import BalancedBrackets
+from models.tasks.formats.string_task import function
 from models.tasks.task import Task
 from models.transformer.config import TransformerConfig
 from models.transformer.parts.attention import Attention
@@ -123,7 +123,7 @@ class ArithmeticTransformer(LensContract):
         extra = {k: v for k, v in unused.items() if v is not None and v is not False}
         if extra:
             if "past_kv_cache" in extra:
-                raise UserError("forward() keeps no keys and values; generate() and models.fast.greedy do.")
+                raise UserError("forward() keeps no keys and values; generate() and models.run.greedy do.")
             raise UserError(f"forward() does not take {', '.join(sorted(extra))}.")
         refuse_bos(prepend_bos)
         if return_type not in (None, "logits", "loss", "both"):
@@ -309,7 +309,7 @@ class ArithmeticTransformer(LensContract):
 
 
 def _fresh(config: TransformerConfig) -> ArithmeticTransformer:
-    return ArithmeticTransformer(WeightMap(config), BalancedBrackets(2))  # any task: parts do not depend on it
+    return ArithmeticTransformer(WeightMap(config), function("01", 2, "parity"))  # any task: parts do not depend on it
 
 
 remember(_fresh, ArithmeticTransformer, Block, Attention, MLP, Norm, Embed, PosEmbed, FireBias, Unembed, HookPoint)

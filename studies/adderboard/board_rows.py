@@ -246,7 +246,7 @@ def _scored(model: HookedModel) -> tuple[int, int]:
     All are scored teacher-forced, which gives the same; the ``REPLAYED`` problems with the smallest margins, where
     another order of summation could matter, are decoded greedily.
     """
-    problems = model.task.test_set()[1]
+    problems = model.task.held_out.problems
     lead = _leads(model, problems)
     right = lead > 0
     hard = lead.argsort()[:REPLAYED]
@@ -331,7 +331,9 @@ def _searched(model: HookedModel, reason: str, proved: bool) -> dict[str, Any]:
 
     There is nothing to attack in a model that is ``proved`` over the reals: only rounding can make it wrong.
     """
-    problems = torch.cat((model.task.test_set()[1], near_nines(NINES, SEED), *(p for *_, p in suites(STRESS, SEED))))
+    problems = torch.cat(
+        (model.task.held_out.problems, near_nines(NINES, SEED), *(p for *_, p in suites(STRESS, SEED)))
+    )
     wrong = None
     with torch.inference_mode():
         lead = _leads(model, problems)

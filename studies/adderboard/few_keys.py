@@ -119,7 +119,7 @@ def why_not(subject: Subject) -> str | None:
         return "its MLP reads what attention reads"
     if model.config.n_layers != 1 or model.config.attn_softmax != "softmax" or model.config.attn_top_k is not None:
         return "it has several layers, or another attention than the softmax"
-    if model.config.attn_scores != "dot" or model.dtype not in FAR or not task.answer_field.reversed:
+    if model.config.attn_scores != "dot" or model.dtype not in FAR or not task.parsed.answer_fields[0].reversed:
         return "its scores are no dot products, or its answer starts with the most significant digit"
     return _alive(model, task)[1]
 

@@ -11,8 +11,8 @@ from typing import Any, TypeGuard
 
 from models.calls.bound_arguments import check_fields, typed
 from models.errors import UserError
-from models.tasks.named.addition import PairAddition
-from models.tasks.named.ten_digits import DIGITS, LIMIT
+from models.tasks.named.addition import PairAddition, adds_pairs_below
+from models.tasks.number_digits import DIGITS, LIMIT
 
 
 @dataclass(frozen=True)
@@ -70,4 +70,4 @@ def framed_addition(frame: Frame) -> PairAddition:
 
 def is_framed(task: Any) -> TypeGuard[PairAddition]:
     """Whether a task is that of a frame."""
-    return getattr(task, "pairs_below", None) == LIMIT and task.name.startswith(PREFIX)
+    return adds_pairs_below(task) == LIMIT and task.name.startswith(PREFIX)

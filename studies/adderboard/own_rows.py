@@ -8,7 +8,8 @@ from typing import Any
 import models
 from interp.proofs.stored_verdicts import CONSTRUCTED, stored_certificate
 from models.registry import BY_HAND, constructed, get_spec, numbers_of
-from models.tasks.named.ten_digits import LIMIT
+from models.tasks.named.addition import adds_pairs_below
+from models.tasks.number_digits import LIMIT
 from models.training.recipes import starts_of
 from studies.adderboard.board_rows import NOT_STATED, OVER_THE_REALS, WITH_ROUNDING, BoardRow, distinct_numbers
 
@@ -30,7 +31,7 @@ def own_rows() -> list[BoardRow]:
 def _row(name: str) -> BoardRow | None:
     model, spec, (free, constants) = models.load(name), get_spec(name), numbers_of(name)
     task: Any = model.task
-    if task.pairs_below != LIMIT:
+    if adds_pairs_below(task) != LIMIT:
         return None
     author = spec.source.partition(",")[0] if spec.published else "this project"
     facts: dict[str, Any] = {

@@ -22,7 +22,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from models.errors import UserError
-from models.tasks.named.ten_digits import DIGITS
+from models.tasks.number_digits import DIGITS
 from studies.adderboard import mlx_names
 from studies.adderboard.framed_addition import Frame
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from models.errors import UserError
-from models.tasks.named.brackets import BalancedBrackets
+from models.tasks.formats.string_task import function
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.config import TransformerConfig
 from models.transformer.part_names import in_block
@@ -131,7 +131,9 @@ def convert(content: Mapping[str, Any], path: Path) -> ArithmeticTransformer:
             if value.shape != parameter.shape or not torch.equal(value.float().double(), value):
                 raise UserError(f"{path} has {name} in another shape, or not in float32.")
             parameter.copy_(value)
-    return ArithmeticTransformer(maps, BalancedBrackets(cfg["n"]), name=path.stem.split(".")[0])
+    return ArithmeticTransformer(
+        maps, function("01", cfg["n"], "balanced", name=f"balanced-brackets-{cfg['n']}"), name=path.stem.split(".")[0]
+    )
 
 
 def _whole(cfg: dict[str, Any]) -> bool:

@@ -18,6 +18,7 @@ from interp.core import stored_data
 from interp.probes.learning_curves import LearningCurves, learning_curves
 from models import zoo
 from studies.claims.ours import NotStored, Ours, share
+from studies.claims.stored_texts import read_stored
 from studies.papers import DATA
 
 
@@ -102,4 +103,4 @@ def free_numbers(model: Any) -> SimpleNamespace:
 
 @lru_cache(maxsize=64)
 def _parse(path: Path, changed: int) -> dict[str, Any]:
-    return stored_data.read_stored(path)
+    return read_stored(path)

@@ -18,6 +18,7 @@ from interp.core.probe import with_number
 from interp.core.sections import Section
 from models.files.checkpoint import write_json_atomic
 from models.registry import by_paper, constructed
+from models.tasks.named.addition import adds_pairs_below
 from models.tasks.named.position_coupling.multi_addition import MultiOperandAddition
 from studies.runs.study import Made, Settings, shows, study
 
@@ -28,7 +29,7 @@ LEFT_OUT = "Multiplication and parity are left out: they have no columns of two 
 
 
 def _adds(task: Any) -> bool:
-    return task.pairs_below is not None or isinstance(task, MultiOperandAddition)
+    return adds_pairs_below(task) is not None or isinstance(task, MultiOperandAddition)
 
 
 def adders() -> list[str]:
@@ -62,7 +63,7 @@ def comparison(settings: Settings) -> Made | None:
             return None
         settings.say(name)
         model = models.load(name)
-        task = model.task.at(*SHAPES[name]) if model.task.shape and name in SHAPES else None
+        task = model.task.at(*SHAPES[name]) if model.task.has_other_sizes and name in SHAPES else None
         found = compare_models([model], tasks=[task], n=problems)
         table = found if table is None else table.with_rows(found.rows)
         kept.parent.mkdir(parents=True, exist_ok=True)

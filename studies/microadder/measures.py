@@ -49,7 +49,7 @@ def without_z_hi(model: Any) -> Ours:
     model = copy.deepcopy(model)
     with torch.no_grad():
         model.weight_map.pos_z_hi.zero_()
-    what, problems = model.task.test_set()
+    what, problems = model.task.held_out.name, model.task.held_out.problems
     right = predict(model, problems) == model.task.targets(problems)
     remark = f"EOS right in {int(right[:, -1].sum()):,}"
     name = str(model.name_or_path)

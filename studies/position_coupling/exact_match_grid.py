@@ -45,7 +45,7 @@ PAPER_GRID = {"multi-operand-addition": (30, 30), "multiplication": (30, 30), "p
 def sequence_task(model: HookedModel, task: SequenceTask | None = None) -> SequenceTask:
     """The given task, else the model's. Raises UserError unless its problems come in many lengths."""
     task = getattr(model, "task", None) if task is None else task
-    if task is None or not task.shape:
+    if task is None or not task.has_other_sizes:
         raise UserError("A grid needs a task with problems of many lengths; give task= if the model carries none.")
     return task
 

@@ -10,8 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from interp.core.sections import Page, Section
-from interp.core.stored_data import read_stored
 from models.errors import unknown_name
+from studies.claims.stored_texts import read_stored
 from studies.papers import DATA, PAPERS
 from studies.runs.study import show_of, studies
 

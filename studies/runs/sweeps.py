@@ -124,7 +124,7 @@ def _row(
         "token": [float(row[~np.isnan(row)][-1]) for row in lines.token.values],
         "first_perfect": [seed["first_perfect_step"] for seed in seeds],
         "on_test": list(on_test),
-        "n_test": len(model.task.test_set()[1]),
+        "n_test": len(model.task.held_out.problems),
         "weights": {},
         "curve_steps": [],
         "curves": [],

@@ -93,7 +93,7 @@ def errors(model: HookedModel) -> dict[str, Any]:
     expected, predicted = task.targets(problems), predict(model, problems, task=task)
     right, carry = predicted == expected, task.variables(problems)["carry_out"][:, 0] == 1
     exact, key = right.all(1), problems[:, 0] * 100 + problems[:, 1]
-    first, held_out = (~right).long().argmax(1)[~exact], task.test_set()[1]
+    first, held_out = (~right).long().argmax(1)[~exact], task.held_out.problems
     is_test = torch.isin(key, held_out[:, 0] * 100 + held_out[:, 1])
     off = (predicted - expected)[:, 1] % 10
     kinds = {"missed": carry & (off == 9), "spurious": ~carry & (off == 1)}

@@ -22,10 +22,11 @@ import torch
 from torch import Tensor
 
 from models.errors import UserError
-from models.fast import exact_match, greedy
 from models.files.checkpoint import load_weights
 from models.rates import Rate
 from models.registry import recipe_of
+from models.run import exact_match, greedy
+from models.tasks.named.addition import adds_pairs_below
 from models.tasks.task import Task
 from models.training.publish.report import Report, Runs, Seed, check_once, finished_seeds, grokked
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
@@ -37,9 +38,9 @@ ROWS = 500  # pairs decoded at a time, so that their activations stay in the pro
 
 def report_of(task: Task) -> Callable[[Runs], Report] | None:
     """The papers' rule for a task; None where the library's own serves."""
-    if task.shape:
+    if task.has_other_sizes:
         return report_sequences
-    return report_two_digit if task.pairs_below == 100 and task.compared_by != "loss" else None
+    return report_two_digit if adds_pairs_below(task) == 100 and task.compared_by != "loss" else None
 
 
 def probe_shapes(model: ArithmeticTransformer) -> list[tuple[int, ...]]:
@@ -186,7 +187,7 @@ def _row(runs: Runs, seed: Seed) -> TwoDigitRow:
         decoded = torch.cat([greedy(model, part, n_targets, weights=weights) for part in prompts.split(ROWS)])
     right = decoded == task.targets(problems)
     exact = right.all(1)
-    held_out = torch.isin(_key(problems), _key(task.test_set()[1]))
+    held_out = torch.isin(_key(problems), _key(task.held_out.problems))
     test, train = (Rate(int(rows.sum()), int(exact[rows].sum())) for rows in (held_out, ~held_out))
     return TwoDigitRow(seed, test, train, tuple(right.sum(0).tolist()))
 

@@ -11,8 +11,8 @@ import torch
 
 import models
 from benchmarks.circuits.learning_coefficient import Mode, learning_coefficient, mode_of
-from interp.core.stored_data import read_stored
 from models.errors import UserError
+from studies.claims.stored_texts import read_stored
 from studies.comparison.curvature import (
     MODELS,
     RATIO,

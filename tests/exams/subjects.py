@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 import models
-from models.tasks.paired.carry_pairs import problem_pairs
-from models.tasks.paired.problem_pairs import ProblemPairs
+from models.tasks.paired.problem_pairs import ProblemPairs, problem_pairs
 from studies.population.symmetries import symmetries_of
 
 ADDER = "microadder-57"

@@ -330,7 +330,6 @@ ADDER: dict[str, Callable[[Any], Any]] = {
     "certify": lambda m: interp.certify(m),
     "certified_circuits": lambda m: interp.certified_circuits(m, n=64),
     "accuracy_bounds": lambda m: interp.accuracy_bounds(m),
-    "carry_unit_ranges": lambda m: interp.carry_unit_ranges(m),
     "decompile": lambda m: interp.decompile(m),
     "attack": lambda m: _attack(m, runs=100),
     "activation_patching": lambda m: interp.activation_patching(m, _pairs()),
@@ -394,7 +393,7 @@ ASKED = [
 SLOW = ("certified_circuits", "certify", "accuracy_bounds", "decompile", "score, suites", "sameness")
 
 #: Questions that compute for a while before they run a model.
-LATE = ("key_attention", "circle_fit", "smallest_circuit", "carry_unit_ranges")
+LATE = ("key_attention", "circle_fit", "smallest_circuit")
 
 #: Public functions that run no model: they ask arrays, parameters, stored runs, or nothing.
 RUN_NO_MODEL = {

@@ -18,7 +18,6 @@ from interp.proofs import check_certificate, load_certificate
 from models.errors import UserError
 from models.tasks import (
     AdditionFormat,
-    BalancedBrackets,
     CharacterLanguage,
     Domain,
     MultiOperandAddition,
@@ -33,6 +32,7 @@ from models.tasks import (
     carry_pairs,
     chain_pairs,
     digit_pairs,
+    induction,
     pairs,
     problem_pairs,
     variable_pairs,
@@ -81,7 +81,8 @@ NEVER: dict[str, Any] = {
 }
 FRAMED = framed_addition(Frame(vocabulary="0123456789+=", between=(10,), after=(11,)))
 TASKS = (
-    TenDigitAddition(), TwoDigitAddition(), Parity(4), BalancedBrackets(4), CharacterLanguage(), Multiplication(2, 2),
+    TenDigitAddition(), TwoDigitAddition(), Parity(4), induction(4), CharacterLanguage(),
+    Multiplication(2, 2),
     MultiOperandAddition(2, 3), FRAMED,
 )  # fmt: skip
 #: What training, or a task itself, calls with arguments that are checked already.
@@ -119,7 +120,7 @@ def functions(folder: Path) -> Iterator[Call]:
     for make in (pairs, problem_pairs, carry_pairs, chain_pairs, digit_pairs, variable_pairs, ProblemPairs):
         yield make, typed
     yield problem_pairs(task, "carry", column=4, n=2).select, {}
-    for make in (Parity, BalancedBrackets, MultiOperandAddition, Multiplication, AdditionFormat, Frame):
+    for make in (Parity, MultiOperandAddition, Multiplication, AdditionFormat, Frame):
         yield make, {}
     yield framed_addition, {"frame": Frame()}
     yield PairConstraint, {}
@@ -131,8 +132,8 @@ def functions(folder: Path) -> Iterator[Call]:
     entry = {"folder": folder / "entry", "model": adder, "training": {}, "score": {}, "overwrite": True}
     yield models.save_entry, entry
     yield change_entry, {"entry": folder / "entry"}
-    for function in (models.load, models.build, models.get_spec, models.names, models.register):
-        yield function, {"name": "microadder-57", "name_or_path": "microadder-57"}
+    for call in (models.load, models.build, models.get_spec, models.names, models.register):
+        yield call, {"name": "microadder-57", "name_or_path": "microadder-57"}
     yield load_certificate, {}
     yield check_certificate, {"model": adder}
 

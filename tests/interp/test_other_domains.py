@@ -50,7 +50,6 @@ QUESTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "induction_heads": lambda a, b: interp.induction_heads(a, n=20),
     "certified_circuits": lambda a, b: interp.certified_circuits(a, n=16, most=16),
     "accuracy_bounds": lambda a, b: interp.accuracy_bounds(a),
-    "carry_unit_ranges": lambda a, b: interp.carry_unit_ranges(a),
     "decompile": lambda a, b: interp.decompile(a),
     "attack": lambda a, b: interp.attack(a, runs=200),
     "smallest_circuit": lambda a, b: interp.smallest_circuit(a, pairs(a)),

@@ -75,7 +75,7 @@ ASK: dict[str, Callable[[Any], Any]] = {
 }  # fmt: skip
 #: Questions of other tasks, and of runs and files; and a search some of whose moves need digits as tokens 0 to 9.
 OTHERS = {
-    "accuracy_bounds", "accuracy_by_chain", "attack", "carry_unit_ranges", "certified_circuits", "composition_scores",
+    "accuracy_bounds", "accuracy_by_chain", "attack", "certified_circuits", "composition_scores",
     "decompile",
     "group_program", "group_symmetry", "key_attention", "learning_curves", "residual_by_dimension", "restricted_loss",
     "patch_sweep", "pattern_patching",

@@ -306,7 +306,7 @@ def test_every_stored_model_loads_and_answers_as_its_config_says(name: str) -> N
     for file in config["sha256"]:
         zoo.entry_file(name, file)
     if model.task.compared_by != "loss" and config["score"]["correct"] == config["score"]["n"]:
-        found = models.score(model, model.task.test_set()[1][:200])
+        found = models.score(model, model.task.held_out.problems[:200])
         assert found.correct == found.n and min(200, config["score"]["n"]) - 2 <= found.n <= 200
 
 

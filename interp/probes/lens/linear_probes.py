@@ -54,7 +54,7 @@ from models.calls import Several
 from models.calls.argument_kinds import HOOKED, Check
 from models.errors import UserError, known_name, unknown_name
 from models.number_format import in_percent, in_percent_with
-from models.tasks import Role, Task, base_of, domain_of
+from models.tasks import Role, Task, domain_of
 from models.transformer import HookedModel, model_name
 
 ALL = "all"  # the rows of all columns together
@@ -256,7 +256,7 @@ def linear_probes(
         for each in (asked := [columns] if isinstance(columns, str) else columns):
             known_name("column", each, by_label)
         targets = [by_label[each] for each in asked]
-    roles, base = [task.target_roles[target] for target in targets], base_of(task)
+    roles, base = [task.target_roles[target] for target in targets], task.domain.base
     digits = _column_digits(task, chosen)
     _, number = torch.unique(chosen.flatten(1), dim=0, return_inverse=True)
     whole: torch.Tensor = number[:, None]  # where a column has too few digits to hold some out, problems are held out

@@ -16,7 +16,7 @@ from interp.probes.lens.residual_points import carry_flipped
 from models import ArithmeticTransformer
 from models.calls import dense
 from models.errors import UserError, known_name
-from models.tasks import Task, base_of
+from models.tasks import Task
 from models.transformer import head_name, in_block, layer_part
 
 #: Columns of the table of parts.
@@ -53,7 +53,7 @@ def choose_rivals(
             others = digits * (1 - one_hot)
             return one_hot - others / others.sum(-1, keepdim=True), RIVALS[rival]
         variables = task.variables(problems)
-        values = [carry_flipped(variables, task.target_roles[target], base_of(task)) for target in targets]
+        values = [carry_flipped(variables, task.target_roles[target], task.domain.base) for target in targets]
         tokens = torch.tensor(task.digit_tokens)[torch.stack(values, 1)]
         over = RIVALS[rival]
     else:

@@ -94,8 +94,8 @@ def _along_sums(
 def _pairs(task: Any, of: CyclicGroup) -> dict[str, np.ndarray]:
     """Masks [pair] of all pairs, and of those held out and the others, if the task lists them."""
     found = {"all pairs": np.ones(of.order**2, dtype=bool)}
-    split = getattr(task, "held_out", None)
-    if split is not None and split.listed:
+    split = task.held_out
+    if split.listed:
         held = {tuple(row) for row in split.problems.tolist()}
         mask = np.array([tuple(row) in held for row in of.pairs().tolist()])
         found |= {"held out": mask, "others": ~mask}

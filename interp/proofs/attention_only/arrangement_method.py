@@ -32,9 +32,14 @@ from interp.proofs.verdict.time_limit import ENDED, EndedBy, ended_by, watched
 from interp.proofs.verdict.verdict import ArithmeticName, Verdict
 from interp.proofs.verdict.wrong_answers import WrongAnswer, wrong_answer
 from models import ArithmeticTransformer, UserError
-from models.tasks import Arrangements, Task
+from models.tasks import Arrangements, Induction, Task
 from models.transformer import HookedModel, model_name
+from models.transformer.config import ANY, PLAIN, uncovered
 
+#: Without MLPs and norms, switches of these change nothing.
+COVERS = PLAIN | dict.fromkeys(
+    ("act_fn", "gated_mlp", "normalization_type", "norm_placement", "norm_eps_outside", "final_norm"), ANY
+)
 FEW_PROBLEMS = 2**22  # see :func:`why_not`
 FEW = 20_000  # strings of a set that is run in full
 SAMPLED = 3_000  # strings from which centres and coordinates are guessed
@@ -61,23 +66,33 @@ def why_not_model(model: HookedModel) -> str | None:
         return reason
     if config.d_mlp or config.normalization_type is not None:
         return "bounds of two layers are for attention alone, without MLPs or norms"
-    if config.later_switches or config.attn_top_k is not None or config.attn_scores != "dot":
-        return "bounds of two layers are for attention to all keys by a softmax of products"
-    if config.positional_embedding_type != "standard":
-        return "bounds of two layers are for learned positions"
+    if more := uncovered(config, COVERS):
+        known = "a softmax of products and learned positions"
+        return f"bounds of two layers are for {known}, and do not know {', '.join(more)}"
     return None
+
+
+def arrangements_of(task: Task) -> list[Arrangements]:
+    """All problems of a task, each in one set of strings with the same right token and different tokens at free places.
+
+    Raises:
+        UserError: a task whose problems are not known to be such sets.
+    """
+    if not isinstance(task, Induction):
+        raise UserError(f"the problems of {task.name} are not known as arrangements of different tokens.")
+    return task.arrangements()
 
 
 def cannot(subject: Subject) -> str | None:
     """Why the method cannot judge a model on a task, in words."""
-    return reason_of(lambda: subject.task.arrangements()) or why_not_model(subject.model)
+    return reason_of(lambda: arrangements_of(subject.task)) or why_not_model(subject.model)
 
 
 def why_not(subject: Subject) -> str | None:
     """Why this method does not judge a model on a task. Few problems are left to be run, which counts wrong answers."""
     if (reason := cannot(subject)) is not None:
         return reason
-    size = sum(one.count() for one in subject.task.arrangements())
+    size = sum(one.count() for one in arrangements_of(subject.task))
     return f"the {size:,} problems of {subject.task.name} are few enough to be run" if size <= FEW_PROBLEMS else None
 
 
@@ -136,7 +151,7 @@ class ArrangementProof:
     def __init__(self, subject: Subject, arithmetic: ArithmeticName):
         self.model, self.task = model, task = subject.own, subject.task
         self.arithmetic: ArithmeticName = arithmetic
-        self.classes = [_Class(one) for one in task.arrangements()]
+        self.classes = [_Class(one) for one in arrangements_of(task)]
         require_logits(model, torch.tensor([one.strings.answer for one in self.classes]))
         (self.query,) = task.query_positions
         self.weights, floats = (

@@ -9,12 +9,12 @@ from typing import Any
 from interp.core.results import Provenance
 from interp.proofs.verdict.verdict import STRENGTHS, ArithmeticName
 from models.errors import UserError
-from models.tasks.altered_tasks import first_difference
 from models.tasks.columns.column_places import ColumnLayout
 from models.tasks.columns.schoolbook import OneColumn
-from models.tasks.domain import NoDomain
 from models.tasks.expressions import Expression
-from models.tasks.machines.affine_cases import NotDecided
+from models.tasks.formats.formatted_task import FormattedTask
+from models.tasks.machines.equal_expressions import first_difference
+from models.tasks.refusals import NoDomain, NoMachine
 from models.tasks.task import Task
 
 
@@ -213,12 +213,13 @@ def column_rule(layout: ColumnLayout) -> ColumnRule:
 
 def _ordered(task: Task) -> bool:
     """Whether a rule in text says that the first number is not smaller; what Python code says is not known."""
-    names = [field.name for field in getattr(task, "numbers_fields", ())]
-    rule = getattr(getattr(task, "where", None), "function", None)
-    if len(names) != 2 or not isinstance(rule, Expression):
+    if not isinstance(task, FormattedTask) or len(task.parsed.operand_fields) != 2:
+        return False
+    names, rule = [field.name for field in task.parsed.operand_fields], getattr(task.parsed.rule, "function", None)
+    if not isinstance(rule, Expression):
         return False
     limit = task.domain.base ** task.domain.width()
     try:
         return first_difference(f"({rule}) != 0", f"{names[0]} >= {names[1]}", names, limit) is None
-    except NotDecided:
+    except NoMachine:
         return False

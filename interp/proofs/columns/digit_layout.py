@@ -14,7 +14,7 @@ from jaxtyping import Int
 
 from interp.proofs.columns.column_rule import ColumnRule, column_rule
 from models import UserError
-from models.tasks import Expression, FormattedTask, NotDecided, Task, altered, column_layout, first_difference
+from models.tasks import Expression, FormattedTask, NoMachine, Task, altered, column_layout, first_difference
 
 _CHECKED = 16  # random problems that a layout is checked on
 _TRIED = 1000  # random problems on which an answer is tried that cannot be derived, twice as many in all
@@ -85,8 +85,8 @@ def read_layout(task: Task) -> TokenLayout:
     layout = TokenLayout(rule, operands, answers, tuple(task.query_positions), tuple(tokens), eos)
 
     # A task may encode differently from what its roles say, so check that it does what is assumed here.
-    if (rich := getattr(task, "sample_carry_rich", None)) is not None:
-        drawn = torch.cat((drawn, rich(_CHECKED, torch.Generator().manual_seed(0))))
+    if task.has_long_carries:
+        drawn = torch.cat((drawn, task.sample(_CHECKED, torch.Generator().manual_seed(0), long_carries=True)))
     encoded, wanted = task.encode(drawn).numpy(), task.targets(drawn).numpy()
     for row, target, (a, b) in zip(encoded, wanted, drawn.tolist(), strict=True):
         expected, answer = sequence_of(layout, a, b)
@@ -101,14 +101,14 @@ def _is_answer(task: Task, rule: ColumnRule) -> bool:
     Raises:
         UserError: the two differ on a problem.
     """
-    if not isinstance(task, FormattedTask) or altered(task) or len(task.functions) != 1:
+    if not isinstance(task, FormattedTask) or altered(task) or len(task.parsed.functions) != 1:
         return False
-    names, answer = [field.name for field in task.numbers_fields], task.functions[0].function
+    names, answer = [field.name for field in task.parsed.operand_fields], task.parsed.functions[0][0].function
     if not isinstance(answer, Expression):
         return False
     try:
         differs = first_difference(answer, rule.expression(*names), names, rule.limit, rule.ordered)
-    except NotDecided:
+    except NoMachine:
         return False
     if differs is not None:
         raise _another_answer(task, rule, differs)

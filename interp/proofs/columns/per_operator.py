@@ -22,7 +22,7 @@ from interp.proofs.verdict.time_limit import ENDED, EndedBy
 from interp.proofs.verdict.verdict import ArithmeticName, Evidence, Status, Verdict
 from interp.proofs.verdict.wrong_answers import WrongAnswer, wrong_answer
 from models import ArithmeticTransformer, UserError
-from models.tasks import ProblemSpace, Task, altered
+from models.tasks import Task, altered
 from models.transformer import HookedModel
 
 NAME = "operator by operator"
@@ -143,7 +143,7 @@ def _counterexample(model: HookedModel, task: Task, parts: dict[str, Verdict]) -
     for operator, part in parts.items():
         if part.status == "refuted":
             a, b, _ = part.counterexample
-            return wrong_answer(model, task, ProblemSpace.of(task).find(f"{a}{operator}{b}"))
+            return wrong_answer(model, task, task.as_problems([f"{a}{operator}{b}"]))
     return None
 
 

@@ -13,7 +13,7 @@ from interp.core.views import Picture
 from interp.proofs.verdict.verdict import Evidence, margin_grid
 from interp.proofs.verdict.verdict_files import stored_shape
 from models import UserError
-from models.tasks import ProblemSpace, Task
+from models.tasks import Task
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -52,11 +52,11 @@ class SmallDomainEvidence(Evidence):
 
     def misnamed(self, task: Task) -> str | None:
         """Whether the problems with the least margins are problems, with the right tokens that they stand for."""
-        space, table = ProblemSpace.of(task), self.smallest
+        table = self.smallest
         for target, column in np.argwhere(table.n.values > 0):
             problem, token = str(table.problem.values[target, column]), str(table.token.values[column])
             try:
-                right = task.token_text(int(task.targets(space.find(problem))[0, target]))
+                right = task.token_text(int(task.targets([problem])[0, target]))
             except UserError:
                 right = None
             if right != token:

@@ -9,7 +9,7 @@ settles the verdict. Answers that then differ are *open*, and leave the verdict 
 Another machine may round differently: compare the smallest margin with the noise to see how much that could matter.
 
 Problems that begin alike share what is computed of their beginnings, where that is faster
-(:mod:`models.fast.shared_prefixes`). The noise holds the difference: problems run alone go through the usual forward.
+(:mod:`models.run.shared_prefixes`). The noise holds the difference: problems run alone go through the usual forward.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from interp.proofs.verdict.verdict_files import is_count, is_number
 from interp.proofs.verdict.wrong_answers import WrongAnswer, wrong_answer
 from models import UserError
 from models.evaluation import BATCH_SIZE, Score, Tally, margins, most_likely, predict, rows_at_once, teacher_forcing
-from models.fast import logits_by_prefix, numbers_kept, shares_prefixes
 from models.number_format import shown
-from models.tasks import ProblemSpace, Task
+from models.run import logits_by_prefix, numbers_kept, shares_prefixes
+from models.tasks import Domain, Task, domain_of
 from models.transformer import HookedModel
 
 LARGEST_SPACE = 2**20  # problems: 20 bits, six digits. More are run where the time is known to suffice
@@ -134,42 +134,42 @@ class ExhaustiveEvidence(SmallDomainEvidence):
         return cls(**stored_domain(value, list(score.per_target)), **numbers, **counts, score=score)
 
 
-def problem_space(task: Task, most: int = LARGEST_SPACE) -> ProblemSpace:
+def listed_domain(task: Task, most: int = LARGEST_SPACE) -> Domain:
     """The problems of the task's shape. Raises UserError if they are too many to run or the task does not list them."""
-    space = ProblemSpace.of(task)
-    if space.size > most:
+    domain = domain_of(task)
+    if domain.size > most:
+        smaller = "; a smaller shape may do" if task.has_other_sizes else ""
         raise UserError(
-            f"{task.name} has {size_text(space)} {space.what}, and more than {most:,} are only run where there is time"
-            + ("; a smaller shape may do" if task.shape else "")
-            + "."
+            f"{task.name} has {size_text(domain.size)} {task.kind_of_problems}, and more than {most:,} are only run "
+            f"where there is time{smaller}."
         )
-    return space
+    return domain
 
 
-def size_text(space: ProblemSpace) -> str:
-    """How many problems a space has, such as "1,048,576" or "about 10^20"."""
-    return f"{space.size:,}" if space.size < 10**15 else f"about 10^{len(str(space.size)) - 1}"
+def size_text(size: int) -> str:
+    """A number of problems, such as "1,048,576" or "about 10^20"."""
+    return f"{size:,}" if size < 10**15 else f"about 10^{len(str(size)) - 1}"
 
 
 def can_run_all(subject: Subject, minutes: float | None) -> bool:
     """Whether all problems can be run in a time, from how long two batches take (None: in any time)."""
     try:
-        space = problem_space(subject.task, LARGEST_RUN)
-        if minutes is None or space.size <= LARGEST_SPACE:
+        domain = listed_domain(subject.task, LARGEST_RUN)
+        if minutes is None or domain.size <= LARGEST_SPACE:
             return True
         seconds = subject.once(seconds_per_problem)
     except UserError:  # problems that are not listed, or not numbered
         return False
-    return seconds * space.size < SHARE_OF_TIME * 60 * minutes
+    return seconds * domain.size < SHARE_OF_TIME * 60 * minutes
 
 
 def seconds_per_problem(subject: Subject) -> float:
     """How long a problem takes in a run of all, from two batches. Raises UserError where problems are not numbered."""
-    space = problem_space(subject.task, LARGEST_RUN)
-    found = _Run(subject.model, subject.task, space, BATCH_SIZE)
+    domain = listed_domain(subject.task, LARGEST_RUN)
+    found = _Run(subject.model, subject.task, domain, BATCH_SIZE)
     with teacher_forcing(subject.model, subject.task) as found.alone:
-        found.choose_forward(space.size)
-        rows = torch.arange(min(found.rows, space.size))
+        found.choose_forward(domain.size)
+        rows = torch.arange(min(found.rows, domain.size))
         found._leads(rows)  # what is made on the first call
         start = time.perf_counter()
         found._leads(rows)
@@ -211,24 +211,26 @@ def run_all(
 ) -> Outcome:
     """Run all problems of a subject; see :func:`certify_exhaustively`."""
     model, task = subject.model, subject.task
-    space = problem_space(task, most)
-    found = _Run(model, task, space, batch_size)
+    domain = listed_domain(task, most)
+    found = _Run(model, task, domain, batch_size)
     ended = None
     try:
-        found.run(space.size if first is None else min(first, space.size))
+        found.run(domain.size if first is None else min(first, domain.size))
         wrong = found.replayed()
     except ENDED as error:
         ended = ended_by(error)
         if (wrong := found.replayed(RUN_ALONE)) is None:
             raise
-    complete = found.done == space.size
-    described = space.what if complete else f"the first {found.done:,} of {space.size:,} {space.what}"
-    sure = not found.open and found.noise <= found.near and found.tally.correct >= space.size
+    complete = found.done == domain.size
+    described = (
+        task.kind_of_problems if complete else f"the first {found.done:,} of {domain.size:,} {task.kind_of_problems}"
+    )
+    sure = not found.open and found.noise <= found.near and found.tally.correct >= domain.size
     evidence = ExhaustiveEvidence(
         shape=task.shape,
-        what=space.what,
+        what=task.kind_of_problems,
         score=found.tally.score(model, described, "teacher_forced", "exhaustive" if complete else "sampled"),
-        size=space.size,
+        size=domain.size,
         smallest=found.table(),
         noise=found.noise,
         near=found.near,
@@ -239,10 +241,10 @@ def run_all(
 
 
 class _Run:
-    """One pass over a problem space; its attributes hold what it finds."""
+    """One pass over all problems; its attributes hold what it finds."""
 
-    def __init__(self, model: HookedModel, task: Task, space: ProblemSpace, batch_size: int):
-        self.model, self.task, self.space = model, task, space
+    def __init__(self, model: HookedModel, task: Task, domain: Domain, batch_size: int):
+        self.model, self.task, self.domain = model, task, domain
         self.rows = rows_at_once(model, task, batch_size)
         self.tally, self.near_ties, self.open = Tally(task), 0, 0
         self.noise, self.near, self.done = 0.0, NEAR, 0
@@ -282,7 +284,7 @@ class _Run:
 
     def _seconds(self, forward: Callable[[Tensor], Tensor], rows: int) -> float:
         """How long a problem takes in a batch of so many."""
-        problems = self.space.problems(torch.arange(rows))
+        problems = self.domain.at(torch.arange(rows))
         forward(problems[:2]).cpu()  # what is made on the first call
         start = time.perf_counter()
         forward(problems).cpu()  # which waits for a GPU
@@ -292,7 +294,7 @@ class _Run:
         self, index: Int[Tensor, " n"], logits: Callable[[Tensor], Tensor] | None = None
     ) -> tuple[Tensor, Tensor, Float[Tensor, "n target"], Tensor]:
         """(problems, right tokens, margins, most likely tokens) of problems run in one batch."""
-        problems = self.space.problems(index)
+        problems = self.domain.at(index)
         targets, found = self.task.targets(problems), (logits or self.logits)(problems).cpu()
         return problems, targets, margins(found, targets), most_likely(found)
 
@@ -308,32 +310,34 @@ class _Run:
         """Run the problems with these numbers."""
         problems, targets, lead, predicted = self._leads(index)
         self._keep_smallest(index, targets, lead)
-        sure = lead > self.near
-        first = (~sure).long().argmax(1)
-        hangs_on = lead.gather(1, first[:, None])[:, 0]
-        near = (~sure.all(1) & (hangs_on >= -self.near)).nonzero().flatten()
-        if len(near):
-            again = self._decoded(problems[near], targets[near], bool((hangs_on < -self.near).any()))
-            right = [(tokens == targets[near]).all(1) for tokens in (again, predicted[near])]
-            self.near_ties, self.open = self.near_ties + len(near), self.open + int((right[0] != right[1]).sum())
-            predicted[near] = again
+        clear = lead > self.near
+        first = (~clear).long().argmax(1)
+        deciding_margin = lead.gather(1, first[:, None])[:, 0]
+        near_tie = (~clear.all(1) & (deciding_margin >= -self.near)).nonzero().flatten()
+        if len(near_tie):
+            again = self._decoded(problems[near_tie], targets[near_tie], bool((deciding_margin < -self.near).any()))
+            right = [(tokens == targets[near_tie]).all(1) for tokens in (again, predicted[near_tie])]
+            self.near_ties, self.open = self.near_ties + len(near_tie), self.open + int((right[0] != right[1]).sum())
+            predicted[near_tie] = again
         self.tally.add(problems, predicted, targets)
         failed = (predicted != targets).any(1)
         self.open += int((~failed & ~lead.isfinite().all(1)).sum())
-        found = zip(hangs_on[failed].tolist(), index[failed].tolist(), strict=True)
+        found = zip(deciding_margin[failed].tolist(), index[failed].tolist(), strict=True)
         self.wrong += islice(found, MOST_WRONG - len(self.wrong))
 
-    def _decoded(self, problems: Tensor, targets: Int[Tensor, "n target"], settled: bool) -> Int[Tensor, "n target"]:
+    def _decoded(
+        self, problems: Tensor, targets: Int[Tensor, "n target"], already_refuted: bool
+    ) -> Int[Tensor, "n target"]:
         """What the model answers to near ties: alone until a wrong answer settles the verdict, then in batches."""
-        settled, found = settled or bool(self.wrong), []
+        already_refuted, found = already_refuted or bool(self.wrong), []
         for part in range(0, len(problems), RUN_ALONE):
-            if settled:
+            if already_refuted:
                 found.append(predict(self.model, problems[part:], "greedy", self.rows, self.task).cpu())
                 break
             check_time()
             own = slice(part, part + RUN_ALONE)
             found.append(predict(self.model, problems[own], "greedy", 1, self.task).cpu())
-            settled = bool((found[-1] != targets[own]).any())
+            already_refuted = bool((found[-1] != targets[own]).any())
         return torch.cat(found)
 
     def _keep_smallest(self, index: Tensor, targets: Int[Tensor, "n target"], lead: Float[Tensor, "n target"]) -> None:
@@ -352,7 +356,7 @@ class _Run:
         for _, index in sorted(self.wrong)[:most]:
             if most is None:
                 check_time()
-            problem = self.space.problems(torch.tensor([index]))
+            problem = self.domain.at(torch.tensor([index]))
             found = wrong_answer(self.model, self.task, problem)
             if found is not None:
                 return found
@@ -364,7 +368,7 @@ class _Run:
         problem = np.full(self.counts.shape, "", dtype=object)
         for at in np.argwhere(self.counts > 0):
             index = torch.tensor([self.where[tuple(at)]])
-            problem[tuple(at)] = self.space.text(self.space.problems(index))
+            problem[tuple(at)] = self.task.problem_text(self.task.numbers(self.domain.at(index))[0])
         margin = np.where(self.counts > 0, self.least, np.nan)
         return smallest_margins(
             self.counts[:, columns],
@@ -377,7 +381,7 @@ class _Run:
 
 def why_not(subject: Subject) -> str | None:
     """Why all problems cannot be run, in words; None if they are few enough."""
-    return reason_of(lambda: problem_space(subject.task))
+    return reason_of(lambda: listed_domain(subject.task))
 
 
 def _falls_short(verdict: Verdict, found: Verdict) -> str | None:
@@ -406,6 +410,6 @@ METHOD = Method(
     check=judged_again(
         lambda verdict, model, task: certify_exhaustively(model, task, CHECK_BATCH, verdict.score.n, LARGEST_RUN),
         _falls_short,
-        lambda subject: reason_of(lambda: problem_space(subject.task, LARGEST_RUN)),
+        lambda subject: reason_of(lambda: listed_domain(subject.task, LARGEST_RUN)),
     ),
 )

@@ -125,11 +125,11 @@ class PrefixEvidence(SmallDomainEvidence):
 
 def why_not(subject: Subject) -> str | None:
     """Why this method cannot judge a model on a task, in words. None says that it can."""
-    if (reason := why_not_model(subject.model) or reason_of(lambda: subject.space)) is not None:
+    if (reason := why_not_model(subject.model) or reason_of(lambda: subject.domain)) is not None:
         return reason
-    space, task = subject.space, subject.task
-    if space.size > LARGEST_TREE or space.size * task.input_length > LARGEST_INPUT:
-        return f"{task.name} has {space.size:,} {space.what}, more than the prefix tree goes through"
+    domain, task = subject.domain, subject.task
+    if domain.size > LARGEST_TREE or domain.size * task.input_length > LARGEST_INPUT:
+        return f"{task.name} has {domain.size:,} {task.kind_of_problems}, more than the prefix tree goes through"
     return None
 
 
@@ -173,7 +173,7 @@ def prove(subject: Subject, claim: str, patient: bool = True, first: int | None 
         wrong = proof.replayed(arithmetic)
         evidence = PrefixEvidence(
             shape=subject.task.shape,
-            what=proof.space.what,
+            what=subject.task.kind_of_problems,
             arithmetic=arithmetic,
             n=len(proof.rows),
             prefixes=proof.prefixes,
@@ -189,7 +189,7 @@ class _Proof:
     """One pass over the prefixes of a domain. What it finds stands in its attributes."""
 
     def __init__(self, subject: Subject, rounding: Rounding):
-        self.model, self.task, self.space, self.weights = subject.own, subject.task, subject.space, subject.weights
+        self.model, self.task, self.domain, self.weights = subject.own, subject.task, subject.domain, subject.weights
         self.rows = subject.once(_rows)
         require_logits(self.model, self.rows.targets)
         self.prefixes = self.rows.n_nodes
@@ -235,22 +235,26 @@ class _Proof:
         self._require_bounds(chosen, arithmetic)
         doubtful = chosen[~(lowest[chosen] > 0)]
         for row in doubtful[self.high[doubtful].amin(1).argsort()].tolist():
-            problem = self.space.problems(self.rows.index[row : row + 1])
+            problem = self.domain.at(self.rows.index[row : row + 1])
             if (found := wrong_answer(self.model, self.task, problem)) is not None:
                 return found
         return None
 
+    def _text(self, index: torch.Tensor) -> str:
+        """The text of the problem with a number, [1]."""
+        return self.task.problem_text(self.task.numbers(self.domain.at(index))[0])
+
     def _require_bounds(self, chosen: torch.Tensor, arithmetic: ArithmeticName) -> None:
         exact = arithmetic == "interval"
         weights = {name: value.double() for name, value in self.weights.items()} if exact else self.weights
-        tokens = self.task.encode(self.space.problems(self.rows.index[chosen]))
+        tokens = self.task.encode(self.domain.at(self.rows.index[chosen]))
         logits = self.model(tokens, weights=weights)[:, list(self.rows.queries)]
         found = margins(logits, self.rows.targets[chosen])
         slack = (_NOISE if exact else 2.0**-50) * (1 + logits.double().abs().amax(-1))
         outside = (found < self.low[chosen] - slack) | (found > self.high[chosen] + slack)
         if bool(outside.any()):
             row = int(chosen[outside.any(1)][0])
-            text = self.space.text(self.space.problems(self.rows.index[row : row + 1]))
+            text = self._text(self.rows.index[row : row + 1])
             raise UserError(f"{model_name(self.model)} does not compute what its weights say: see {text}.")
 
     def table(self) -> xr.Dataset:
@@ -265,13 +269,13 @@ class _Proof:
             if len(rows):
                 least = rows[low[rows, target].argmin()]
                 margin[target, column] = low[least, target]
-                problem[target, column] = self.space.text(self.space.problems(self.rows.index[least : least + 1]))
+                problem[target, column] = self._text(self.rows.index[least : least + 1])
         labels = [role.label for role in self.task.target_roles]
         return smallest_margins(n, margin, problem, labels, [self.task.token_text(int(token)) for token in tokens])
 
 
 def _rows(subject: Subject) -> Rows:
-    return Rows.of(subject.task, subject.space)
+    return Rows.of(subject.task)
 
 
 def _falls_short(verdict: Verdict, found: Verdict) -> str | None:
@@ -292,7 +296,7 @@ METHOD = Method(
     PrefixEvidence,
     why_not=why_not,
     claims=lambda subject: ("float32", "interval"),
-    cost=lambda subject, claim: SECONDS_PER_PREFIX * subject.space.size,
+    cost=lambda subject, claim: SECONDS_PER_PREFIX * subject.domain.size,
     run=lambda subject, claim, options: prove(subject, claim, patient=options.arithmetic is not None),
     check=judged_again(
         lambda verdict, model, task: certify_prefixes(

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from models.tasks import ProblemSpace, Task
+from models.tasks import Task
 
 ROWS = 1024  # problems at a time, so that their nodes' activations stay in the processor's cache
 
@@ -27,7 +27,7 @@ class Rows:
     """Problems sorted by their tokens: what a model reads, and what it should answer.
 
     Attributes:
-        index: the problems' numbers in the problem space.
+        index: the problems' numbers in the domain.
         ids: the position ids of each token.
     """
 
@@ -38,9 +38,9 @@ class Rows:
     queries: tuple[int, ...]
 
     @classmethod
-    def of(cls, task: Task, space: ProblemSpace) -> Rows:
-        """All problems of a space, sorted; ``index`` says which problem each row is."""
-        problems = space.problems(torch.arange(space.size))
+    def of(cls, task: Task) -> Rows:
+        """All problems of a task, sorted; ``index`` says which problem each row is."""
+        problems = task.domain.every()
         tokens, last = task.encode(problems), max(task.query_positions) + 1
         ids = task.position_ids(tokens)[:, :last]
         tokens = tokens[:, :last]

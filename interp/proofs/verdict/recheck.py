@@ -10,7 +10,7 @@ from interp.proofs.verdict.subject import Subject
 from interp.proofs.verdict.verdict import Verdict
 from interp.proofs.verdict.wrong_answers import wrong_answer
 from models import UserError
-from models.tasks import ProblemSpace, Task
+from models.tasks import Task
 from models.transformer import HookedModel, own_name
 
 SLACK = 1e-6  # how far a bound may differ with another machine's library
@@ -70,7 +70,7 @@ def judged_again(
             raise UserError(f"This certificate does not hold: {reason}.")
         if (one := verdict.counterexample) is not None:
             own = task.at(*one.shape) if one.shape else task
-            if wrong_answer(model, own, ProblemSpace.of(own).find(one.problem)) != one:
+            if wrong_answer(model, own, own.as_problems([one.problem])) != one:
                 raise UserError("This certificate does not hold: the model answers its counterexample otherwise.")
         found = again(verdict, model, task)
         if found.status != verdict.status:

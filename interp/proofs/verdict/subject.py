@@ -15,7 +15,7 @@ from interp.core.problems import resolve_task
 from interp.proofs.verdict.identity import identify
 from models import ArithmeticTransformer, UserError
 from models.importers import from_transformer_lens
-from models.tasks import Machine, ProblemSpace, Task, machine_of
+from models.tasks import Domain, Machine, Task, domain_of, machine_of
 from models.transformer import HookedModel, model_name
 
 T = TypeVar("T")
@@ -74,9 +74,9 @@ class Subject:
         return found
 
     @property
-    def space(self) -> ProblemSpace:
+    def domain(self) -> Domain:
         """All problems, numbered. Raises UserError for a task that does not list them."""
-        return self.once(_space)
+        return self.once(_domain)
 
     @property
     def machine(self) -> Machine:
@@ -96,8 +96,8 @@ class Subject:
         return cast(T, found)
 
 
-def _space(subject: Subject) -> ProblemSpace:
-    return ProblemSpace.of(subject.task)
+def _domain(subject: Subject) -> Domain:
+    return domain_of(subject.task)
 
 
 def _machine(subject: Subject) -> Machine:

@@ -46,7 +46,7 @@ def wrong_answer(model: HookedModel, task: Task, problem: Tensor) -> WrongAnswer
 def answer_text(task: Task, tokens: Int[Tensor, " target"]) -> str:
     """What the tokens spell: a number, the text where they spell none, or, with a scratchpad, the whole response."""
     said = tokens[: int((tokens < 0).long().argmax())] if (tokens < 0).any() else tokens
-    if task.shape:
+    if task.has_other_sizes:
         return task.token_text(said) + ("" if len(said) == len(tokens) else "...")
     if len(said) == len(tokens):
         return task.answer_text(tokens)

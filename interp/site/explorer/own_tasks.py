@@ -6,25 +6,14 @@ encodes what is typed. Of any other task, the page holds the problems that are e
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
 import torch
 
 from models.errors import UserError
-from models.tasks import (
-    SIGNS,
-    AnswerFunction,
-    Expression,
-    FormattedTask,
-    NumberField,
-    ProblemSpace,
-    RulesByOperator,
-    Task,
-    TokenFunction,
-)
+from models.tasks import SIGNS, FormattedTask, Task, TokenFunction
 
 TABLE_SIZE = 200  # problems that are held of a task of which the page cannot encode others
 SMALL = 1_024  # of a task with so many problems or fewer, all are held
@@ -32,11 +21,6 @@ SMALL = 1_024  # of a task with so many problems or fewer, all are held
 #: order of two numbers is that of the whole numbers, at every digit.
 SHOWN = {
     "carry_in": "carry in", "borrow_in": "borrow in", "carry_or_borrow_in": "carry or borrow in", "order": "order",
-}  # fmt: skip
-_SYMBOLS: Mapping[type, str] = {
-    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**", ast.BitXor: "^",
-    ast.BitAnd: "&", ast.BitOr: "|", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==",
-    ast.NotEq: "!=",
 }  # fmt: skip
 
 
@@ -70,8 +54,8 @@ def drawn_texts(task: Task) -> list[str]:
     generator = torch.Generator().manual_seed(0)
     problems = task.sample(TABLE_SIZE, generator)
     with suppress(UserError):  # a task that does not say which problems there are
-        if (space := ProblemSpace.of(task)).size <= SMALL:
-            problems = space.problems(torch.randperm(space.size, generator=generator))
+        if (size := task.domain.size) <= SMALL:
+            problems = task.domain.at(torch.randperm(size, generator=generator))
     return list(dict.fromkeys(task.problem_text(numbers) for numbers in task.numbers(problems)))
 
 
@@ -90,8 +74,8 @@ def shown_variable(task: Task, problem: Any) -> list[int | str | None]:
 
 def _variable(task: Task) -> str | None:
     known = task.variables(task.sample(1, torch.Generator().manual_seed(0)))
-    own = task.columns_of if isinstance(task, FormattedTask) and not task.families else None
-    return next((name for name in (*SHOWN, *(own or ())) if name in known), None)
+    own = task.own_variables if isinstance(task, FormattedTask) else ()
+    return next((name for name in (*SHOWN, *own) if name in known), None)
 
 
 def _shown_name(task: Task) -> str | None:
@@ -103,66 +87,12 @@ def _form(task: Task) -> dict[str, Any] | None:
     """What encodes any problem of a task whose answers and rules are text; None for any other task."""
     if type(task) is not FormattedTask or {"encode", "encode_prompt", "targets"} & vars(task).keys():
         return None
-    where = task.where
-    rules = where.rules if isinstance(where, RulesByOperator) else {}
-    functions = [part for function in task.functions for part in function.parts]
-    single = [where] if isinstance(where, AnswerFunction) else []
-    if not all(isinstance(each.function, Expression) for each in (*functions, *rules.values(), *single)):
-        return None
-    numbers = [[field.name, field.width] for field in task.answer_numbers]
-    first, last = (task.parts.index(task.answer_pieces[end]) for end in (0, -1))
-    return {
-        **task.problem_form,
-        "widths": {field.name: field.width for field in task.numbers_fields},
-        "prompt": _written(task, task.parts[:first]),
-        "numbers": numbers,
-        "signed": task.answer_field.signed,
-        "answer": _written(task, task.parts[first : last + 1]),
-        "ending": task.ending_ids,
-        "inPieces": task.in_pieces,
-        "operators": [task.ids[operator] for operator in task.operators],
-        "functions": [[_tree(part.function.tree) for part in function.parts] for function in task.functions],
-        "where": [_tree(each.function.tree) for each in single],
-        "whereBy": {str(index): _tree(rule.function.tree) for index, rule in rules.items()},
-        "families": list(task.families),
-    }
+    return task.as_data()
 
 
 def _signs(task: Task) -> list[int]:
     """The tokens of plus and minus before an answer; none for a task without them."""
     if isinstance(task, FormattedTask):
-        return [task.ids[sign] for sign in SIGNS] if task.answer_field.signed else []
-    with suppress(UserError):
-        return [task.token_id(sign) for sign in SIGNS]
-    return []
-
-
-def _written(task: FormattedTask, parts: Sequence[NumberField | str]) -> list[Any]:
-    """Tokens in their order: a literal's number, [a number's name, a column] for a digit, None for the operator."""
-    found: list[Any] = []
-    for part in parts:
-        if isinstance(part, str):
-            found += task.literal_ids(part)
-        elif part.name == "op" and task.operators:
-            found.append(None)
-        else:
-            found += [[part.name, column] for column in part.columns]
-    return found
-
-
-def _tree(node: Any) -> Any:
-    """An expression as nested lists: a number's text, ["name", a field], or [operation, operands ...]."""
-    match node:
-        case ast.Constant(value=int() as number):
-            return str(number)
-        case ast.Name(id=name):
-            return ["name", name]
-        case ast.UnaryOp(operand=inner):
-            return ["-", "0", _tree(inner)]
-        case ast.BinOp(left=left, op=operation, right=right):
-            return [_SYMBOLS[type(operation)], _tree(left), _tree(right)]
-        case ast.Compare(left=left, ops=[relation], comparators=[right]):
-            return [_SYMBOLS[type(relation)], _tree(left), _tree(right)]
-        case ast.Call(func=ast.Name(id=name), args=args):
-            return [name, *map(_tree, args)]
-    raise UserError(f"{ast.unparse(node)!r} is not an expression that a page can compute.")
+        return [task.parsed.ids[sign] for sign in SIGNS] if task.parsed.signed else []
+    known = list(task.vocabulary)
+    return [known.index(sign) for sign in SIGNS] if set(SIGNS) <= set(known) else []

@@ -22,7 +22,8 @@ from interp.core.problems import resolve_task
 from interp.site.explorer.own_tasks import drawn_texts, own_task, shown_variable
 from models.errors import UserError, unknown_name
 from models.importers import from_transformer_lens
-from models.tasks import MultiOperandAddition, Multiplication, Parity, ProblemSpace, Task, base_of
+from models.tasks import MultiOperandAddition, Multiplication, Parity, Task
+from models.tasks.named.addition import adds_pairs_below
 from models.transformer import HookedModel, alterations, own_name
 from models.zoo import load, zoo_names
 from models.zoo.snapshots import load_snapshots
@@ -93,7 +94,7 @@ class Subject:
             UserError: the text is not a problem of the task, or the problem is too large for the model.
         """
         task = self.task.for_problems([problem])
-        parsed = _problem_of(task, problem)
+        parsed = task.as_problems([problem])
         if task.input_length > MOST_TOKENS:
             raise UserError(f"{problem!r} takes {task.input_length} tokens; the explorer shows at most {MOST_TOKENS}.")
         if self.model.position_limits:
@@ -152,12 +153,22 @@ class Subject:
 def task_data(task: Any) -> dict[str, Any]:
     """What ``tasks.js`` must know about a task; it cannot encode problems of the kind "table" by itself."""
     common: dict[str, Any] = {"digits": list(range(10))}
-    common |= {"operator": task.operator, "base": 10, "bos": None, "mostTokens": MOST_TOKENS, "example": "57+48"}
-    if task.pairs_below is not None and not task.delimiters[0] and max(map(len, task.delimiters)) <= 1:
-        first = task.numbers_fields[0]
-        ends = [part[0] if part else None for part in task.delimiters[1:]]
+    common |= {
+        "operator": getattr(task, "operator", "+"),
+        "base": 10,
+        "bos": None,
+        "mostTokens": MOST_TOKENS,
+        "example": "57+48",
+    }
+    if (
+        adds_pairs_below(task) is not None
+        and not task.parsed.delimiters[0]
+        and max(map(len, task.parsed.delimiters)) <= 1
+    ):
+        first = task.parsed.operand_fields[0]
+        ends = [part[0] if part else None for part in task.parsed.delimiters[1:]]
         return common | {"kind": "pair", "width": first.width, "down": not first.reversed, "ends": ends}
-    if task.shape:
+    if task.has_other_sizes:
         common |= {"bos": task.special, "base": task.base, "example": task.example}
         common["digits"] = list(range(task.base))
     if isinstance(task, MultiOperandAddition):
@@ -177,7 +188,7 @@ def task_data(task: Any) -> dict[str, Any]:
         return common | {"kind": "parity", "scratchpad": task.scratchpad, "maxDigits": task.max_bits}
     common |= {"digits": [], "example": (drawn_texts(task) or [""])[0]}
     with suppress(UserError):  # a task that does not tell its base
-        common |= {"base": base_of(task), "digits": list(task.digit_tokens)}
+        common |= {"base": task.domain.base, "digits": list(task.digit_tokens)}
     return common | {"kind": "table"}
 
 
@@ -189,11 +200,11 @@ def examples(subjects: Sequence[Subject]) -> list[tuple[str, str]]:
     """
     tasks: list[Any] = [subject.task for subject in subjects]
     known = list(OTHERS.get(tasks[0].name, ()))
-    if all(task.shape for task in tasks):
+    if all(task.has_other_sizes for task in tasks):
         known = known or [(task.example, "") for task in tasks]
     else:
         known = [*ADDITIONS, *(e for e in SMALL_ADDITIONS if e not in ADDITIONS)]
-        if any(task.input_length < 20 for task in tasks if not task.shape):
+        if any(task.input_length < 20 for task in tasks if not task.has_other_sizes):
             known = list(SMALL_ADDITIONS)
     taken = lambda known: [e for e in known if all(_takes(subject, e[0]) for subject in subjects)]  # noqa: E731
     found = taken(known) or taken([(text, "") for text in drawn_texts(subjects[0].task)[: len(ADDITIONS)]])
@@ -243,13 +254,6 @@ def view_data(
         "method": method,
         "problem": problem,
     }
-
-
-def _problem_of(task: Task, text: str) -> Int[Tensor, "1 *operands"]:
-    """The problem that a text means: as the task writes it if its problems are numbers, otherwise as it reads it."""
-    with suppress(UserError):
-        return ProblemSpace.of(task).find(text)
-    return task.as_problems([text])
 
 
 def _takes(subject: Subject, problem: str) -> bool:

@@ -21,6 +21,7 @@ from interp.site.story import Story
 from models.errors import UserError
 from models.files import write_bytes_atomic
 from models.registry import BY_HAND, TRAINED
+from models.tasks.named.addition import adds_pairs_below
 from models.transformer import HookedModel
 from models.zoo import zoo_names
 
@@ -113,7 +114,7 @@ def opening(story: Story) -> str:
     task = story.model.task
     text = f"{story.title} is a transformer with {story.parameters:,} free parameters, {made}for "
     text += f"{task!r}" if story.own else task.name
-    if task.pairs_below is not None:
+    if adds_pairs_below(task) is not None:
         text += ": it reads two numbers and writes the digits of their sum, units first"
     text += "."
     if story.certificate is not None and (story.own or proved_words(story.certificate)):

@@ -31,8 +31,8 @@ from torch import Tensor
 
 from models.errors import UserError
 from models.families.hand_built.construction import Construction, check_options, register_construction, residual_dims
+from models.families.modular import modular_task
 from models.tasks.formats.formatted_task import FormattedTask
-from models.tasks.named.cyclic_groups import modular_task
 from models.transformer.config import Dtype, TransformerConfig
 from models.transformer.parts.weights import Weights, under
 

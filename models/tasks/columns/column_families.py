@@ -134,22 +134,3 @@ def require_operands(name: str, n: int) -> None:
     wanted = FAMILIES[name].operands
     if n < 2 or (wanted is not None and n != wanted):
         raise UserError(f"The variables of {name!r} are of {wanted or 'two or more'} operands, and the task has {n}.")
-
-
-def hard_digits(columns: int, base: int, draw: Callable[[int], Tensor]) -> Int[Tensor, "n 2 column"]:
-    """Digits of two operands in which carries travel far: in a problem whose rate r is uniform in [0, 0.95], a column
-    adds up to base - 1, and so passes a carry on, with probability r. Half of the other columns make a carry, and the
-    rest have uniform digits.
-
-    ``draw(i)`` gives draw number i of every problem, uniform in [0, 1).
-    """
-    rate, found = 0.95 * draw(0), []
-    for column in range(columns):
-        passes, u, v, makes = (draw(4 * column + i) for i in (1, 2, 3, 4))
-        a, b = (u * base).long(), (v * base).long()
-        b = torch.where(passes < rate, base - 1 - a, b)
-        making = (passes >= rate) & (makes < 0.5)
-        first = 1 + (u * (base - 1)).long()
-        a, b = torch.where(making, first, a), torch.where(making, base - first + (v * first).long(), b)
-        found.append(torch.stack((a, b), 1))
-    return torch.stack(found, 2)

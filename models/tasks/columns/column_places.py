@@ -12,7 +12,7 @@ from torch import Tensor
 from models.errors import UserError
 from models.tasks.columns.addition_algorithms import KNOWN, RIPPLE, Algorithm, ColumnValues, Interventions
 from models.tasks.roles import DELIMITERS, OUTPUT, OWN, PREVIOUS, REST
-from models.tasks.task import Task, base_of
+from models.tasks.task import Task
 
 CHECKED = 64  # problems on which ripple carry must give a task's targets
 
@@ -185,7 +185,7 @@ def column_layout(task: Task, step: int | None = None) -> ColumnLayout:
         tuple(task.query_positions[asked[k]] for k in columns),
         tuple(asked[k] for k in columns),
         step,
-        base_of(task),
+        task.domain.base,
     )
     before = [roles[query] for query in layout.queries]
     orders = [layout, replace(layout, highest_first=True)]

@@ -5,12 +5,18 @@ Uniform problems hardly test long carries: among ten thousand, none travels past
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from models.errors import UserError
-from models.tasks.named.ten_digits import DIGITS, chain_length
+from models.tasks.columns.schoolbook import schoolbook
+from models.tasks.domain import Domain
+from models.tasks.number_digits import DIGITS, digit_rows
 
 
 def uniform_below(high: Int[Tensor, " n"], generator: torch.Generator) -> Int[Tensor, " n"]:
@@ -65,3 +71,73 @@ def carry_heavy(n: int, generator: torch.Generator) -> Int[Tensor, "n 2"]:
     all other digits are uniform."""
     start = uniform_below(torch.full((n,), DIGITS), generator)
     return plant_carry(start, uniform_below(DIGITS - start, generator), generator)
+
+
+def chain_length(pairs: Int[Tensor, "n 2"]) -> Int[Tensor, " n"]:
+    """Columns that the longest-travelling carry passes: 0 none, 1 generated and consumed, 1 + k past k nines."""
+    a, b = (digit_rows(numbers, DIGITS + 1).long().T for numbers in pairs.T)
+    return schoolbook(a, b)["chain"].max(1).values
+
+
+def hard_digits(columns: int, base: int, draw: Callable[[int], Tensor]) -> Int[Tensor, "n 2 column"]:
+    """Digits of two operands in which carries travel far: in a problem whose rate r is uniform in [0, 0.95], a column
+    adds up to base - 1, and so passes a carry on, with probability r. Half of the other columns make a carry, and the
+    rest have uniform digits.
+
+    ``draw(i)`` gives draw number i of every problem, uniform in [0, 1).
+    """
+    rate, found = 0.95 * draw(0), []
+    for column in range(columns):
+        passes, u, v, makes = (draw(4 * column + i) for i in (1, 2, 3, 4))
+        a, b = (u * base).long(), (v * base).long()
+        b = torch.where(passes < rate, base - 1 - a, b)
+        making = (passes >= rate) & (makes < 0.5)
+        first = 1 + (u * (base - 1)).long()
+        a, b = torch.where(making, first, a), torch.where(making, base - first + (v * first).long(), b)
+        found.append(torch.stack((a, b), 1))
+    return torch.stack(found, 2)
+
+
+@cache
+def _pairs_of_kind(base: int) -> list[Int[np.ndarray, "pair 2"]]:
+    """Pairs of digits that kill a carry, pass it on, and make one."""
+    pairs = np.indices((base, base)).reshape(2, -1).T
+    kind = np.sign(pairs.sum(1) - base + 1)
+    return [pairs[kind == one] for one in (-1, 0, 1)]
+
+
+def sums_with_long_carries(domain: Domain, n: int, seed: int) -> Int[Tensor, "n *operands"]:
+    """Problems of a domain of two numbers of equal width, as :func:`carry_rich_digits` draws them."""
+    leading_zeros, rng = not any(domain.lowest), np.random.default_rng(seed)
+    digits = carry_rich_digits(domain.width(), n, rng, leading_zeros, domain.base)
+    return domain.problems(torch.from_numpy(digits).transpose(1, 2).flatten(1))
+
+
+def carry_rich(columns: int, n: int, rng: np.random.Generator, base: int = 10) -> Int[np.ndarray, "n 2"]:
+    """Two-operand sums with long carry chains, as numbers; see :func:`carry_rich_digits`."""
+    digits = carry_rich_digits(columns, n, rng, base=base)
+    return np.einsum("ncd,c->nd", digits, base ** np.arange(columns, dtype=np.int64))
+
+
+def carry_rich_digits(
+    columns: int, n: int, rng: np.random.Generator, leading_zeros: bool = True, base: int = 10
+) -> Int[np.ndarray, "n column 2"]:
+    """Two-operand sums with long carry chains: each problem draws how often a column passes a carry on.
+
+    A column's sum is 9 (in another base, its highest digit) with probability p ~ U(0, 0.95), one p per problem, else
+    below or above it with equal chance. Its two digits are uniform among those with such a sum. Uniform decimal digits
+    have p = 0.1. Units come first. Without ``leading_zeros`` the last column has no zeros.
+    """
+    passes = rng.uniform(0, 0.95, (n, 1))
+    draw = rng.random((n, columns))
+    kind = np.where(draw < passes, 1, np.where(draw < (1 + passes) / 2, 0, 2))  # index into _pairs_of_kind
+    digits = np.empty((n, columns, 2), dtype=np.int64)
+    for index, pairs in enumerate(_pairs_of_kind(base)):
+        where = kind == index
+        digits[where] = pairs[rng.integers(len(pairs), size=int(where.sum()))]
+    if not leading_zeros:
+        for index, pairs in enumerate(_pairs_of_kind(base)):
+            where = kind[:, -1] == index
+            without = pairs[(pairs > 0).all(1)]
+            digits[where, -1] = without[rng.integers(len(without), size=int(where.sum()))]
+    return digits

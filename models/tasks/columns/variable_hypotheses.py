@@ -8,6 +8,7 @@ agree in these variables but differ in the answer.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,11 +19,11 @@ from torch import Tensor
 
 from models.calls.bound_arguments import check_fields
 from models.errors import UserError, unknown_name
+from models.tasks.check_task import domain_of
 from models.tasks.columns.addition_algorithms import Interventions, resolve_algorithm
 from models.tasks.columns.column_places import ColumnLayout, column_layout
-from models.tasks.domain import NoDomain
-from models.tasks.paired.pair_constraint import place, spelt
-from models.tasks.problem_space import ProblemSpace
+from models.tasks.columns.variable_text import variable_text, variable_values
+from models.tasks.refusals import NoDomain
 from models.tasks.task import Task
 
 ALL_OF = 2**17  # up to this many problems are all looked up
@@ -70,17 +71,16 @@ class TaskColumns(ColumnLayout):
 
     def _keys(self, algorithm: TaskVariables, name: str, column: int, problems: Any) -> Int[Tensor, "n key"]:
         variables = self.task.variables(problems)
-        return torch.cat([place(variables, text) for text in (spelt(name, column), *algorithm.given)], 1)
+        return torch.cat(
+            [variable_values(variables, text) for text in (variable_text(name, column), *algorithm.given)], 1
+        )
 
     @cached_property
     def _looked_up(self) -> Any:
-        try:
-            space = ProblemSpace.of(self.task)
-        except NoDomain:
-            return self.task.sample(MANY, torch.Generator().manual_seed(0))
-        if space.size > ALL_OF:
-            return self.task.sample(MANY, torch.Generator().manual_seed(0))
-        return space.problems(torch.arange(space.size))
+        with suppress(NoDomain):
+            if domain_of(self.task).size <= ALL_OF:
+                return self.task.domain.every()
+        return self.task.sample(MANY, torch.Generator().manual_seed(0))
 
     def answer_tokens(self, answer: Int[Tensor, "*place"]) -> Int[Tensor, "*place"]:
         return answer  # the targets themselves

@@ -31,11 +31,6 @@ class AnswerFunction:
             self.chosen = _parameters(function, names)
         self.arguments = len(self.chosen)
 
-    @property
-    def parts(self) -> tuple[AnswerFunction, ...]:
-        """Itself, as the function of the only number; :class:`SeveralAnswers` has one for each."""
-        return (self,)
-
     def of_columns(self, table: Int[Tensor, "n field"]) -> Int[Tensor, " n"]:
         columns = [table[:, self.names.index(name)] for name in self.chosen]
         try:
@@ -56,31 +51,6 @@ class AnswerFunction:
                 f"of {found.dtype}."
             )
         return found.long().expand(len(table))
-
-
-class SeveralAnswers:
-    """Functions of which each gives a number of the answer. Their digits, one number after the other, are those of the
-    number that :meth:`of_columns` gives.
-
-    ``limits`` are what each number is smaller than.
-    """
-
-    def __init__(self, functions: Sequence[Any], names: Sequence[str], limits: Sequence[int]):
-        self.parts = tuple(AnswerFunction(function, names) for function in functions)
-        self.limits = tuple(limits)
-        self.function = tuple(part.function for part in self.parts)
-        self.chosen = [name for name in names if any(name in part.chosen for part in self.parts)]
-        self.arguments = len(self.chosen)
-
-    def of_columns(self, table: Int[Tensor, "n field"]) -> Int[Tensor, " n"]:
-        """The joint number, [n]; -1 where one of the numbers does not fit its field."""
-        found = torch.zeros_like(table[:, 0])
-        fits = torch.ones_like(found, dtype=torch.bool)
-        for part, limit in zip(self.parts, self.limits, strict=True):
-            number = part.of_columns(table)
-            fits &= (number >= 0) & (number < limit)
-            found = found * limit + number
-        return torch.where(fits, found, -1)
 
 
 def answers_of(answer: Any) -> tuple[Any, ...]:

@@ -1,121 +1,146 @@
-"""Problems of a formatted task: which there are, as numbers, and as text in both directions."""
+"""Problems of a format as text, in both directions: "57+48", "57 + 48 =", "5 7"."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+import re
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-import torch
-from jaxtyping import Bool, Int
-from torch import Tensor
-
-from models.calls.argument_kinds import shown
 from models.errors import UserError
-from models.tasks.formats.answer_functions import AnswerFunction, RulesByOperator
-from models.tasks.formats.format_grammar import NumberField
-from models.tasks.formats.format_tokens import FormatTokens
-from models.tasks.formats.problem_text import ProblemText, bits
-from models.tasks.task import are_integers, problem_list
+from models.tasks.formats.format_grammar import NumberField, whole_numbers_of
+
+_LONGEST = 18  # digits of a number as text
+_CLOSES = re.compile(r"[^=\s:?>-]*")  # what stands behind the last operand and belongs to the problem: ")", ".5"
+_ANSWER = "(?P<answer>.*)"
+_WORD = re.compile(r"<[^<>\s]+>")
 
 
-class FormatProblems(FormatTokens):
-    """The part of :class:`models.tasks.formats.formatted_task.FormattedTask` that reads and writes problems."""
+def bits(number: int, width: int) -> str:
+    """A number from 0 on as a string of ``width`` bits or more, the highest first."""
+    return format(number, f"0{width}b")
 
-    where: AnswerFunction | RulesByOperator | None
-    families: tuple[str, ...]
 
-    def _values(self, field: NumberField) -> range:
-        return range(self.base**field.width) if field in self.numbers_fields else range(len(self.operators))
+class ProblemText:
+    """Writes a problem without padding, and reads it with or without padding, spaces and the text before the answer.
 
-    def allowed(self, problems: Int[Tensor, "n field"]) -> Bool[Tensor, " n"]:
-        every = torch.ones(len(problems), dtype=torch.bool, device=problems.device)
-        return every if self.where is None else self.where.of_columns(problems).bool()
+    Numbers are in decimal whatever the base of the tokens; in base 2 they are strings of bits, written with padding.
+    Literal words in angle brackets are left out, and may be written. Numbers that touch are written with a space
+    between them; where all have the widths of the format, they are also read without. The later pieces of a number are
+    written with padding, such as "16.05".
+    """
 
-    @cached_property
-    def _reader(self) -> ProblemText:
-        prompt = self.parts[: self.parts.index(self.answer_pieces[0])]
-        return ProblemText(prompt, self.operators, self.base)
+    def __init__(self, prompt: Sequence[NumberField | str], operators: Sequence[str], base: int = 10):
+        self.base, self._base = 2 if base == 2 else 10, base
+        self._numbers = [field.name for field in whole_numbers_of(prompt)]
+        self._first = {field.name: self._top(field) for field in whole_numbers_of(prompt)}
+        self.operators = operators
+        self._written: list[NumberField | str] = []
+        self._words = [word for part in prompt if isinstance(part, str) for word in _WORD.findall(part)]
+        for part in prompt:
+            if isinstance(part, str):
+                part = _WORD.sub("", part)
+            if part == "":
+                continue
+            before = self._written[-1] if self._written else ""
+            touches = isinstance(before, NumberField) and isinstance(part, NumberField) and before.name != part.name
+            if touches and not self._is_operator(part) and not self._is_operator(self._written[-1]):
+                self._written.append(" ")
+            self._written.append(part)
+        # the text before the answer ("=") need not be written
+        self._ending = ""
+        if self._written and isinstance(self._written[-1], str):
+            ending = str(self._written.pop())
+            closes = _CLOSES.match(ending)
+            kept = closes[0] if closes is not None else ""
+            self._ending = ending[len(kept) :]
+            self._written += [kept] if kept else []
+        ending = rf"\s*(?:{re.escape(self._ending.strip())}{_ANSWER})?" if self._ending else ""
+        self._patterns = [re.compile(self._pieces(exact) + ending) for exact in (False, True)]
 
-    def problem_text(self, numbers: Sequence[int]) -> str:
-        """A problem as text, such as "57+48" or "5 7", in decimal and without padding, but in base 2 as the bits of its
-        fields ("0101^0011"); :meth:`as_problems` reads it."""
-        return self._reader.text(numbers)
+    def _pieces(self, exact: bool) -> str:
+        """The pattern of a problem; ``exact``: of numbers of their fields' widths, which may touch."""
+        pieces = []
+        for part in self._written:
+            if isinstance(part, str):
+                gap = r"\s*" if exact else r"\s+"
+                pieces.append(gap if not part.strip() else rf"\s*{re.escape(part.strip())}\s*")
+            elif self._is_operator(part):
+                pieces.append(rf"\s*({'|'.join(map(re.escape, self.operators))})\s*")
+            else:
+                digit, most = ("[01]", part.width) if self.base == 2 else (r"\d", _LONGEST)
+                whole = (exact and part.width) or self._is_padded(part)
+                pieces.append(f"({digit}{{{part.width}}})" if whole else f"({digit}{{1,{most}}})")
+        return "".join(pieces)
 
-    def answer_text(self, answer_tokens: Int[Tensor, "1 target"]) -> str:
-        """The number in decimal, or in base 2 its bits; of a difference in ten's complement also the difference. An
-        answer in several pieces or numbers is the text of its tokens."""
-        number, field = self.decode(answer_tokens)[0], self.answer_field
-        if number == self.no_number:
-            return super().answer_text(answer_tokens)
-        if self.in_pieces:
-            return self.token_text(answer_tokens[0, : field.signed + len(self.answer_layout)])
-        if self.base == 2:
-            return "-" * (number < 0) + bits(abs(number), field.width)
-        size = self.base ** (field.width - 1)
-        if set(self.families) == {"complement"} and size <= number < 2 * size:  # its highest digit is the borrow
-            return f"{number - 2 * size} (written {number})"
-        return str(number)
+    def _top(self, field: NumberField) -> int:
+        """The column above the highest of a field."""
+        return field.lowest + field.width
+
+    def _is_padded(self, part: NumberField) -> bool:
+        """Whether a field is a later piece of a number, which has as many digits as the format says."""
+        return self._base == 10 and self._top(part) < self._first[part.name]
+
+    def _is_operator(self, part: NumberField | str) -> bool:
+        return isinstance(part, NumberField) and part.name == "op" and bool(self.operators)
+
+    def text(self, numbers: Sequence[int]) -> str:
+        """The text of a problem, given as one number per field (for an operator, its index)."""
+        of, written = dict(zip(self._numbers, numbers, strict=True)), ""
+        for part in self._written:
+            if isinstance(part, str):
+                written += part
+            elif self._is_operator(part):
+                written += self.operators[of[part.name]]
+            else:
+                number = of[part.name] // self._base**part.lowest
+                number = number % self._base**part.width if self._top(part) < self._first[part.name] else number
+                as_number = str(number).zfill(part.width) if self._is_padded(part) else str(number)
+                written += bits(number, part.width) if self.base == 2 else as_number
+        return written.strip()
 
     @property
-    def problem_form(self) -> dict[str, Any]:
-        """How problems are written, for a reader in another language (:attr:`ProblemText.form`)."""
-        return self._reader.form
+    def form(self) -> dict[str, Any]:
+        """The patterns that :meth:`read` tries in turn, once the words are taken out, and what :meth:`text` writes:
+        text, and fields by the name of their number, with the columns they have of it."""
+        patterns = [pattern.pattern.replace(_ANSWER, "") for pattern in self._patterns]
+        written = [part if isinstance(part, str) else self._said(part) for part in self._written]
+        form: dict[str, Any] = {"bits": self.base == 2, "patterns": patterns, "words": self._words}
+        return form | {"written": written, "symbols": list(self.operators)}
 
-    def _require_right(self, problem: Int[Tensor, "1 field"], text: str) -> None:
-        """Raise UserError for a text that goes on with another answer than the problem's."""
-        answer, squeezed = self._targets(problem, torch.int64).T, lambda said: "".join(said.split())
-        whole = squeezed(self.token_text(answer[0]))
-        ending = len(squeezed("".join(self._ending)))
-        right = {whole, whole[: len(whole) - ending], squeezed(self.answer_text(answer))}
-        if squeezed(self._reader.answer(text)) not in right:
-            raise UserError(
-                f"{text!r} is not a problem of {self.name} with its answer, which is {self.answer_text(answer)}."
-            )
+    def _said(self, part: NumberField) -> dict[str, Any]:
+        if self._is_operator(part):
+            return {"name": part.name, "operator": True}
+        later = self._top(part) < self._first[part.name]
+        said = {"name": part.name, "lowest": part.lowest, "width": part.width}
+        return said | {"later": later, "padded": self._is_padded(part)}
 
-    def as_problems(self, problems: Any) -> Int[Tensor, "n field"]:
-        answered: dict[int, str] = {}
-        if isinstance(problems, np.ndarray) and problems.dtype.kind not in "iufb":
-            problems = problems.tolist()
-        if isinstance(problems, (Tensor, np.ndarray)):
-            found = torch.as_tensor(problems)
-            if not are_integers(found):
-                raise UserError(f"Operands must be integers, not {found.dtype}.")
-            if found.ndim != 2 or found.shape[1] != len(self.fields):
-                raise UserError(f"A tensor of problems has shape [n, {len(self.fields)}], not {list(found.shape)}.")
-            found = found.long()
-        else:
-            such_as = f"a list such as [{self.problem_text([0] * len(self.fields))!r}] or tuples of numbers"
-            listed = problem_list(problems, such_as)
-            found = torch.tensor([self._row(problem) for problem in listed], dtype=torch.int64)
-            answered = {i: text for i, text in enumerate(listed) if isinstance(text, str) and self._reader.answer(text)}
-        for i, field in enumerate(self.fields):
-            values = self._values(field)
-            outside = (found[:, i] < 0) | (found[:, i] >= len(values))
-            if outside.any():
-                wrong = found[outside][0, i].item()
-                raise UserError(f"{field.name} must lie in 0..{len(values) - 1}, and {wrong} does not.")
-        if not (inside := self.allowed(found)).all():
-            wrong = self.problem_text(found[~inside][0].tolist())
-            raise UserError(f"{wrong!r} is not a problem of {self.name}: where does not hold for it.")
-        for i, text in answered.items():
-            self._require_right(found[i : i + 1], text)
-        return found
+    def read(self, text: str) -> list[int]:
+        """One number per field. Raises UserError for a text that is not a problem of the format."""
+        found = self._match(text)
+        if found is None:
+            raise UserError(f"{text!r} is not a problem of this format; write it like {self._example()!r}.")
+        fields = [part for part in self._written if isinstance(part, NumberField)]
+        numbers = dict.fromkeys(self._numbers, 0)
+        for part, group in zip(fields, found.groups(), strict=False):
+            value = int(group, self.base) if group.isdigit() else self.operators.index(group)
+            if self._top(part) < self._first[part.name] and value >= self._base**part.width:
+                raise UserError(f"{group} in {text!r} has too many digits for its place in the number {part.name!r}.")
+            numbers[part.name] += value * self._base**part.lowest
+        return list(numbers.values())
 
-    def _row(self, problem: Any) -> list[int]:
-        if isinstance(problem, str):
-            return self._reader.read(problem)
-        if isinstance(problem, (Tensor, np.ndarray)):
-            problem = problem.tolist()
-        if not isinstance(problem, Iterable) or isinstance(problem, (bytes, Mapping)):
-            raise UserError(f"{shown(problem)} is not a problem; give text or {len(self.fields)} numbers.")
-        row = [self.operators.index(x) if isinstance(x, str) and x in self.operators else x for x in problem]
-        if len(row) != len(self.fields):
-            raise UserError(
-                f"A problem of {self.name} has {len(self.fields)} fields, not {len(row)}: {shown(problem)}."
-            )
-        for number in row:
-            if isinstance(number, bool) or not isinstance(number, (int, np.integer)) or abs(int(number)) >= 2**63:
-                raise UserError(f"Operands must be integers below 2^63, and {shown(number)} is not one.")
-        return [int(number) for number in row]
+    def answer(self, text: str) -> str:
+        """The answer in a text that is a problem followed by its answer; empty if the text is a problem alone."""
+        found = self._match(text)
+        return (found.groupdict().get("answer") or "").strip() if found is not None else ""
+
+    def _match(self, text: str) -> re.Match[str] | None:
+        own = text
+        for word in self._words:
+            own = own.replace(word, "", 1)
+        matches = (pattern.fullmatch(own.strip()) for pattern in self._patterns) if text.isascii() else ()
+        return next((match for match in matches if match is not None), None)
+
+    def _example(self) -> str:
+        fields = [part for part in self._written if isinstance(part, NumberField)]
+        operators = [part.name for part in fields if self._is_operator(part)]
+        return self.text([0 if name in operators else 1 for name in self._numbers])

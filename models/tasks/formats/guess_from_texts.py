@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -11,36 +11,9 @@ from typing import Any
 from models.calls.bound_arguments import typed
 from models.errors import UserError
 from models.tasks.formats.formatted_task import FormattedTask, formatted
+from models.tasks.formats.operations import OPERATIONS, Operation
 
-#: Operations of two numbers that are tried, in the order in which they are proposed.
-OPERATIONS: Mapping[str, Callable[[int, int], int]] = {
-    "a + b": lambda a, b: a + b,
-    "a - b": lambda a, b: a - b,
-    "b - a": lambda a, b: b - a,
-    "a * b": lambda a, b: a * b,
-    "abs(a - b)": lambda a, b: abs(a - b),
-    "max(a, b)": max,
-    "min(a, b)": min,
-}
-COMPARISONS: Mapping[str, Callable[[int, int], int]] = {
-    "a < b": lambda a, b: int(a < b),
-    "a > b": lambda a, b: int(a > b),
-    "a == b": lambda a, b: int(a == b),
-    "a <= b": lambda a, b: int(a <= b),
-    "a >= b": lambda a, b: int(a >= b),
-    "a != b": lambda a, b: int(a != b),
-}
-#: How an operation is written between or before its operands: what the examples write is proposed first.
-_WRITTEN = {
-    "a + b": "+", "a - b": "- \N{MINUS SIGN}", "a * b": "* x \N{MULTIPLICATION SIGN} \N{MIDDLE DOT}",
-    "abs(a - b)": "abs |", "max(a, b)": "max", "min(a, b)": "min", "a < b": "<", "a > b": ">", "a == b": "==",
-    "a <= b": "<= \N{LESS-THAN OR EQUAL TO}", "a >= b": ">= \N{GREATER-THAN OR EQUAL TO}",
-    "a != b": "!= \N{NOT EQUAL TO}",
-}  # fmt: skip
 _BASES = (10, *range(2, 10))
-_ONLY_WHERE = {"a - b": "a >= b", "b - a": "b >= a"}  # where an unsigned answer exists
-_FAMILY = {"a + b": "addition", "a - b": "subtraction"}
-_RESIDUES = ("a + b", "a - b", "a * b")  # which are tried modulo a number where each number is one token
 _MOST_MODULUS = 1000
 _NAMED = 6  # alternatives that the sentence names
 _PIECES = re.compile(r"\d+|[^\d]+")
@@ -122,9 +95,10 @@ def _one_token_each(examples: Sequence[_Example]) -> Iterator[dict[str, Any]]:
     (before, between, equals, after) = (part.strip() for part in examples[0].literals)
     numbers = [tuple(map(int, example.numbers)) for example in examples]
     format = f"{before}{{a}}{between}{{b}}{equals}{{s}}{after}"
-    for name, p in product(_RESIDUES, range(max(max(row) for row in numbers) + 1, _MOST_MODULUS + 1)):
-        if all(OPERATIONS[name](a, b) % p == s for a, b, s in numbers):
-            yield {"format": format, "answer": f"({name}) % {p}", "base": p}
+    residues = [each for each in OPERATIONS.values() if each.of_residues]
+    for operation, p in product(residues, range(max(max(row) for row in numbers) + 1, _MOST_MODULUS + 1)):
+        if all(operation(a, b) % p == s for a, b, s in numbers):
+            yield {"format": format, "answer": f"({operation.answer}) % {p}", "base": p}
 
 
 def _fitting(examples: Sequence[_Example]) -> Iterator[dict[str, Any]]:
@@ -134,29 +108,31 @@ def _fitting(examples: Sequence[_Example]) -> Iterator[dict[str, Any]]:
         return
     (before, between, equals, after), (a, b, s) = examples[0].literals, map(len, examples[0].numbers)
     highest = max(int(digit) for example in examples for number in example.numbers for digit in number)
-    operations = {**OPERATIONS, **(COMPARISONS if s == 1 and not examples[0].sign else {})}
+    compared = s == 1 and not examples[0].sign
+    operations = [each for each in OPERATIONS.values() if compared or not each.compares]
     bases = [base for base in _BASES if base > highest]
     sign = "+" if examples[0].sign else ""
-    for base, up, answer_up, name in product(bases, ("", "r"), ("", "r"), operations):
+    for base, up, answer_up, operation in product(bases, ("", "r"), ("", "r"), operations):
         if (up and a == b == 1) or (answer_up and s == 1):
             continue  # one digit has no order
         value = lambda text, r: int(text[::-1] if r else text, base)  # noqa: B023, E731
         pairs = [(value(one, up), value(two, up)) for one, two, _ in (example.numbers for example in examples)]
         given = [(-1 if each.sign == "-" else 1) * value(each.numbers[2], answer_up) for each in examples]
         format = f"{before}{{a:{a}{up}}}{between}{{b:{b}{up}}}{equals}{{s:{sign}{s}{answer_up}}}{after}"
-        found: dict[str, Any] = {"format": format, "answer": name, "base": base}
-        operation, where = operations[name], _where_it_fits(name, operations[name], base, a, b, s, bool(sign))
+        found: dict[str, Any] = {"format": format, "answer": operation.answer, "base": base}
+        where = _where_it_fits(operation, base, a, b, s, bool(sign))
         if [operation(x, y) for x, y in pairs] == given:
             yield found | ({"where": where} if where else {})
-        if where and name in _RESIDUES and not sign and [operation(x, y) % base**s for x, y in pairs] == given:
-            yield found | {"answer": f"({name}) % {base**s}"}
+        if where and operation.of_residues and not sign and [operation(x, y) % base**s for x, y in pairs] == given:
+            yield found | {"answer": f"({operation.answer}) % {base**s}"}
 
 
-def _where_it_fits(name: str, operation: Any, base: int, a: int, b: int, s: int, signed: bool) -> str:
+def _where_it_fits(operation: Operation, base: int, a: int, b: int, s: int, signed: bool) -> str:
     """For which problems of ``a`` and ``b`` digits an answer fits ``s`` digits, as text; empty for all of them."""
     corners = [operation(x, y) for x in (0, base**a - 1) for y in (0, base**b - 1)]  # where each has its extremes
-    rules = [_ONLY_WHERE[name]] if min(corners) < 0 and not signed else []
+    rules = [operation.where] if operation.where and min(corners) < 0 and not signed else []
     if max(map(abs, corners)) >= base**s and not (rules and max(corners) < base**s):
+        name = operation.answer
         rules.append(f"{f'abs({name})' if min(corners) < 0 and signed else name} < {base**s}")
     return rules[0] if len(rules) == 1 else " & ".join(f"({rule})" for rule in rules)
 
@@ -165,9 +141,13 @@ def _as_written(definition: Mapping[str, Any], examples: Sequence[_Example]) -> 
     """How long the sign of the definition's operation is that stands in the examples; 0 if it does not."""
     texts, signs = (
         examples[0].literals[:3],
-        [_WRITTEN[name].split() for name in _WRITTEN if name in definition["answer"]],
+        [each.signs.split() for each in OPERATIONS.values() if each.answer in definition["answer"]],
     )
     return max((len(sign) for each in signs for sign in each if any(sign in text for text in texts)), default=0)
+
+
+def _family(answer: str) -> str | None:
+    return OPERATIONS[answer].family if answer in OPERATIONS else None
 
 
 @typed
@@ -192,14 +172,14 @@ def guess(examples: Sequence[str]) -> Guess:
     tasks, refused = [], []
     for definition in fitting:
         try:
-            tasks.append(formatted(**definition, variables=_FAMILY.get(definition["answer"])))
+            tasks.append(formatted(**definition, variables=_family(definition["answer"])))
         except UserError as error:  # a field or domain that no task can have
             refused.append(f"{_said(definition)} fits, and is no task: {error}")
     if not tasks and refused:
         raise UserError(refused[0])
     if not tasks:
         raise UserError(
-            f"No operation that was tried ({', '.join([*OPERATIONS, *COMPARISONS])}) gives the answers of these "
+            f"No operation that was tried ({', '.join(OPERATIONS)}) gives the answers of these "
             f"{len(listed)} examples; write the task with models.tasks.formatted."
         )
     return Guess(tasks[0], tuple(task.definition or {} for task in tasks[1:]), len(listed))

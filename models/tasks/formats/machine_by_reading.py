@@ -17,41 +17,41 @@ import torch
 from models.errors import UserError
 from models.tasks.expressions import Expression
 from models.tasks.formats.answer_functions import AnswerFunction
-from models.tasks.formats.formatted_task import FormattedTask
-from models.tasks.formats.machine_by_columns import FormatLayout
-from models.tasks.machines.affine_cases import NotDecided, TooMuch
+from models.tasks.formats.machine_by_columns import FormatSlots
+from models.tasks.formats.parsed_format import ParsedFormat
 from models.tasks.machines.column_machines import AnswerNumber, Cell
-from models.tasks.machines.machine import Layer, Machine, NoPath, smallest
+from models.tasks.machines.machine import Layer, Machine, smallest
 from models.tasks.machines.partial_evaluation import DividesByZero, Form, known, normal
+from models.tasks.refusals import NoMachine, NoProblems, TooManyStates
 
 MOST_KEPT = 2**12  # beginnings that are told apart at one place
 MOST_READ = 2**17  # and how many are looked at there
 _WORDS = {"max": "maximum", "min": "minimum", "^": "parity", "%": "residue"}
 
 
-def machine_by_reading(task: FormattedTask) -> Machine:
+def machine_by_reading(parsed: ParsedFormat) -> Machine:
     """The machine of a task whose answer and rule are texts, found by reading its numbers digit by digit.
 
     Postcondition: derived, so that its paths are the task's problems with their answers.
 
     Raises:
-        NotDecided: an answer or a rule in Python, or several operators. TooMuch: too much to remember.
+        NoMachine: an answer or a rule in Python, or several operators. TooManyStates: too much to remember.
     """
-    layout = FormatLayout.of(task)
-    if len(task.functions) != 1 or any(cell.name is None for cell in layout.cells):
-        raise NotDecided("its answer depends on an operator")
+    slots = FormatSlots.of(parsed)
+    if len(parsed.functions) != 1 or any(cell.name is None for cell in slots.cells):
+        raise NoMachine("its answer depends on an operator")
     # Each digit is a number of its own.
-    limits = {_digit(cell): len(cell) for cell in layout.cells}
-    answer = tuple(_in_digits(part, task, limits) for part in task.functions[0].parts)
-    rule = 1 if task.where is None else _in_digits(task.where, task, limits)
+    limits = {_digit(cell): len(cell) for cell in slots.cells}
+    answer = tuple(_in_digits(each, parsed, limits) for each in parsed.functions[0])
+    rule = 1 if parsed.rule is None else _in_digits(parsed.rule, parsed, limits)
     #: What is left of each number of the answer, and of the rule.
     states: list[tuple[Form, ...]] = [(*answer, rule)]
     layers: list[Layer] = []
-    n_parts = len(task.fields)
-    for cell in layout.cells:
+    n_parts = len(parsed.fields)
+    for cell in slots.cells:
         n, values = len(cell), np.arange(len(cell))
         if len(states) * n > MOST_READ:
-            raise TooMuch(f"it has to remember too much: {len(states):,} beginnings before one token")
+            raise TooManyStates(f"it has to remember too much: {len(states):,} beginnings before one token")
         number: dict[tuple[Form, ...], int] = {}
         after = np.empty(len(states) * n, dtype=np.int64)
         for i, forms in enumerate(states):
@@ -59,7 +59,7 @@ def machine_by_reading(task: FormattedTask) -> Machine:
                 rest = _rest(forms, _digit(cell), value)
                 after[i * n + value] = number.setdefault(rest, len(number))
         if len(number) > MOST_KEPT:
-            raise TooMuch(f"it has to remember too much: {len(number):,} beginnings that may be different")
+            raise TooManyStates(f"it has to remember too much: {len(number):,} beginnings that may be different")
         before, label = np.repeat(np.arange(len(states)), n), np.tile(values, len(states))
         parts = np.zeros((n, n_parts), dtype=np.int64)
         parts[:, cell.part] = cell.worth * values
@@ -68,20 +68,20 @@ def machine_by_reading(task: FormattedTask) -> Machine:
         states = list(number)
     accepted = np.array([bool(forms[-1]) for forms in states])
     at = np.arange(len(states))
-    said = [_spelled([forms[k] for forms in states], accepted, one) for k, one in enumerate(layout.written)]
-    for slots, column in (each for written in said for each in written):
+    said = [_spelled([forms[k] for forms in states], accepted, one) for k, one in enumerate(slots.written)]
+    for at_slots, column in (each for written in said for each in written):
         labels, label = np.unique(column, return_inverse=True)
-        table = np.repeat(labels[:, None], len(slots), 1)
+        table = np.repeat(labels[:, None], len(at_slots), 1)
         layers.append(
-            Layer(slots, table, np.zeros((len(labels), n_parts), np.int64), at, label.reshape(-1), at, len(at))
+            Layer(at_slots, table, np.zeros((len(labels), n_parts), np.int64), at, label.reshape(-1), at, len(at))
         )
     try:
         steps, numbers = smallest(layers, accepted)
-    except NoPath:
-        raise NotDecided("its rule allows no problem") from None
+    except NoProblems:
+        raise NoMachine("its rule allows no problem") from None
     word = _WORDS.get(answer[0][0], "state") if len(answer) == 1 and isinstance(answer[0], tuple) else "state"
-    sizes = task.input_length, len(task.query_positions)
-    return Machine(steps, numbers, dict(layout.fixed), word, *sizes, torch.zeros(n_parts, dtype=torch.int64))
+    sizes = slots.input_length, slots.n_targets
+    return Machine(steps, numbers, dict(slots.fixed), word, *sizes, torch.zeros(n_parts, dtype=torch.int64))
 
 
 def _rest(forms: Sequence[Form], name: str, value: int) -> tuple[Form, ...]:
@@ -93,21 +93,21 @@ def _rest(forms: Sequence[Form], name: str, value: int) -> tuple[Form, ...]:
     try:
         return (*(known(form, name, value) for form in forms[:-1]), rule)
     except DividesByZero:
-        raise NotDecided("it divides by zero, unless its rule leaves out such problems") from None
+        raise NoMachine("it divides by zero, unless its rule leaves out such problems") from None
 
 
 def _digit(cell: Cell) -> str:
     return f"{cell.name}.{cell.column}"
 
 
-def _in_digits(function: object, task: FormattedTask, limits: dict[str, int]) -> Form:
+def _in_digits(function: object, parsed: ParsedFormat, limits: dict[str, int]) -> Form:
     """What an answer or a rule is, of the digits."""
     if not isinstance(function, AnswerFunction) or not isinstance(function.function, Expression):
-        raise NotDecided("its answer or the rule of its problems is a function in Python")
-    fields = {field.name: field for field in task.numbers_fields}
+        raise NoMachine("its answer or the rule of its problems is a function in Python")
+    fields = {field.name: field for field in parsed.operand_fields}
     if not set(function.chosen) <= set(fields):
-        raise NotDecided("its rule reads the operator")
-    values = {name: _value([f"{name}.{column}" for column in fields[name].columns], task.base) for name in fields}
+        raise NoMachine("its rule reads the operator")
+    values = {name: _value([f"{name}.{column}" for column in fields[name].columns], parsed.base) for name in fields}
     return normal(_Replaced(values).visit(ast.parse(str(function.function), mode="eval").body), limits)
 
 

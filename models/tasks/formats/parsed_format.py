@@ -1,4 +1,4 @@
-"""What a format, a function and a vocabulary say of a task: its fields, functions and tokens."""
+"""A format, its answer and its vocabulary, as one object: fields, functions, rules and token ids."""
 
 from __future__ import annotations
 
@@ -8,28 +8,50 @@ from functools import cached_property
 from typing import Any
 
 import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
 
-from models.errors import UserError
-from models.tasks.formats.answer_functions import AnswerFunction, SeveralAnswers, answers_of
-from models.tasks.formats.format_grammar import WITHIN, NumberField, literal_tokens, whole_numbers_of, with_pieces
-from models.tasks.held_out import DrawnTask
+from models.errors import UserError, known_name
+from models.tasks.expressions import Expression
+from models.tasks.formats.answer_functions import AnswerFunction, RulesByOperator, answers_of
+from models.tasks.formats.format_grammar import (
+    WITHIN,
+    NumberField,
+    literal_tokens,
+    parse_format,
+    whole_numbers_of,
+    with_pieces,
+)
 
 EXACT = 2**53  # digits are split in float64, which is exact below
-LARGEST = 2**62  # of the digits of all numbers of an answer together
 SIGNS = "+-"
 
 
-class FormatDefinition(DrawnTask):
-    """The part of :class:`models.tasks.formats.formatted_task.FormattedTask` that reads its definition."""
+class ParsedFormat:
+    """What a format, a function, a vocabulary and a rule say of a task.
 
-    format: str
-    base: int
-    #: The answer as one number; of several numbers, all their digits.
-    answer_field: NumberField
-    #: Its numbers, one for each function.
-    answer_numbers: tuple[NumberField, ...]
-    #: What gives it, for each operator or the only one.
-    functions: tuple[AnswerFunction | SeveralAnswers, ...]
+    Attributes:
+        fields: of a problem, in their order; one of them may be the operator. operand_fields: those that are numbers.
+        answer_fields: the numbers of the answer. answer_parts: their pieces, and what stands between them.
+        operators: the texts that the operator may be; empty without one.
+        functions: for each operator, or for the only answer, the function of each of its numbers.
+        rule: which problems there are; None if all are.
+        ids: the number of every token's text. literals: the tokens of each literal text of the format.
+    """
+
+    def __init__(
+        self,
+        format: str,
+        answer: Any,
+        base: int = 10,
+        vocabulary: Sequence[str] | Mapping[str, int] | None = None,
+        where: Any = None,
+    ):
+        self.format, self.base = format, base
+        self._read_answer(parse_format(format), answer)
+        self._read_tokens(vocabulary)
+        self.rule = self._rule(where)
+        self._assume_limits()
 
     def _read_answer(self, parts: Sequence[NumberField | str], answer: Any) -> None:
         fields = whole_numbers_of(parts)
@@ -47,36 +69,37 @@ class FormatDefinition(DrawnTask):
             self._read_several(numbers, given)
         else:
             parts, numbers = self._read_one(parts, numbers, [only for (only, *_) in given])
-        names = [field.name for field in self.answer_numbers]
+        names = [field.name for field in self.answer_fields]
         self.parts = tuple(parts)
-        self.answer_pieces = [part for part in self.parts if isinstance(part, NumberField) and part.name in names]
-        self.numbers_fields = tuple(numbers[: len(numbers) - len(names)])
-        self.fields = tuple(field for field in fields if field is op or field in self.numbers_fields)
-        first = self.parts.index(self.answer_pieces[0])
-        if any(isinstance(part, NumberField) and part.name not in names for part in self.parts[first:]):
-            raise UserError(f"The answer {self.answer_field.name!r} must be the last field of {self.format!r}.")
-        alone = len(self.answer_numbers) == 1
-        if any(field.signed for field in (*self.numbers_fields, *self.answer_numbers[alone:])):
+        pieces = [i for i, part in enumerate(parts) if isinstance(part, NumberField) and part.name in names]
+        self.prompt_parts, self.answer_parts = self.parts[: pieces[0]], self.parts[pieces[0] : pieces[-1] + 1]
+        self._after = self.parts[pieces[-1] + 1 :]
+        self.operand_fields = tuple(numbers[: len(numbers) - len(names)])
+        self.fields = tuple(field for field in fields if field is op or field in self.operand_fields)
+        #: Which field is the operator; None without one.
+        self.operator_at = None if op is None else self.fields.index(op)
+        if any(isinstance(part, NumberField) and part.name not in names for part in self.parts[pieces[0] :]):
+            raise UserError(f"The answer {' '.join(names)!r} must be the last field of {self.format!r}.")
+        alone = len(self.answer_fields) == 1
+        if any(field.signed for field in (*self.operand_fields, *self.answer_fields[alone:])):
             raise UserError(f"Only an answer of one number can have a sign, and {self.format!r} has another sign.")
-        for field in (*self.numbers_fields, *self.answer_numbers):
+        for field in (*self.operand_fields, *self.answer_fields):
             if self.base**field.width > EXACT:
                 raise UserError(f"The field {field.name!r} of {field.width} digits in base {self.base} passes 2^53.")
-        if self.base**self.answer_field.width > LARGEST:
-            raise UserError(f"The numbers of the answer of {self.format!r} have too many digits together (2^62).")
 
     def _read_one(
         self, parts: Sequence[NumberField | str], numbers: list[NumberField], functions: Sequence[Any]
     ) -> tuple[Sequence[NumberField | str], list[NumberField]]:
         """Take the answer of one function (per operator): the last field, a number in several fields, or none of the
         format's, as it follows. Returns the parts and their numbers with that field."""
-        self.functions = tuple(self._function(function, [field.name for field in numbers]) for function in functions)
-        count = self.functions[0].arguments
+        found = [AnswerFunction(function, [field.name for field in numbers]) for function in functions]
+        count = found[0].arguments
         if not count:
             raise UserError(f"The answer of {self.format!r} is a function of its fields, and it names none.")
         if 0 < count < len(numbers) - 1:
             parts = self._joined(parts, [field.name for field in numbers[count:]])
             numbers = [field for field in whole_numbers_of(parts) if field.name != "op" or not self.operators]
-        if any(function.arguments != count for function in self.functions) or len(numbers) not in (count, count + 1):
+        if any(function.arguments != count for function in found) or len(numbers) not in (count, count + 1):
             raise UserError(
                 f"The answer is a function of {count} numbers, and {self.format!r} has the fields "
                 f"{', '.join(field.name for field in numbers)}: the operands, and the answer last or not at all. For "
@@ -86,15 +109,15 @@ class FormatDefinition(DrawnTask):
         if follows and any(field.name == "answer" for field in numbers):
             raise UserError(f"The answer follows {self.format!r}, where a field is named 'answer' already.")
         operands = [field.name for field in numbers[:count]]
-        if outside := [name for function in self.functions for name in function.chosen if name not in operands]:
+        if outside := [name for function in found for name in function.chosen if name not in operands]:
             raise UserError(
                 f"The answer reads {outside[0]!r}, the last field of {self.format!r}: the answer must come last."
             )
         if follows:
             own = NumberField("answer", one_token=True)
             parts, numbers = (*parts, own), [*numbers, own]
-        self.answer_field = numbers[-1]
-        self.answer_numbers = (self.answer_field,)
+        self.functions: tuple[tuple[AnswerFunction, ...], ...] = tuple((function,) for function in found)
+        self.answer_fields: tuple[NumberField, ...] = (numbers[-1],)
         return parts, numbers
 
     def _joined(self, parts: Sequence[NumberField | str], names: Sequence[str]) -> Sequence[NumberField | str]:
@@ -107,54 +130,18 @@ class FormatDefinition(DrawnTask):
         return with_pieces([*parts[:first], *renamed], self.format)
 
     def _read_several(self, numbers: list[NumberField], given: Sequence[tuple[Any, ...]]) -> None:
-        """Take the last fields as the answer, one for each function; their digits together are ``answer_field``'s."""
+        """Take the last fields as the answer, one for each function."""
         n = len(given[0])
         if any(len(functions) != n for functions in given) or len(numbers) <= n:
             raise UserError(
                 f"The answer is {n} numbers, and {self.format!r} has the fields "
                 f"{', '.join(field.name for field in numbers)}: the operands, and one last field for each number."
             )
-        self.answer_numbers = tuple(numbers[-n:])
-        operands, limits = [each.name for each in numbers[:-n]], [self.base**each.width for each in numbers[-n:]]
-        self.functions = tuple(SeveralAnswers(functions, operands, limits) for functions in given)
-        unread = [name for name in operands if not any(name in function.chosen for function in self.functions)]
-        if unread:
+        self.answer_fields, operands = tuple(numbers[-n:]), [each.name for each in numbers[:-n]]
+        self.functions = tuple(tuple(AnswerFunction(each, operands) for each in functions) for functions in given)
+        read = {name for functions in self.functions for function in functions for name in function.chosen}
+        if unread := [name for name in operands if name not in read]:
             raise UserError(f"No number of the answer of {self.format!r} is a function of its field {unread[0]!r}.")
-        width = sum(field.width for field in self.answer_numbers)
-        self.answer_field = NumberField(" ".join(field.name for field in self.answer_numbers), width)
-
-    @cached_property
-    def answer_layout(self) -> tuple[int | str, ...]:
-        """What the answer writes after its sign: the columns of its digits, from the units of the last number on, and
-        the literal tokens between them."""
-        found: list[int | str] = []
-        for part in self._answer_parts:
-            if isinstance(part, str):
-                found += self._literals[part]
-            else:
-                found += [self._offsets[part.name] + column for column in part.columns]
-        return tuple(found)
-
-    @cached_property
-    def _answer_parts(self) -> Sequence[NumberField | str]:
-        """The pieces of the answer, and what stands between them."""
-        first, last = (self.parts.index(self.answer_pieces[end]) for end in (0, -1))
-        return self.parts[first : last + 1]
-
-    @cached_property
-    def _offsets(self) -> dict[str, int]:
-        """By the name of each number of the answer, the column of its units."""
-        widths = [field.width for field in self.answer_numbers]
-        return {field.name: sum(widths[i + 1 :]) for i, field in enumerate(self.answer_numbers)}
-
-    @cached_property
-    def in_pieces(self) -> bool:
-        """Whether a number is written in several pieces, or the answer has several numbers."""
-        whole = (*self.fields, self.answer_field)
-        return any(isinstance(part, NumberField) and part not in whole for part in self.parts)
-
-    def _function(self, function: Any, names: Sequence[str] = ()) -> AnswerFunction:
-        return AnswerFunction(function, names or [field.name for field in self.fields])
 
     def _read_tokens(self, vocabulary: Sequence[str] | Mapping[str, int] | None) -> None:
         for operator in self.operators:
@@ -162,9 +149,9 @@ class FormatDefinition(DrawnTask):
                 raise UserError(f"An operator is text that can be seen, not {operator!r}.")
         digits = [str(value) for value in range(self.base)]
         known = list(vocabulary) if vocabulary is not None else []
-        self._literals = {part: literal_tokens(part, known) for part in self.parts if isinstance(part, str)}
-        signs = list(SIGNS) if self.answer_field.signed else []
-        needed = [*digits, *(token for tokens in self._literals.values() for token in tokens), *self.operators, *signs]
+        self.literals = {part: literal_tokens(part, known) for part in self.parts if isinstance(part, str)}
+        signs = list(SIGNS) if self.signed else []
+        needed = [*digits, *(token for tokens in self.literals.values() for token in tokens), *self.operators, *signs]
         if vocabulary is None:
             vocabulary = list(dict.fromkeys(needed))
         ids = dict(vocabulary) if isinstance(vocabulary, Mapping) else {text: i for i, text in enumerate(vocabulary)}
@@ -176,36 +163,107 @@ class FormatDefinition(DrawnTask):
         ):
             raise UserError("A vocabulary gives each token a number from 0 on, and different digits different numbers.")
         self.ids: Mapping[str, int] = ids
-        self.d_vocab = 1 + max(ids.values())
         text_of = {i: text for text, i in reversed(list(ids.items()))}
-        self.vocabulary = [text_of.get(i, f"<{i}>") for i in range(self.d_vocab)]
+        self.vocabulary = [text_of.get(i, f"<{i}>") for i in range(1 + max(ids.values()))]
         self.digit_tokens = tuple(ids[digit] for digit in digits)
-        self._digit_ids = torch.tensor(self.digit_tokens)
-        self._digits_are_ids = self.digit_tokens == tuple(range(self.base))
-        self.separator = " " if self.base > 10 else ""
 
+    def _rule(self, where: Any) -> AnswerFunction | RulesByOperator | None:
+        names = [field.name for field in self.fields]
+        if not isinstance(where, Mapping):
+            return None if where is None else AnswerFunction(where, names)
+        for operator in where:
+            known_name("operator", operator, self.operators)
+        numbers = [field.name for field in self.operand_fields]
+        rules = {self.operators.index(operator): AnswerFunction(rule, names) for operator, rule in where.items()}
+        if outside := [name for rule in rules.values() for name in rule.chosen if name not in numbers]:
+            raise UserError(f"A rule of one operator is about the numbers {', '.join(numbers)}, not {outside[0]!r}.")
+        assert self.operator_at is not None
+        return RulesByOperator(rules, self.operator_at)
 
-def _values(given: Any) -> tuple[Any, ...]:
-    return tuple(given.values()) if isinstance(given, Mapping) else (given,)
+    def _assume_limits(self) -> None:
+        """Tell the texts of answers and of the rule how large the numbers are."""
+        limits = {field.name: len(self.values(field)) for field in self.fields}
+        rules = self.rule.rules.values() if isinstance(self.rule, RulesByOperator) else (self.rule,)
+        for function in (*(each for functions in self.functions for each in functions), *rules):
+            if function is not None and isinstance(function.function, Expression):
+                function.function.assume(limits)
 
+    # ---- what it says of problems
 
-def _joint(answer: Any) -> Any:
-    """The answer as one text where it is a list of texts."""
-    listed = isinstance(answer, (list, tuple)) and all(isinstance(text, str) for text in answer)
-    return ", ".join(answer) if listed else answer
+    @property
+    def signed(self) -> bool:
+        """Whether the answer has a sign, which only an answer of one number can have."""
+        return self.answer_fields[0].signed
 
+    @cached_property
+    def ending(self) -> list[str]:
+        """The literal tokens after the answer, which are predicted too."""
+        return [token for part in self._after if isinstance(part, str) for token in self.literals[part]]
 
-def as_json(*arguments: Any) -> dict[str, Any] | None:
-    """The arguments of a formatted task by name, as JSON; None if one of them is Python code."""
-    names = ("format", "answer", "base", "vocabulary", "where", "variables", "held_out", "seed", "name")
-    given = dict(zip(names, arguments, strict=True))
-    answer = given["answer"]
-    by = {operator: _joint(each) for operator, each in answer.items()} if isinstance(answer, Mapping) else {}
-    given["answer"] = by or _joint(answer)
-    texts = (*_values(given["where"] or ""), *_values(given["answer"]), *_values(given["variables"] or ""))
-    if not all(isinstance(text, str) for text in texts):
-        return None
-    if given["vocabulary"] is not None and not isinstance(given["vocabulary"], (Mapping, str)):
-        given["vocabulary"] = list(given["vocabulary"])
-    given = {name: value for name, value in given.items() if value is not None}
-    return {name: dict(value) if isinstance(value, Mapping) else value for name, value in given.items()}
+    @cached_property
+    def delimiters(self) -> Sequence[Sequence[int]]:
+        """The tokens before each operand, before the answer, and after it; pieces of numbers count as numbers."""
+        written: list[tuple[int, ...]] = [()]
+        for part in self.parts:
+            if isinstance(part, str):
+                written[-1] += tuple(self.literal_ids(part))
+            elif part.name != self.operator_name:
+                written.append(())
+        return tuple(written)
+
+    @cached_property
+    def in_pieces(self) -> bool:
+        """Whether a number is written in several pieces, or the answer has several numbers."""
+        whole = (*self.fields, *(self.answer_fields if len(self.answer_fields) == 1 else ()))
+        return any(isinstance(part, NumberField) and part not in whole for part in self.parts)
+
+    @cached_property
+    def operator_name(self) -> str | None:
+        return None if self.operator_at is None else self.fields[self.operator_at].name
+
+    def literal_ids(self, text: str) -> list[int]:
+        """The tokens of one of the format's literal texts. Raises UserError for another text."""
+        known_name("literal text", text, self.literals)
+        return [self.ids[token] for token in self.literals[text]]
+
+    def values(self, field: NumberField) -> range:
+        """What a field of a problem may be."""
+        return range(self.base**field.width) if field in self.operand_fields else range(len(self.operators))
+
+    def rule_of(self, operator: int) -> AnswerFunction | None:
+        """The rule of the problems with an operator, or of all."""
+        return self.rule.rules.get(operator) if isinstance(self.rule, RulesByOperator) else self.rule
+
+    def allowed(self, problems: Int[Tensor, "n field"]) -> Bool[Tensor, " n"]:
+        """For which problems the rule holds."""
+        if self.rule is None:
+            return torch.ones(len(problems), dtype=torch.bool, device=problems.device)
+        return self.rule.of_columns(problems).bool()
+
+    def operands(self, problems: Int[Tensor, "n field"]) -> Int[Tensor, "n operand"]:
+        """The numbers of problems, without the operator."""
+        return problems[:, [i for i, field in enumerate(self.fields) if i != self.operator_at]]
+
+    def answers(self, problems: Int[Tensor, "n field"]) -> Int[Tensor, "n number"]:
+        """The numbers that the functions give, whether they fit their fields or not."""
+        operands = self.operands(problems)
+        if self.operator_at is None:
+            return torch.stack([function.of_columns(operands) for function in self.functions[0]], 1)
+        chosen = problems[:, self.operator_at]
+        try:
+            every = [
+                torch.stack([function.of_columns(operands) for function in functions], 1)
+                for functions in self.functions
+            ]
+        except UserError:  # one cannot be computed of another's problems, such as a quotient by zero
+            found = torch.zeros(len(chosen), len(self.answer_fields), dtype=torch.int64, device=chosen.device)
+            for i, functions in enumerate(self.functions):
+                own = operands[chosen == i]
+                found[chosen == i] = torch.stack([function.of_columns(own) for function in functions], 1)
+            return found
+        return torch.stack(every, 1)[torch.arange(len(chosen), device=chosen.device), chosen]
+
+    def misfits(self, answers: Int[Tensor, "n number"]) -> Bool[Tensor, "n number"]:
+        """Which numbers do not fit their fields."""
+        limits = torch.tensor([self.base**field.width for field in self.answer_fields], device=answers.device)
+        return (answers.abs() if self.signed else answers.where(answers >= 0, limits)) >= limits

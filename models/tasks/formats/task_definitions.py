@@ -1,20 +1,33 @@
-"""Tasks as one line of text: ``"{a:6}-{b:6}={s:+7}; a - b; where=a >= b; variables=subtraction"``."""
+"""Tasks as data: as one line of text, and as the JSON that a run folder keeps, in both directions.
+
+{a:6}-{b:6}={s:+7}; a - b; where=a >= b; variables=subtraction
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from models.calls.argument_kinds import shown
 from models.calls.bound_arguments import typed
 from models.errors import UserError, unknown_name
 from models.files.python_source import names_an_object, object_in
-from models.tasks.formats.formatted_task import formatted
 from models.tasks.task import Task
 
 _OPTIONS = ("base", "where", "variables", "vocabulary", "held_out", "seed", "name")
 LONGEST = 10_000  # characters
 _NUMBERS = {"base": int, "seed": int, "held_out": float}
+
+
+#: What makes the tasks of each kind of definition; the file of each kind adds its own.
+KINDS: dict[str, Callable[..., Task]] = {}
+
+
+def task_of(definition: Mapping[str, Any]) -> Task:
+    """The task that a stored definition makes: ``{kind: arguments}``, or the arguments of a format alone."""
+    kind = next(iter(definition)) if len(definition) == 1 else ""
+    return KINDS[kind](**definition[kind]) if kind in KINDS else KINDS["format"](**definition)
 
 
 @typed
@@ -55,7 +68,7 @@ def task_of_text(text: str) -> Task:
             f"The task {text!r} needs a format and one answer with a semicolon between them, as in "
             "'{a:3}+{b:3}={s:4}; a + b', or an answer for each operator, as in 'op + = a + b'."
         )
-    return formatted(format, answers or options.pop("answer"), **options)
+    return KINDS["format"](format, answers or options.pop("answer"), **options)
 
 
 def _value(name: str, text: str) -> Any:
@@ -80,3 +93,29 @@ def read_argument(name: str, value: Any) -> Task:
     if not isinstance(value, Task):
         raise UserError(f"{name} must be a task of models.tasks, not {shown(value)}.")
     return value
+
+
+def _texts_of(given: Any) -> tuple[Any, ...]:
+    return tuple(given.values()) if isinstance(given, Mapping) else (given,)
+
+
+def _joint(answer: Any) -> Any:
+    """The answer as one text where it is a list of texts."""
+    listed = isinstance(answer, (list, tuple)) and all(isinstance(text, str) for text in answer)
+    return ", ".join(answer) if listed else answer
+
+
+def as_definition(*arguments: Any) -> dict[str, Any] | None:
+    """The arguments of a formatted task by name, as JSON; None if one of them is Python code."""
+    names = ("format", "answer", "base", "vocabulary", "where", "variables", "held_out", "seed", "name")
+    given = dict(zip(names, arguments, strict=True))
+    answer = given["answer"]
+    by = {operator: _joint(each) for operator, each in answer.items()} if isinstance(answer, Mapping) else {}
+    given["answer"] = by or _joint(answer)
+    texts = (*_texts_of(given["where"] or ""), *_texts_of(given["answer"]), *_texts_of(given["variables"] or ""))
+    if not all(isinstance(text, str) for text in texts):
+        return None
+    if given["vocabulary"] is not None and not isinstance(given["vocabulary"], (Mapping, str)):
+        given["vocabulary"] = list(given["vocabulary"])
+    given = {name: value for name, value in given.items() if value is not None}
+    return {name: dict(value) if isinstance(value, Mapping) else value for name, value in given.items()}

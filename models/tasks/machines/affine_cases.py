@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from models.tasks.refusals import NoMachine
+
 LARGEST = 2**60  # of a value, so that sums of a few of them do not wrap around in int64
 MOST_CASES = 256
 FEW_VALUES = 16  # of a factor, each of which has a case
@@ -26,14 +28,6 @@ FEW_QUOTIENTS = 8  # a remainder has a case for each quotient up to this many, a
 Variable = str | tuple[str, "Variable", "Variable"]
 BITWISE: Mapping[str, Callable[[Any, Any], Any]] = {"^": operator.xor, "&": operator.and_, "|": operator.or_}
 _BITWISE = {ast.BitXor: "^", ast.BitAnd: "&", ast.BitOr: "|"}
-
-
-class NotDecided(Exception):
-    """An expression that is not affine by cases, has too many of them, or values beyond 2^60. The text says which."""
-
-
-class TooMuch(NotDecided):
-    """A machine that has to remember too much."""
 
 
 @dataclass(frozen=True)
@@ -97,16 +91,16 @@ class AffineCases:
         """The cases of an expression among the problems that meet some conditions.
 
         Raises:
-            NotDecided: it has no such cases, more than :data:`MOST_CASES`, or values beyond 2^60.
+            NoMachine: it has no such cases, more than :data:`MOST_CASES`, or values beyond 2^60.
         """
         found: list[AffineCase] = []
         for case in self._cases(tree, under):
             low, high = self.range(case.value)
             if max(-low, high) > LARGEST:
-                raise NotDecided("it passes 2^60")
+                raise NoMachine("it passes 2^60")
             found.append(case)
             if len(found) > MOST_CASES:
-                raise NotDecided("it has too many pieces")
+                raise NoMachine("it has too many pieces")
         return found
 
     def limit(self, variable: Variable) -> int:
@@ -156,7 +150,7 @@ class AffineCases:
                     for part, holds in self.split(first.plus(second, -1), found):
                         yield AffineCase(part, first if holds == (name == "max") else second)
             case _:
-                raise NotDecided(f"{ast.unparse(node)} has no pieces that are known")
+                raise NoMachine(f"{ast.unparse(node)} has no pieces that are known")
 
     def _both(
         self, left: ast.expr, right: ast.expr, under: frozenset[Condition]
@@ -173,7 +167,7 @@ class AffineCases:
                 few, form = sorted((first, second), key=self._spread)
                 low, high = self.range(few)
                 if high - low >= FEW_VALUES:
-                    raise NotDecided("it multiplies one number by the other")
+                    raise NoMachine("it multiplies one number by the other")
                 for value in range(low, high + 1):  # of a constant, the only one
                     for found, holds in self.split(few.shifted(-value), under):
                         for inside, equal in self.split(few.times(-1).shifted(value), found) if holds else ():
@@ -183,11 +177,11 @@ class AffineCases:
                 yield AffineCase(under, first.plus(second, 1 if isinstance(operation, ast.Add) else -1))
             case ast.FloorDiv() | ast.Mod():
                 if not second.is_constant or second.constant <= 0:
-                    raise NotDecided("it divides by what is not a positive constant")
+                    raise NoMachine("it divides by what is not a positive constant")
                 yield from self._divided(isinstance(operation, ast.Mod), first, second.constant, under)
             case ast.Pow():
                 if not (first.is_constant and second.is_constant and 0 <= second.constant <= 64):
-                    raise NotDecided("it has a power of a number")
+                    raise NoMachine("it has a power of a number")
                 yield AffineCase(under, Affine((), first.constant**second.constant))
             case _ if first.is_constant and second.is_constant:
                 found = BITWISE[_BITWISE[type(operation)]](first.constant, second.constant)
@@ -195,7 +189,7 @@ class AffineCases:
             case _:
                 alone = [form.constant == 0 and [k for _, k in form.factors] == [1] for form in (first, second)]
                 if self.base & (self.base - 1) or not all(alone):
-                    raise NotDecided("it works on bits")
+                    raise NoMachine("it works on bits")
                 one, other = (form.factors[0][0] for form in (first, second))
                 yield AffineCase(under, Affine.of((_BITWISE[type(operation)], one, other)))
 
@@ -210,7 +204,7 @@ class AffineCases:
                 yield AffineCase(under | {Condition(part, by, residue)}, Affine((), residue))
             return
         if high - low >= MOST_CASES:
-            raise NotDecided("it has too many pieces")
+            raise NoMachine("it has too many pieces")
         for quotient in range(low, high + 1):
             below = part.shifted(-by * quotient)  # from 0 to by - 1
             for found, holds in self.split(below, under):
@@ -235,4 +229,4 @@ class AffineCases:
                     for piece, at_most in self.split(apart.times(-1), part):
                         yield AffineCase(piece, Affine((), equal if at_most else 1 - equal))
             case _:
-                raise NotDecided("it has a comparison that is not known")
+                raise NoMachine("it has a comparison that is not known")

@@ -50,14 +50,23 @@ class Automaton:
 
     def __call__(self, symbols: Int[Tensor, "n length"]) -> Int[Tensor, "n *answer"]:
         """The answers to strings."""
-        state, written = torch.full_like(symbols[:, 0], self.start), []
-        for symbol in symbols.T:
-            if self.written is not None:
-                written.append(_whole(self.written(state, symbol), state))
-            state = _whole(self.next(state, symbol), state)
+        after = self.states(symbols)
         if self.answer is not None:
-            return torch.as_tensor(self.answer(state)).long()
+            return torch.as_tensor(self.answer(after[:, -1])).long()
+        assert self.written is not None
+        before = torch.cat((torch.full_like(after[:, :1], self.start), after[:, :-1]), 1)
+        written = [
+            _whole(self.written(state, symbol), state) for state, symbol in zip(before.T, symbols.T, strict=True)
+        ]
         return torch.stack(written[::-1] if self.reverses else written, 1)
+
+    def states(self, symbols: Int[Tensor, "n length"]) -> Int[Tensor, "n length"]:
+        """The state after each symbol."""
+        state, found = torch.full_like(symbols[:, 0], self.start), []
+        for symbol in symbols.T:
+            state = _whole(self.next(state, symbol), state)
+            found.append(state)
+        return torch.stack(found, 1)
 
 
 def _whole(values: Any, like: Values) -> Values:

@@ -20,17 +20,9 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Int
 
-from models.tasks.machines.affine_cases import (
-    BITWISE,
-    Affine,
-    AffineCase,
-    AffineCases,
-    Condition,
-    NotDecided,
-    TooMuch,
-    Variable,
-)
-from models.tasks.machines.machine import Layer, Machine, NoPath, smallest
+from models.tasks.machines.affine_cases import BITWISE, Affine, AffineCase, AffineCases, Condition, Variable
+from models.tasks.machines.machine import Layer, Machine, smallest
+from models.tasks.refusals import NoMachine, NoProblems, TooManyStates
 
 MOST_COMBINATIONS = 4_096  # of a step's digits; a column with more has a step for each digit
 MOST_NUMBERS, MOST_EDGES, MOST_STATES = 50_000_000, 2**22, 2**15  # in one layer, before states are merged
@@ -122,7 +114,7 @@ class ColumnGraph:
         """The smallest machine.
 
         Raises:
-            NotDecided: too many states on the way. NoPath: no problem has an answer.
+            NoMachine: too many states on the way. NoProblems: no problem has an answer.
         """
         constants = [form.constant for form in self.forms] + [form.constant % m for form, m in self.residues]
         # a state: which choices are alive, the forms' carries, and the residues
@@ -170,7 +162,7 @@ class ColumnGraph:
         """A column, or one digit of it; with the digit that ``ends`` it the answer's digits are written."""
         size = len(self.states) * prod(map(len, cells))
         if size > MOST_EDGES or size * self.states.shape[1] > MOST_NUMBERS:
-            raise TooMuch("it has to remember too much")
+            raise TooManyStates("it has to remember too much")
         digits = _combinations(cells)
         of_name = {cell.name: digits[:, k] for k, cell in enumerate(cells)}
         values = [_digit(variable, of_name) for variable in self.variables]
@@ -258,11 +250,11 @@ class ColumnGraph:
             after.append(np.concatenate((same, rest[state, combination]), 1))
             left[state, combination] &= ~same
         if not before:
-            raise NoPath
+            raise NoProblems
         labels, label_of = _distinct(np.concatenate(label))
         self.states, after_of = _distinct(np.concatenate(after).astype(np.int64))
         if len(self.states) > MOST_STATES:
-            raise TooMuch("it has to remember too much")
+            raise TooManyStates("it has to remember too much")
         combination, code = labels.T
         slots = [cell.slot for cell in cells]
         tokens = [np.array(c.tokens)[digits[:, k] - c.lowest][combination] for k, c in enumerate(cells)]
@@ -275,7 +267,7 @@ class ColumnGraph:
             parts[:, cell.part] += cell.worth * digits[:, k]
         table = np.stack(tokens, 1) if tokens else np.zeros((len(labels), 0), dtype=np.int64)
         if len(_distinct(table)[0]) < len(labels) and slots:
-            raise NotDecided("two of its symbols are one token")
+            raise NoMachine("two of its symbols are one token")
         return Layer(tuple(slots), table, parts[combination], np.concatenate(before), label_of, after_of, n)
 
 
@@ -283,7 +275,7 @@ def machine_where(rules: Sequence[ast.expr], widths: Mapping[str, int], base: in
     """The problems for which all rules are true (not 0): numbers of as many digits as ``widths`` says, by name.
 
     Raises:
-        NotDecided: a rule without a machine. NoPath: there is no such problem.
+        NoMachine: a rule without a machine. NoProblems: there is no such problem.
     """
     known = AffineCases({name: base**width for name, width in widths.items()}, base)
     met = [frozenset[Condition]()]

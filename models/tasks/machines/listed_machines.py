@@ -13,12 +13,10 @@ from torch import Tensor
 
 from models.errors import UserError
 from models.tasks.domain import Domain
-from models.tasks.formats.formatted_task import FormattedTask
 from models.tasks.machines.column_machines import MOST_COMBINATIONS
 from models.tasks.machines.machine import Layer, Machine, sequences, smallest
 from models.tasks.task import Task
 
-LISTED, LISTED_OF_OTHERS = 2**20, 2**16  # so many problems are run, of formats and strings, and of any other task
 MOST_STATES = 2**14  # a machine with more has no small memory
 _CHUNK = 2**16
 
@@ -89,8 +87,9 @@ def _places(
 
 
 def _steps(task: Task, domain: Domain, places: dict[int, int], varied: Sequence[int]) -> list[list[int]]:
-    """Which slots each step says. A format's columns go from the units up, each with the digit that is written there,
-    after its sign; an answer of one token, and any other task's answer, is said after what is read."""
+    """Which slots each step says. Of a task that :attr:`is read by columns <models.tasks.task.Task.by_columns>` they go
+    from the units up, each with the digit that is written there, after its sign; an answer of one token, and any other
+    task's answer, is said after what is read."""
     length, queries = task.input_length, list(task.query_positions)
     of_target = [
         [length + i, *([query + 1] if query + 1 < length else [])]
@@ -100,12 +99,12 @@ def _steps(task: Task, domain: Domain, places: dict[int, int], varied: Sequence[
     written = [length + i for i in range(len(queries)) if length + i in varied]
     read = {slot: cell for cell, slot in places.items() if slot in varied}
     steps: list[list[int]] = []
-    if isinstance(task, FormattedTask):
+    if task.by_columns:
         roles = {slot: task.target_roles[slot - length] for slot in written}
         numbers = {slot: cell for slot, cell in read.items() if task.roles[slot].kind == "operand"}
         steps += [[slot] for slot in read if slot not in numbers]
         steps += [slots for slots in of_target if roles[slots[0]].kind == "sign"]
-        at_end = task.answer_field.one_token
+        at_end = task.answer_is_one_token
         for column in range(1 + max(domain.column + tuple(role.column or 0 for role in roles.values()))):
             own = [slot for slot, cell in numbers.items() if domain.column[cell] == column]
             answer = [

@@ -24,6 +24,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from models.errors import UserError
+from models.tasks.refusals import NoProblems
 from models.tasks.task import Task
 
 
@@ -264,13 +265,6 @@ class Machine:
         return found
 
 
-class NoPath(UserError):
-    """Raised for a graph without any path."""
-
-    def __init__(self) -> None:
-        super().__init__("The task has no problem: no path is left.")
-
-
 class NotAPath(UserError):
     """A row of tokens that no path of a machine says; ``row`` is the first."""
 
@@ -329,7 +323,7 @@ def smallest(layers: Sequence[Layer], accepted: np.ndarray) -> tuple[tuple[Step,
         alive = after >= 0
         before, label, after = layer.before[alive], layer.label[alive], after[alive]
         if not len(before):
-            raise NoPath
+            raise NoProblems
         order = np.lexsort((label, before))
         before, label, after = before[order], label[order], after[order]
         first, count = np.unique(before, return_index=True, return_counts=True)[1:]
@@ -350,6 +344,12 @@ def smallest(layers: Sequence[Layer], accepted: np.ndarray) -> tuple[tuple[Step,
         )
         states.insert(0, len(one))
     return tuple(steps), tuple(states)
+
+
+def target_slots(task: Task, target: int) -> tuple[int, ...]:
+    """The slots of a target: its own, and the position where it is read."""
+    after = task.query_positions[target] + 1
+    return (task.input_length + target, *([after] if after < task.input_length else []))
 
 
 def sequences(task: Task, problems: Any) -> Int[np.ndarray, "n slot"]:

@@ -2,7 +2,7 @@
 
 AdderBoard, a public board, scores on 10,010 problems: ten fixed pairs, then 10,000 pairs drawn with
 ``random.Random(2025)``. MicroAdder's own trainer selects its checkpoint on 5,000 of them, a leak that
-:meth:`FixedTest.validation` closes.
+:meth:`FixedPairs.validation` closes.
 
 Section 1.4 of the 456-parameter adder's paper scores on ten sets of 10,000 uniform pairs, which the public code makes
 from one generator per set: ``torch.Generator().manual_seed(seed)`` draws 30,000 first operands, then 30,000 second
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 
 import torch
@@ -25,7 +25,10 @@ from torch import Tensor
 
 from models.errors import UserError
 from models.tasks.columns.long_carries import carry_heavy
-from models.tasks.named.ten_digits import LIMIT
+from models.tasks.counter_rng import GAMMA, is_listed
+from models.tasks.domain import Domain
+from models.tasks.held_out import FIXED_TESTS
+from models.tasks.number_digits import DIGITS, LIMIT
 
 SEED, DRAWN = 2025, 10_000
 FIXED_PAIRS = (
@@ -43,24 +46,19 @@ FIXED_PAIRS = (
 SEEDS = (41, 100, 200, 300, 400, 500, 999, 1234, 7777, 31415)
 SKIPPED, SIZE = 5_000, 10_000
 VALIDATION_SIZE = 10_000  # training validates on these, half of them uniform, as many as the paper's
-_GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)  # as torch's int64 holds it
 
 
 def fingerprint(problems: Int[Tensor, "n 2"]) -> Int[Tensor, " n"]:
     """One 64-bit number per pair, ``a G + b`` modulo 2^64 with G odd. Equal pairs agree, others almost never."""
-    return problems[:, 0] * _GOLDEN + problems[:, 1]
-
-
-def is_listed(values: Int[Tensor, " n"], ordered: Int[Tensor, " m"]) -> Bool[Tensor, " n"]:
-    """Which values occur in a sorted list (torch.isin would sort the list at every call)."""
-    return ordered[torch.searchsorted(ordered, values).clamp(max=len(ordered) - 1)] == values
+    return problems[:, 0] * GAMMA + problems[:, 1]
 
 
 @dataclass(frozen=True, eq=False)
-class FixedTest:
-    """A test set, as a function that makes its pairs."""
+class FixedPairs:
+    """A test set of pairs of ten-digit numbers, as a function that makes it."""
 
     made: Callable[[], Int[Tensor, "n 2"]]
+    domain: Domain = field(default=Domain.of((DIGITS, DIGITS)))
 
     @cached_property
     def _problems(self) -> Int[Tensor, "n 2"]:
@@ -124,10 +122,9 @@ def ten_test_sets() -> dict[int, Int[Tensor, "10000 2"]]:
     return {seed: stream(seed)[SKIPPED:] for seed in SEEDS}
 
 
-ADDER_BOARD = FixedTest(_adder_board)
-TEN_SETS = FixedTest(lambda: torch.cat(list(ten_test_sets().values())))
-#: The test sets that ``held_out`` may name.
-FIXED_TESTS = {"AdderBoard": ADDER_BOARD, "the ten test sets": TEN_SETS}
+ADDER_BOARD = FixedPairs(_adder_board)
+TEN_SETS = FixedPairs(lambda: torch.cat(list(ten_test_sets().values())))
+FIXED_TESTS.update({"AdderBoard": ADDER_BOARD, "the ten test sets": TEN_SETS})
 
 
 @cache

@@ -13,10 +13,11 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from models.notation import Notation, pairs_below
+from models.tasks.columns.long_carries import sums_with_long_carries
+from models.tasks.formats.format_text import ProblemText
 from models.tasks.formats.formatted_task import FormattedTask
-from models.tasks.named.ten_digits import DIGITS, as_problems
-from models.tasks.task import Task
+from models.tasks.named import adder_test_sets as adder_test_sets  # which adds to the test sets that have a name
+from models.tasks.number_digits import DIGITS
 
 ANSWER = 22  # the position of MicroAdder's s_0
 MICROADDER = f"{{a:{DIGITS}r}}+{{b:{DIGITS}r}}={{s:{DIGITS + 1}r}}"
@@ -25,36 +26,37 @@ PADDED_TOKENS = (*"0123456789", "+", "=", "<PAD>", "<EOS>")
 
 
 class PairAddition(FormattedTask):
-    """Addition of two numbers of equal width, all pairs of them; problems may be texts such as "57+48".
+    """Addition of two numbers of equal width, all pairs of them; problems are written with a plus, such as "57 + 48".
 
     It differs from the same format in :func:`models.tasks.formatted` in that text, and in the order of its random
-    draws, on which stored results rest.
+    draws, on which stored results rest: pairs of numbers in one call, and long carries by NumPy
+    (:func:`models.tasks.columns.long_carries.carry_rich_digits`).
     """
 
-    #: Problems rich in carries are drawn as for every addition of two numbers of equal width.
-    sample_carry_rich = None  # pyright: ignore[reportAssignmentType]
-    problem_text = Task.problem_text  # with a plus, which not every format writes
+    has_long_carries = draws_by_seed = True  # pyright: ignore[reportAssignmentType]
 
     def __init__(self, format: str, name: str, **more: Any):
         super().__init__(format, "a + b", variables="addition", name=name, **more)
+        self.held_out.name = self.held_out.name.replace("problems", "pairs")
 
     @cached_property
-    def pairs_below(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.base ** self.numbers_fields[0].width
+    def _reader(self) -> ProblemText:  # pyright: ignore[reportIncompatibleVariableOverride]
+        a, b = self.parsed.operand_fields
+        return ProblemText((a, " + ", b, "="), ())
 
-    @cached_property
-    def notation(self) -> Notation:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return pairs_below(self.pairs_below)
+    def sample(self, n: int, generator: torch.Generator, long_carries: bool = False) -> Int[Tensor, "n 2"]:
+        """Pairs of independent uniform integers. Those with long carries depend on the seed that the generator was
+        given, and not on what it has drawn since."""
+        if long_carries:
+            return sums_with_long_carries(self.domain, n, generator.initial_seed())
+        limit = self.base ** self.parsed.operand_fields[0].width
+        return torch.randint(limit, (n, 2), generator=generator, device=generator.device)
 
-    def as_problems(self, problems: Any) -> Int[Tensor, "n 2"]:
-        return as_problems(problems, self.pairs_below)
 
-    def sample(self, n: int, generator: torch.Generator) -> Int[Tensor, "n 2"]:
-        """Pairs of independent uniform integers in [0, pairs_below)."""
-        return torch.randint(self.pairs_below, (n, 2), generator=generator, device=generator.device)
-
-    def test_set(self) -> tuple[str, Int[Tensor, "n 2"]]:
-        return self.held_out.name.replace("problems", "pairs"), self.held_out.problems
+def adds_pairs_below(task: Any) -> int | None:
+    """Of a task that adds all pairs of numbers below a power of ten, in the format of a model of the zoo, that power:
+    10^10 or 100. None for any other task."""
+    return task.base ** task.parsed.operand_fields[0].width if isinstance(task, PairAddition) else None
 
 
 _ZEROS = {"+": 0, "=": 0, "<EOS>": 0}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -11,23 +10,10 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from models.errors import UserError, known_name
-from models.tasks.formats.formatted_task import FormattedTask, formatted
+from models.errors import UserError
+from models.tasks.formats.formatted_task import FormattedTask
 
 MOST = 512  # elements: all pairs are looked at
-OPERATIONS = {"addition": "a + b", "subtraction": "a - b", "multiplication": "a * b"}
-
-
-def modular_task(p: int, operation: str = "addition", held_out: float | None = None) -> FormattedTask:
-    """``a b =`` and the sum, difference or product modulo p, each number a token.
-
-    Raises:
-        UserError: another operation.
-    """
-    answer = f"({OPERATIONS[known_name('operation', operation, OPERATIONS)]}) % {p}"
-    variables = "addition" if operation == "addition" else None
-    name = f"{operation} modulo {p}"
-    return formatted("{a}{b}=", answer, base=p, variables=variables, held_out=held_out, name=name)
 
 
 @dataclass(frozen=True)
@@ -76,10 +62,11 @@ def group_of(task: Any) -> CyclicGroup:
         UserError: a task of another kind, or whose answers are not those of addition, subtraction, multiplication or
             division modulo its base.
     """
-    base: int = getattr(task, "base", 0)
-    fields: Sequence[Any] = (*getattr(task, "numbers_fields", ()), getattr(task, "answer_field", None))
-    if len(fields) != 3 or getattr(task, "operators", ()) or not all(field and field.one_token for field in fields):
+    parsed = task.parsed if isinstance(task, FormattedTask) else None
+    fields = () if parsed is None else (*parsed.operand_fields, *parsed.answer_fields)
+    if parsed is None or len(fields) != 3 or parsed.operators or not all(field.one_token for field in fields):
         raise UserError(f"{task.name} does not have two numbers of one token each, and an answer of one token.")
+    base = task.base
     if base > MOST:
         raise UserError(f"{task.name} has {base} elements; at most {MOST} are looked at.")
     multiplied = _powers(base)

@@ -20,7 +20,9 @@ from torch import Tensor
 from models.calls.bound_arguments import typed
 from models.errors import UserError
 from models.tasks.formats.string_task import TokenFunction
+from models.tasks.formats.task_definitions import KINDS
 from models.tasks.named.arrangements import FREE, Arrangements
+from models.tasks.task import Task
 
 MOST = 4_096  # tokens
 MOST_SETS = 100_000  # of arrangements, each of which takes a proof some hundredths of a second
@@ -44,12 +46,25 @@ def distinct_then_repeated(problems: Int[Tensor, "n length"]) -> Bool[Tensor, " 
 
 
 class Induction(TokenFunction):
-    """``length - 1`` different tokens and then one of the first ``length - 2`` again; :func:`induction` makes it.
+    """The task of induction: ``length - 1`` different tokens, then one of them again, and the answer is the token that
+    followed it the first time.
 
-    There are ``tokens! / (tokens - length + 1)! (length - 2)`` problems, which are drawn uniformly.
+        induction(6).targets(["abcdeb"])            the token c
+
+    There are ``tokens! / (tokens - length + 1)! (length - 2)`` problems, which are drawn uniformly: with 16 tokens
+    2,096,640 problems of length 6, 345,945,600 of length 8 and 1.7 x 10^12 of length 12. The variable "first" says
+    where the last token stood the first time.
+
+    Args:
+        length: of a problem, with the repeated token. tokens: how many there are; up to 52 they are letters.
+        held_out, seed: as :func:`models.tasks.formats.formatted_task.formatted` takes them.
+
+    Raises:
+        UserError: fewer than three tokens in a row, or more than there are different ones.
     """
 
-    def __init__(self, length: int, tokens: int, held_out: float | int | None = None, seed: int = 0):
+    @typed
+    def __init__(self, length: int = 6, tokens: int = 16, held_out: float | int | None = None, seed: int = 0):
         if not 3 <= length <= tokens + 1 or tokens > MOST:
             raise UserError(
                 f"Induction needs at least 3 tokens in a row and at most {tokens + 1:,}, one more than there are, and "
@@ -65,6 +80,8 @@ class Induction(TokenFunction):
         self.domain = replace(self.domain, allowed=self.size, numbering=self._numbered)
         given = {"length": length, "tokens": tokens, "held_out": held_out, "seed": seed}
         self.definition = {"induction": given}
+
+    _uniform = Task._uniform  # of draws for each token
 
     def arrangements(self) -> list[Arrangements]:
         """All problems, by the last token, where it stood before and the token that followed it there."""
@@ -109,27 +126,5 @@ class Induction(TokenFunction):
         """Problems made of the draws 0, 1, ..., one per token."""
         return self._chosen([(draw(i) * choices).long() for i, choices in enumerate(self._choices)])
 
-    def _uniform(self, n: int, generator: torch.Generator) -> Int[Tensor, "n length"]:
-        return self.uniform_by(
-            lambda i: torch.rand(n, generator=generator, device=generator.device, dtype=torch.float64)
-        )
 
-
-@typed
-def induction(length: int = 6, tokens: int = 16, held_out: float | int | None = None, seed: int = 0) -> Induction:
-    """The task of induction: ``length - 1`` different tokens, then one of them again, and the answer is the token that
-    followed it the first time.
-
-        induction(6).targets(["abcdeb"])            the token c
-
-    With 16 tokens there are 2,096,640 problems of length 6, 345,945,600 of length 8 and 1.7 x 10^12 of length 12. The
-    variable "first" says where the last token stood the first time.
-
-    Args:
-        length: of a problem, with the repeated token. tokens: how many there are; up to 52 they are letters.
-        held_out, seed: as :func:`models.tasks.formats.formatted_task.formatted` takes them.
-
-    Raises:
-        UserError: fewer than three tokens in a row, or more than there are different ones.
-    """
-    return Induction(length, tokens, held_out, seed)
+induction = KINDS["induction"] = Induction

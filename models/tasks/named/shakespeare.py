@@ -17,11 +17,15 @@ import torch
 from jaxtyping import Int, UInt8
 from torch import Tensor
 
-from models.calls.argument_kinds import shown
+from models.calls.argument_kinds import Natural, RowKeys, Seed, Share, shown
+from models.calls.bound_arguments import checked_method
 from models.errors import UserError
 from models.files.texts import TINYSHAKESPEARE, read_corpus
 from models.tasks.counter_rng import uniform
-from models.tasks.task import Role, Task, are_integers
+from models.tasks.given_problems import are_integers
+from models.tasks.held_out import HeldOut
+from models.tasks.roles import Role
+from models.tasks.task import Task
 
 #: Every character of the text, in the order of their code points, which is the order of their ids.
 CHARACTERS = "\n !$&',-.3:;?ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -99,29 +103,9 @@ class CharacterLanguage(Task):
         stop = TINYSHAKESPEARE.characters - N_CTX
         return torch.arange(TRAINING, stop, N_CTX)[:, None]
 
-    def validation_problems(self, n: int, seed: int) -> Int[Tensor, "n 1"]:
-        """``n`` of :meth:`validation_windows`, evenly spread over the validation part; ``seed`` changes nothing.
-
-        Raises:
-            UserError: there are fewer than ``n``.
-        """
-        windows = self.validation_windows()
-        if n > len(windows):
-            raise UserError(f"The validation part has {len(windows)} windows, not {n}.")
-        return windows[torch.arange(n) * len(windows) // n]
-
-    def training_problems(
-        self, keys: Int[Tensor, " row"], hard: float = 0.0, share: float = 1.0
-    ) -> Int[Tensor, "row 1"]:
-        """Windows that start anywhere in the first ``share`` of the training part and end in it; none is hard.
-
-        Raises:
-            UserError: a share that has no window.
-        """
-        starts = round(share * TRAINING) - N_CTX
-        if not 0 < starts <= TRAINING - N_CTX:
-            raise UserError(f"A share of the training part has a window of {N_CTX + 1} characters; {share} has none.")
-        return (uniform(keys, 0) * starts).long()[:, None]
+    @cached_property
+    def held_out(self) -> TextParts:
+        return TextParts(self)
 
     def sample(self, n: int, generator: torch.Generator) -> Int[Tensor, "n 1"]:
         """Windows that start anywhere in the validation part, uniformly: text that training does not see."""
@@ -156,22 +140,7 @@ class CharacterLanguage(Task):
         window = text_ids().to(problems.device)[places]
         return window[:-1], window[1:]
 
-    def token_id(self, text: str) -> int:
-        if text not in _ID:
-            raise UserError(f"{text!r} is not a token; tokens are single characters of {CHARACTERS!r}.")
-        return _ID[text]
-
     # ---- what arithmetic has and text has not
-
-    def decode(self, answer_tokens: Int[Tensor, "n target"]) -> list[int]:
-        raise UserError("Characters spell no numbers; token_text gives their text.")
-
-    def variables(self, problems: Any) -> dict[str, Int[Tensor, "n column"]]:
-        """Empty, as no algorithm gives the next character."""
-        return {}
-
-    def chain_length(self, problems: Any) -> Int[Tensor, " n"]:
-        raise UserError("Text has no carries; models of text are compared by their loss.")
 
     def relative_roles(self, target: int) -> dict[str, list[int]]:
         """The character that the query reads, the one before it, and all earlier ones."""
@@ -180,3 +149,35 @@ class CharacterLanguage(Task):
             "previous character": [target - 1] if target else [],
             "earlier characters": list(range(target - 1)),
         }
+
+
+class TextParts(HeldOut):
+    """The windows that train and select a model of text. There is no test part."""
+
+    def __init__(self, task: CharacterLanguage):
+        super().__init__(task.name)
+        self.windows = task.validation_windows
+
+    @checked_method
+    def validation(self, n: Natural, seed: Seed) -> Int[Tensor, "n 1"]:
+        """``n`` windows, evenly spread over the validation part; ``seed`` changes nothing.
+
+        Raises:
+            UserError: there are fewer than ``n``.
+        """
+        windows = self.windows()
+        if n > len(windows):
+            raise UserError(f"The validation part has {len(windows)} windows, not {n}.")
+        return windows[torch.arange(n) * len(windows) // n]
+
+    @checked_method
+    def training(self, keys: RowKeys, long_carries: Share = 0.0, share: Share = 1.0) -> Int[Tensor, "row 1"]:
+        """Windows that start anywhere in the first ``share`` of the training part and end in it; none is hard.
+
+        Raises:
+            UserError: a share that has no window.
+        """
+        starts = round(share * TRAINING) - N_CTX
+        if not 0 < starts <= TRAINING - N_CTX:
+            raise UserError(f"A share of the training part has a window of {N_CTX + 1} characters; {share} has none.")
+        return (uniform(keys, 0) * starts).long()[:, None]

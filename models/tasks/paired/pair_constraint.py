@@ -1,13 +1,11 @@
 """Constraints that hold for each clean/corrupted pair: which variables of the symbolic algorithm differ, which do not.
 
-A *place* is a variable, or some columns of it, written as one would index the array: ``"carry_in"``,
-``"carry_in[3]"``, ``"s[:3]"``, ``"product[1,2]"`` (step 1, column 2).
+Variables, or columns of them, are texts (:mod:`models.tasks.columns.variable_text`).
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,88 +15,44 @@ from jaxtyping import Bool, Int, Integer
 from torch import Tensor
 
 from models.calls.bound_arguments import check_fields
-from models.errors import UserError, unknown_name
+from models.errors import known_name
+from models.tasks.columns.variable_text import variable_values
 from models.tasks.task import Task
 
-TOKEN_RULES = ("equal", "different")
-
-
-def place(variables: Mapping[str, Tensor], text: str) -> Int[Tensor, "n value"]:
-    """The values at a place, one row per problem.
-
-    Raises:
-        UserError: an unknown variable (with the closest one), an invalid index, or columns that it does not have.
-    """
-    match = re.fullmatch(r"\s*(\w+)\s*(?:\[([^\[\]]*)\])?\s*", text)
-    if match is None:
-        raise UserError(f"{text!r} is not a place; write a variable such as 'carry_in', or 'carry_in[3]', 's[:3]'.")
-    name, inside = match[1], match[2]
-    if name not in variables:
-        raise unknown_name("variable", name, variables)
-    values = variables[name]
-    if inside is not None:
-        shape = tuple(values.shape[1:])
-        parts = inside.split(",")
-        if len(parts) > len(shape):
-            raise UserError(f"{text!r} has {len(parts)} indices and {name!r} has {len(shape)}.")
-        index = tuple(_index(part, size, text) for part, size in zip(parts, shape, strict=False))
-        values = values[(slice(None), *index)]
-    return values.reshape(len(values), -1)
-
-
-def _index(text: str, size: int, whole: str) -> slice:
-    match = re.fullmatch(r"\s*(\d*)\s*(?:(:)\s*(\d*))?\s*", text)
-    if match is None or not (match[1] or match[2]):
-        raise UserError(f"{text!r} in {whole!r} is not an index; write a column such as 3, or a range such as 1:4.")
-    start = int(match[1] or 0)
-    stop = (int(match[3]) if match[3] else size) if match[2] else start + 1
-    if stop > size or start > size or (not match[2] and start >= size):
-        raise UserError(f"{whole!r} reaches past the last column: there are {size}, counted from 0.")
-    if start > stop:
-        raise UserError(f"The range {text!r} in {whole!r} ends before it starts; write the lower column first.")
-    return slice(start, stop)
-
-
-def spelt(variable: str, index: int | Sequence[int]) -> str:
-    """The text of a place: ("product", (1, 2)) gives "product[1,2]"."""
-    return f"{variable}[{','.join(map(str, [index] if isinstance(index, int) else index))}]"
+ANSWERS = ("equal", "different")
 
 
 @dataclass(frozen=True)
 class PairConstraint:
     """What holds for each pair of a kind.
 
-    differ: places in which at least one value differs. keep: places in which no value differs. values: place -> its
-    values in the clean and in the corrupted problem. own_token: whether the token at the query, from which the answer
-    is predicted, is "equal" or "different" in the two teacher-forced sequences. answer: the same for the right answer.
-    None allows both.
+    differ, keep: variables, or columns of them, that differ somewhere and that are equal. values: what a variable is in
+    the clean problem and in the corrupted one. answer: whether the right answers at the target are "equal" or
+    "different"; None allows both.
     """
 
     differ: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
     values: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    own_token: str | None = None
     answer: str | None = None
 
     def __post_init__(self) -> None:
         check_fields(self)
-        for what in ("own_token", "answer"):
-            rule = getattr(self, what)
-            if rule is not None and rule not in TOKEN_RULES:
-                raise unknown_name(f"rule for {what}", rule, TOKEN_RULES)
+        if self.answer is not None:
+            known_name("rule for the answer", self.answer, ANSWERS)
 
     def broken(self, task: Task, clean: Any, corrupted: Any, target: int) -> dict[str, Bool[Tensor, " n"]]:
         """For each clause, in words, the pairs that break it."""
-        return self._of_variables(task, clean, corrupted) | self._of_tokens(task, clean, corrupted, target)
+        return self._of_variables(task, clean, corrupted) | self._of_answers(task, clean, corrupted, target)
 
     def holds(self, task: Task, clean: Tensor, corrupted: Tensor, target: int) -> Bool[Tensor, " n"]:
-        """Which pairs keep the whole promise. Cost: the variables of all pairs, and the tokens of those still left."""
+        """Which pairs keep the whole constraint. Cost: the variables of all pairs, and the answers of those left."""
         fine = torch.ones(len(clean), dtype=torch.bool)
         for wrong in self._of_variables(task, clean, corrupted).values():
             fine = fine & ~wrong
         left = fine.nonzero()[:, 0]
         if len(left):
-            for wrong in self._of_tokens(task, clean[left], corrupted[left], target).values():
+            for wrong in self._of_answers(task, clean[left], corrupted[left], target).values():
                 fine[left[wrong]] = False
         return fine
 
@@ -106,27 +60,23 @@ class PairConstraint:
         one, other = task.variables(clean), task.variables(corrupted)
         found: dict[str, Tensor] = {}
         for text in self.differ:
-            found[f"{text} differs"] = (place(one, text) == place(other, text)).all(1)
+            found[f"{text} differs"] = (variable_values(one, text) == variable_values(other, text)).all(1)
         for text in self.keep:
-            found[f"{text} is equal"] = (place(one, text) != place(other, text)).any(1)
+            found[f"{text} is equal"] = (variable_values(one, text) != variable_values(other, text)).any(1)
         for text, (first, second) in self.values.items():
-            wrong = (place(one, text) != first).any(1) | (place(other, text) != second).any(1)
+            wrong = (variable_values(one, text) != first).any(1) | (variable_values(other, text) != second).any(1)
             found[f"{text} is {first} in the clean problem and {second} in the corrupted one"] = wrong
         return found
 
-    def _of_tokens(self, task: Task, clean: Any, corrupted: Any, target: int) -> dict[str, Tensor]:
+    def _of_answers(self, task: Task, clean: Any, corrupted: Any, target: int) -> dict[str, Tensor]:
         found: dict[str, Tensor] = {}
         if self.answer is not None:
             same = task.targets(clean)[:, target] == task.targets(corrupted)[:, target]
             found[f"the answers are {self.answer}"] = same if self.answer == "different" else ~same
-        if self.own_token is not None:
-            query = task.query_positions[target]
-            same = task.encode(clean)[:, query] == task.encode(corrupted)[:, query]
-            found[f"the query's own tokens are {self.own_token}"] = same if self.own_token == "different" else ~same
         return found
 
     def swapped(self) -> PairConstraint:
-        """The promise of the pairs with clean and corrupted exchanged."""
+        """The constraint of the pairs with clean and corrupted exchanged."""
         return replace(self, values={text: (two, one) for text, (one, two) in self.values.items()})
 
 

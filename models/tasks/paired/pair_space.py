@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from math import prod
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Integer
@@ -24,17 +23,11 @@ from models.tasks.paired.pair_constraint import first_of_each
 from models.tasks.task import Task
 
 ENUMERABLE = 2**21  # up to this many candidates are listed one by one: seconds
-LISTED = 2**23  # the same limit where all pairs are asked for
+MOST_PAIRS_LISTED = 2**23  # the same limit where all pairs are asked for
 MOST_DIGITS, LARGEST_BASE = 2048, 32  # limits up to which pairs of digits, and of columns, fit in memory
 CHUNK = 2**16
 MOST_DRAWN = 2**22  # the most candidates before giving up
 MOST_VALUES = 2**27  # the most values of variables computed for them
-
-
-def require_count(n: Any) -> None:
-    """Raise UserError unless ``n`` is a number of pairs, or None for all."""
-    if n is not None and (isinstance(n, bool) or not isinstance(n, int) or n < 1):
-        raise UserError(f"The number of pairs must be a whole number from 1 on, or None for all, not {n!r}.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,10 +115,9 @@ class PairSpace:
         Raises:
             UserError: fewer pairs than asked for, or all of too many.
         """
-        require_count(n)
         size = self.size
         few = size <= ENUMERABLE
-        if n is None and size > LISTED:
+        if n is None and size > MOST_PAIRS_LISTED:
             raise UserError(f"There are too many pairs to list all that differ in {self.what}; say how many.")
         # kinds and columns of one seed are drawn independently, so that they can be pooled
         seed = int.from_bytes(sha256(f"{seed} {self.what}".encode()).digest()[:7], "big")

@@ -1,14 +1,15 @@
 """Pairs of problems that differ in one thing: the clean and the corrupted run of a causal experiment.
 
-:func:`models.tasks.paired.carry_pairs.problem_pairs` makes them from a task's symbolic algorithm, :func:`pairs` of
+:func:`models.tasks.paired.problem_pairs.problem_pairs` makes them from a task's symbolic algorithm, :func:`pairs` of
 problems that you type.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -17,9 +18,11 @@ from torch import Tensor
 
 from models.calls.argument_kinds import Index, Problems, shown
 from models.calls.bound_arguments import check_fields, typed
+from models.calls.checked_calls import checked
 from models.errors import UserError, known_name
 from models.number_format import counted
-from models.tasks.check_task import require_sound
+from models.tasks.check_task import domain_of, require_sound
+from models.tasks.columns.schoolbook import Column
 from models.tasks.paired.pair_constraint import PairConstraint, changed_variables, first_of_each, first_rows
 from models.tasks.task import Task
 
@@ -29,9 +32,10 @@ class ProblemPairs:
     """Pairs ``clean[i]``, ``corrupted[i]`` that differ in what ``what`` says, for a question about target ``target``.
 
     ``target`` counts the task's targets (its ``query_positions``). ``changed`` says, for every variable of the task's
-    symbolic algorithm, in which columns of which pair the two problems differ; ``promise`` is what the kind of pairs
-    guarantees. :meth:`check` compares both with the algorithm again. ``exhaustive`` says that these are all pairs of
-    the kind, each in one order. Problems may be given in any form that the task takes, and are kept as tensors.
+    symbolic algorithm, in which columns of which pair the two problems differ; ``constraint`` is what holds for all
+    pairs of the kind. :meth:`check` compares both with the algorithm again. ``exhaustive`` says that these are all
+    pairs of the kind, each in one order. Problems may be given in any form that the task takes, and are kept as
+    tensors.
 
     Raises:
         UserError: problems that the task refuses, no pair, a pair that was given twice (which is no further evidence;
@@ -45,7 +49,7 @@ class ProblemPairs:
     what: str  # "the carry into column 3"
     seed: int | None = None
     changed: Mapping[str, Bool[Tensor, "n *place"]] = field(default_factory=dict)
-    promise: PairConstraint | None = None
+    constraint: PairConstraint | None = None
     exhaustive: bool = False
 
     def __post_init__(self) -> None:
@@ -101,24 +105,13 @@ class ProblemPairs:
     def corrupted_targets(self) -> Int[Tensor, "n target"]:
         return self.task.targets(self.corrupted)
 
-    @cached_property
-    def token_differs(self) -> Bool[Tensor, "n pos"]:
-        """Where the teacher-forced sequences differ: operands, and every digit of the answer that is written."""
-        return self.clean_tokens != self.corrupted_tokens
-
-    @property
-    def own_token_differs(self) -> Bool[Tensor, " n"]:
-        """Whether the token at the query differs. After the first target this is the digit written before, which a
-        model reads under teacher forcing."""
-        return self.token_differs[:, self.task.query_positions[self.target]]
-
     def swapped(self) -> ProblemPairs:
         """The same pairs with clean and corrupted exchanged."""
         return replace(
             self,
             clean=self.corrupted,
             corrupted=self.clean,
-            promise=self.promise and self.promise.swapped(),
+            constraint=self.constraint and self.constraint.swapped(),
         )
 
     def select(self, rows: Int[Tensor, " k"] | Bool[Tensor, " n"] | slice) -> ProblemPairs:
@@ -168,8 +161,8 @@ class ProblemPairs:
                     raise UserError(f"The variable {name!r} is only {known}: recorded are {', '.join(self.changed)}.")
                 if not torch.equal(found[name], self.changed[name]):
                     raise UserError(f"What is recorded as changed in {name!r} is not what the algorithm says.")
-        if self.promise is not None:
-            for clause, wrong in self.promise.broken(self.task, self.clean, self.corrupted, self.target).items():
+        if self.constraint is not None:
+            for clause, wrong in self.constraint.broken(self.task, self.clean, self.corrupted, self.target).items():
                 if wrong.any():
                     raise UserError(f"In {int(wrong.sum()):,} of {n:,} pairs it does not hold that {clause}.")
         return self
@@ -217,6 +210,45 @@ def pairs(
         target = int(differs[0])
     changed = changed_variables(task, found.clean, found.corrupted)
     return replace(found, target=target, changed=changed)
+
+
+def column_of(task: Task) -> Column | None:
+    """What a column does of a task that knows the variables of addition or subtraction; None of another."""
+    values, base = task.variables(task.sample(1, torch.Generator().manual_seed(0))), domain_of(task).base
+    for rule in (Column(base), Column(base, subtracts=True)):
+        needed = {"a", "b", rule.name_in, "s", rule.total_name, "chain"}
+        if needed <= values.keys() and all(values[name].ndim == 2 for name in needed):
+            return rule
+    return None
+
+
+#: What :func:`problem_pairs` makes: name -> function; the file of each kind adds its own.
+KINDS: dict[str, Callable[..., ProblemPairs]] = {}
+
+
+@checked
+def problem_pairs(task: Task, kind: str, **arguments: Any) -> ProblemPairs:
+    """Pairs of a kind: "carry", "made carry", "passed carry", "same carry" (controls), "digit", "chain", "variable".
+    In a subtraction, the first four may be called "borrow" and so on; a sum has no borrows.
+
+    The arguments are those of the kind's function: ``problem_pairs(task, "made carry", column=3, n=256, seed=0)``.
+
+    Raises:
+        UserError: an unknown kind or argument (with the closest one), a missing one, borrows of a task that adds, or
+            what the function refuses.
+    """
+    generator = KINDS[known_name("kind of pairs", kind, KINDS)]
+    taken = inspect.signature(generator).parameters
+    fixed = set(generator.keywords) if isinstance(generator, partial) else set()
+    known = [name for name in taken if name != "task" and name not in fixed]
+    for name in arguments:
+        known_name(f"argument of {kind!r} pairs", name, known)
+    missing = [name for name in known if taken[name].default is inspect.Parameter.empty and name not in arguments]
+    if missing:
+        raise UserError(f"{kind!r} pairs need {', '.join(missing)}.")
+    if "borrow" in kind and (rule := column_of(task)) is not None and not rule.subtracts:
+        raise UserError(f"{task.name} adds and has no borrows; ask for {kind.replace('borrow', 'carry')!r} pairs.")
+    return generator(task, **arguments)
 
 
 def read_argument(name: str, value: Any) -> ProblemPairs:

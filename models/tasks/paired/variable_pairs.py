@@ -1,6 +1,6 @@
 """Pairs of problems that differ in one chosen intermediate value of any task's symbolic algorithm.
 
-Pairs of problems are drawn that differ in little (by default in one operand digit), and those are kept in which the
+Pairs of problems are drawn that differ in little (one digit of one operand), and those are kept in which the
 chosen value differs and the named others do not. This is rejection sampling, so uniform over all such pairs. In parity,
 digits are bits; sums of several numbers and products have steps.
 """
@@ -12,54 +12,43 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from models.calls.argument_kinds import Index
+from models.calls.argument_kinds import Count, Index
 from models.calls.checked_calls import checked
 from models.errors import UserError, unknown_name
+from models.tasks.check_task import domain_of
+from models.tasks.columns.variable_text import variable_text, variable_values
 from models.tasks.domain import Domain
-from models.tasks.paired.pair_constraint import PairConstraint, changed_variables, place, spelt
+from models.tasks.paired.pair_constraint import PairConstraint, changed_variables
 from models.tasks.paired.pair_space import CellBlock, PairSpace
-from models.tasks.paired.problem_pairs import ProblemPairs
-from models.tasks.task import Task, domain_of
+from models.tasks.paired.problem_pairs import KINDS, ProblemPairs
+from models.tasks.task import Task
 
 PROBES = 512  # one-digit pairs that tell in which of several targets a variable shows most
 FEW_PROBES = 32  # and whether it shows in a target at all
-#: What may differ -> how such pairs are described in messages.
-AMONG = {
-    "digit": ", of those with one different digit",
-    "column": ", of those with one different column",
-    "all": "",
-}
+AMONG = ", of those with one different digit"
 
 
-def _products(domain: Domain, mutate: str) -> list[list[CellBlock]]:
-    """The products of blocks that make up the candidate pairs."""
-    if mutate == "digit":
-        return [[CellBlock.cell(domain, cell, different=True)] for cell in range(len(domain))]
-    if mutate == "column":  # which are disjoint once equal problems are dropped
-        columns = sorted(set(domain.column))
-        held = [[cell for cell, k in enumerate(domain.column) if k == column] for column in columns]
-        return [[CellBlock.cell(domain, cell) for cell in group] for group in held]
-    if mutate == "all":
-        return [[CellBlock.cell(domain, cell) for cell in range(len(domain))]]
-    raise unknown_name("mutation", mutate, AMONG)
+def _one_digit(domain: Domain) -> list[list[CellBlock]]:
+    """The candidates: pairs that differ in one digit of one operand."""
+    return [[CellBlock.cell(domain, cell, different=True)] for cell in range(len(domain))]
 
 
 def draw_variable_pairs(
     task: Task,
     domain: Domain,
     products: Sequence[Sequence[CellBlock]],
-    promise: PairConstraint,
+    constraint: PairConstraint,
     target: int,
     n: int | None,
     seed: int,
     what: str,
     among: str = "",
 ) -> ProblemPairs:
-    """Draw ``n`` pairs (None: all) of a space that keep a promise; what changes is recorded and checked."""
-    accept = lambda one, other: promise.holds(task, one, other, target)  # noqa: E731
+    """Draw ``n`` pairs (None: all) of a space that keep a constraint; what changes is recorded and checked."""
+    accept = lambda one, other: constraint.holds(task, one, other, target)  # noqa: E731
     space = PairSpace(task, domain, products, accept, what, among)
     clean, corrupted, exhaustive = space.draw(n, seed)
-    return checked_pairs(task, clean, corrupted, target, what, seed, promise, exhaustive)
+    return checked_pairs(task, clean, corrupted, target, what, seed, constraint, exhaustive)
 
 
 def checked_pairs(
@@ -69,12 +58,12 @@ def checked_pairs(
     target: int,
     what: str,
     seed: int,
-    promise: PairConstraint,
+    constraint: PairConstraint,
     exhaustive: bool,
 ) -> ProblemPairs:
-    """Pairs with a record of what changes in each, after a check that they keep their promise."""
+    """Pairs with a record of what changes in each, after a check that they keep their constraint."""
     changed = changed_variables(task, clean, corrupted)
-    return ProblemPairs(task, clean, corrupted, target, what, seed, changed, promise, exhaustive).check()
+    return ProblemPairs(task, clean, corrupted, target, what, seed, changed, constraint, exhaustive).check()
 
 
 @checked
@@ -82,12 +71,10 @@ def variable_pairs(
     task: Task,
     variable: str,
     column: Index | tuple[Index, ...],
-    n: int | None,
+    n: Count | None,
     seed: int = 0,
     keep: Sequence[str] = (),
-    mutate: str = "digit",
     target: Index | None = None,
-    own_token: str | None = None,
     answer: str | None = "different",
 ) -> ProblemPairs:
     """Pairs in which ``variable`` differs in ``column``, and what ``keep`` names does not.
@@ -97,12 +84,10 @@ def variable_pairs(
         column: (step, column) for a variable with steps; steps count from 0.
         n: how many; None for all, if they are few enough to list.
         keep: variables, or columns of them, that are equal: ``["carry_in", "s[:3]", "product[1,2]"]``.
-        mutate: what else may differ: one operand "digit", all operands' digits in one "column", or "all" digits.
         target: the task's target that the pairs are about; by default the one with the variable's column (and step, if
             targets have steps), if it changes with the variable. If it does not, or there are several, it is the one
             that changes most often with the variable.
-        own_token: whether the token at the query of that target is "equal" or "different"; None allows both.
-        answer: the same for the right answer there.
+        answer: whether the right answer there is "equal" or "different"; None allows both.
 
     Cost: candidates are drawn until there are enough, some millions at most; each needs the task's variables.
 
@@ -120,23 +105,21 @@ def variable_pairs(
         shape = " x ".join(map(str, probe[variable].shape[1:]))
         given = "column=(step, column)" if dims == 2 else "one column"
         raise UserError(f"{variable!r} of {task.name} has {dims} axes ({shape}); give {given}, not {column!r}.")
-    where = spelt(variable, index)
+    where = variable_text(variable, index)
     for text in (where, *([keep] if isinstance(keep, str) else keep)):
-        if not place(probe, text).shape[1]:
+        if not variable_values(probe, text).shape[1]:
             raise UserError(f"{text!r} has no column in it, so that nothing would be kept equal.")
     kept = (keep,) if isinstance(keep, str) else tuple(keep)
     if target is None:
         target = _target_of(task, domain, variable, index)
-    elif isinstance(target, bool) or not isinstance(target, int) or not 0 <= target < len(task.query_positions):
+    elif not 0 <= target < len(task.query_positions):
         raise UserError(f"There is no target {target!r}; there are {len(task.query_positions)}, counted from 0.")
-    promise = PairConstraint((where,), kept, {}, own_token, answer)
+    constraint = PairConstraint((where,), kept, {}, answer)
     wanted = [f"{', '.join(kept)} kept"] if kept else []
-    wanted += [f"the query's own token {own_token}"] if own_token else []
     wanted += [f"the answer {answer}"] if answer else []
     what = where + (f", with {' and '.join(wanted)}" if wanted else "")
-    products = _products(domain, mutate)
-    among = f"{AMONG[mutate]}, at the target {task.target_roles[target].label}"
-    return draw_variable_pairs(task, domain, products, promise, target, n, seed, what, among)
+    among = f"{AMONG}, at the target {task.target_roles[target].label}"
+    return draw_variable_pairs(task, domain, _one_digit(domain), constraint, target, n, seed, what, among)
 
 
 def _target_of(task: Task, domain: Domain, variable: str, index: tuple[int, ...]) -> int:
@@ -146,9 +129,9 @@ def _target_of(task: Task, domain: Domain, variable: str, index: tuple[int, ...]
     found = [(i, role) for i, role in found if len(index) < 2 or role.index == index[0] + 1] or found
     answers = [(i, role) for i, role in written if role.kind == "answer"]
     found = found or answers
-    where = spelt(variable, index)
+    where = variable_text(variable, index)
     candidates = PairSpace(
-        task, domain, _products(domain, "digit"), lambda a, b: PairConstraint((where,)).holds(task, a, b, 0), where
+        task, domain, _one_digit(domain), lambda a, b: PairConstraint((where,)).holds(task, a, b, 0), where
     )
     few = PROBES if len(found) > 1 else FEW_PROBES
     try:
@@ -159,3 +142,6 @@ def _target_of(task: Task, domain: Domain, variable: str, index: tuple[int, ...]
     if not any(changes[i] for i, _ in found):
         found = answers or found
     return max(found, key=lambda target: changes[target[0]])[0]
+
+
+KINDS["variable"] = variable_pairs

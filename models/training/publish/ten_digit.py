@@ -104,7 +104,7 @@ def second_validation(task: Task) -> Tensor | None:
     n = SECOND_VALIDATION
     while True:
         try:
-            return task.validation_problems(n, seed=1)
+            return task.held_out.validation(n, seed=1)
         except UserError:
             if n == 1:
                 return None

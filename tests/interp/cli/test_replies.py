@@ -112,7 +112,7 @@ def test_a_negative_number_is_an_answer_and_what_spells_none_is_not():
                 parameter.zero_()
             weights.own()["pos_embed.W_pos"].copy_(torch.eye(task.input_length))
             for query, token in zip(task.query_positions, said, strict=True):
-                weights.own()["unembed.W_U"][query, task.ids[token]] = 1.0
+                weights.own()["unembed.W_U"][query, task.parsed.ids[token]] = 1.0
         (row,) = answers(ArithmeticTransformer(weights, task), ["3-5"]).result.rows
         assert (row["answer"], row["expected"], row["right"]) == (answer, -2, said == "-2")
         assert row["answer_text"] == (said if answer is None else str(answer))

@@ -10,17 +10,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 import models
-from interp.core.problems import (
-    carry_rich,
-    derangement,
-    draw,
-    has_chains,
-    of_every_chain_length,
-    resolve_task,
-    right_tokens,
-)
+from interp.core.problems import derangement, draw, has_chains, of_every_chain_length, resolve_task, right_tokens
 from models.errors import UserError
 from models.tasks import Parity, formatted
+from models.tasks.columns.long_carries import carry_rich
 from models.tasks.named.addition import TenDigitAddition
 from models.tasks.named.position_coupling.multi_addition import MultiOperandAddition
 from tests.toy_task import ToyAddition

@@ -22,7 +22,6 @@ from models import zoo
 from models.errors import UserError
 from models.evaluation import predict
 from models.registry import constructed
-from models.tasks.problem_space import ProblemSpace
 from tests.sampling import stored_models
 
 GUESSES = "parity-coupling-1l4h-nope-no-scratchpad-small"  # right on about half of the strings
@@ -73,7 +72,7 @@ def test_every_stored_model_with_right_answers_has_a_verdict_or_a_reason(name):
 @pytest.mark.parametrize("name", stored_models(ATTACKED))
 def test_a_stored_wrong_answer_is_what_the_model_says(name):
     found, model = zoo.read_entry(name)["certificate"], models.load(name)
-    problem = ProblemSpace.of(model.task).find(found["problem"])
+    problem = model.task.as_problems([found["problem"]])
     wrong = wrong_answer(model, model.task, problem)
     assert wrong is not None
     number = model.task.decode(predict(model, problem, "greedy"))[0]
@@ -104,7 +103,7 @@ def test_an_attacks_wrong_answer_goes_into_an_entry_only_if_the_entrys_model_giv
 
 
 def _right(model, bits):
-    return wrong_answer(model, model.task, ProblemSpace.of(model.task).find(bits)) is None
+    return wrong_answer(model, model.task, model.task.as_problems([bits])) is None
 
 
 def test_a_count_over_all_problems_goes_into_an_entry_and_can_be_checked(entry):

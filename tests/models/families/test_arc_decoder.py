@@ -55,7 +55,7 @@ def published_logits(name: str, tokens: Tensor) -> Tensor:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_weight_map_has_the_logits_of_the_published_formula(name: str) -> None:
     model = models.load(name)
-    tokens = model.task.encode(model.task.test_set()[1][:20])
+    tokens = model.task.encode(model.task.held_out.problems[:20])
     weights = {key: value.double() for key, value in model.weight_map.double()().items()}
     ours = model(tokens, weights=weights)
     assert torch.allclose(ours, published_logits(name, tokens), rtol=1e-5, atol=1e-3)  # rotary positions are float32

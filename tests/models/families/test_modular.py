@@ -47,7 +47,7 @@ def test_recipes_train_on_the_papers_share_of_all_pairs_and_validate_on_all_that
     drawn = recipe.problems.of(task).draw(0, 0, 2**17, CPU)
     assert len(drawn.unique(dim=0)) == pytest.approx(wanted * task.domain.size, abs=2)
     assert not task.held_out.holds(drawn).any()
-    validated = task.validation_problems(recipe.validation_size, seed=0)
+    validated = task.held_out.validation(recipe.validation_size, seed=0)
     assert len(validated.unique(dim=0)) == task.domain.size - task.held_out.n
 
 
@@ -81,7 +81,7 @@ def test_all_seeds_draw_at_once_what_each_draws_alone():
 def test_a_share_needs_problems_that_can_be_listed():
     task = models.get_spec("subtractor-47").task()
     with pytest.raises(UserError, match="too many problems"):
-        task.training_problems(row_keys(0, 0, 4, CPU), share=0.5)
+        task.held_out.training(row_keys(0, 0, 4, CPU), share=0.5)
     for share in (0.0, 1.5):
         with pytest.raises(UserError, match="share"):
             TaskProblems(share=share)

@@ -233,7 +233,9 @@ def test_each_algorithm_subtracts_and_its_carries_are_borrows_that_are_not_neede
     format = f"{{a:{width}r}}-{{b:{width}r}}={{s:{width}r}}"
     task = formatted(format, "a - b", base=base, where="a >= b", variables="subtraction")
     layout = column_layout(task)
-    problems = torch.cat((task.sample(300, torch.Generator().manual_seed(0)), task.training_problems(KEYS, hard=1.0)))
+    problems = torch.cat(
+        (task.sample(300, torch.Generator().manual_seed(0)), task.held_out.training(KEYS, long_carries=1.0))
+    )
     found = layout.values(ALGORITHMS[name], problems)
     assert layout.subtracts and torch.equal(found["answer"], task.targets(problems))
     borrows = task.variables(problems)

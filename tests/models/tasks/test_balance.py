@@ -21,13 +21,13 @@ def test_training_and_validation_have_both_answers_equally_often(length: int):
     plain = function("()", length, answer)
     task = function("()", length, answer, balance=True)
     keys = row_keys(0, 0, 4000, torch.device("cpu"))
-    assert abs(share_of_yes(task, task.training_problems(keys)) - 0.5) < 0.03
-    assert share_of_yes(plain, plain.training_problems(keys)) < 0.1
-    assert share_of_yes(task, task.validation_problems(200, 0)) == 0.5
-    assert torch.equal(task.test_set()[1], plain.test_set()[1])
-    assert not task.held_out.holds(task.training_problems(keys)).any()
-    assert not task.held_out.holds(task.validation_problems(200, 0)).any()
-    assert torch.equal(task.training_problems(keys)[:7], task.training_problems(keys[:7]))
+    assert abs(share_of_yes(task, task.held_out.training(keys)) - 0.5) < 0.03
+    assert share_of_yes(plain, plain.held_out.training(keys)) < 0.1
+    assert share_of_yes(task, task.held_out.validation(200, 0)) == 0.5
+    assert torch.equal(task.held_out.problems, plain.held_out.problems)
+    assert not task.held_out.holds(task.held_out.training(keys)).any()
+    assert not task.held_out.holds(task.held_out.validation(200, 0)).any()
+    assert torch.equal(task.held_out.training(keys)[:7], task.held_out.training(keys[:7]))
 
 
 def test_what_has_no_two_answers_cannot_be_balanced():
@@ -35,7 +35,7 @@ def test_what_has_no_two_answers_cannot_be_balanced():
         function("0123", 4, "max", balance=True)
     with pytest.raises(UserError, match="one of its two answers"):
         task = function("01", 4, lambda bits: bits.sum(1) > 9, balance=True)
-        task.training_problems(row_keys(0, 0, 4, torch.device("cpu")))
+        task.held_out.training(row_keys(0, 0, 4, torch.device("cpu")))
 
 
 def test_a_score_says_how_often_the_more_common_answer_is_right():
@@ -60,5 +60,5 @@ def test_a_set_of_allowed_tokens_is_refused_with_what_can_be_asked():
 
 def test_there_are_as_many_validation_problems_as_asked_for_where_the_seed_is_that_of_the_test_set():
     task = function("01", 24, "parity", seed=3)
-    found = task.validation_problems(200, 3)
+    found = task.held_out.validation(200, 3)
     assert len(found) == 200 and not task.held_out.holds(found).any()

@@ -58,7 +58,7 @@ def test_there_are_65_characters_in_the_order_of_their_code_points():
 def test_tokens_spell_their_text():
     text = "First Citizen:\nBefore we proceed"
     assert task.token_text(task.encode(text)[0]) == text
-    assert [task.token_id(c) for c in CHARACTERS] == list(range(65))
+    assert [task.vocabulary.index(c) for c in CHARACTERS] == list(range(65))
 
 
 @pytest.mark.parametrize("bad", ["naïve", "", ["ab", "c"], "7"])
@@ -74,21 +74,21 @@ def test_a_window_starts_at_an_integer_inside_the_text(bad):
 
 
 def test_training_windows_end_before_the_validation_part_begins():
-    starts = task.training_problems(row_keys(0, 0, 200_000, torch.device("cpu")))
+    starts = task.held_out.training(row_keys(0, 0, 200_000, torch.device("cpu")))
     assert starts.min() >= 0
     assert TRAINING - 60 < starts.max() + N_CTX + 1 <= TRAINING
     assert abs(starts.double().mean() / (TRAINING - N_CTX) - 0.5) < 0.005
 
 
 def test_windows_of_a_step_depend_on_seed_and_step_alone():
-    draw = lambda *keys: task.training_problems(row_keys(*keys, torch.device("cpu")))  # noqa: E731
+    draw = lambda *keys: task.held_out.training(row_keys(*keys, torch.device("cpu")))  # noqa: E731
     assert torch.equal(draw(1, 7, 32), draw(1, 7, 64)[:32])
     assert not torch.equal(draw(1, 7, 32), draw(1, 8, 32))
     assert not torch.equal(draw(1, 7, 32), draw(2, 7, 32))
-    tenth = task.training_problems(row_keys(0, 0, 100, torch.device("cpu")), share=0.1)
+    tenth = task.held_out.training(row_keys(0, 0, 100, torch.device("cpu")), share=0.1)
     assert tenth.max() + N_CTX + 1 <= TRAINING // 10
     with pytest.raises(UserError):
-        task.training_problems(row_keys(0, 0, 1, torch.device("cpu")), share=1e-5)
+        task.held_out.training(row_keys(0, 0, 1, torch.device("cpu")), share=1e-5)
 
 
 def test_validation_windows_cover_the_last_tenth_once():
@@ -97,17 +97,16 @@ def test_validation_windows_cover_the_last_tenth_once():
     assert (starts.diff() == N_CTX).all()
     left = TINYSHAKESPEARE.characters - (int(starts[-1]) + N_CTX + 1)
     assert 0 <= left < N_CTX
-    some = task.validation_problems(10, seed=0)
+    some = task.held_out.validation(10, seed=0)
     assert len(some.unique()) == 10
     with pytest.raises(UserError, match="871 windows"):
-        task.validation_problems(872, seed=0)
+        task.held_out.validation(872, seed=0)
 
 
 def test_what_arithmetic_has_is_refused_or_empty():
     assert task.variables([0]) == {}
-    for call in (task.chain_length, task.decode):
-        with pytest.raises(UserError):
-            call(torch.zeros(1, 1, dtype=torch.int64))
+    assert task.chain_length([0, 5]).tolist() == [0, 0]
+    assert task.decode(torch.zeros(1, 128, dtype=torch.int64)) == [None]
     with pytest.raises(UserError):
         models.score(models.build("addlm-0.8m-float"))
 

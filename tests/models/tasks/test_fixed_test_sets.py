@@ -10,8 +10,8 @@ import torch
 from models.errors import UserError
 from models.tasks import TenDigitAddition
 from models.tasks.columns.long_carries import carry_heavy
-from models.tasks.named.adder_test_sets import ADDER_BOARD, FIXED_PAIRS, FixedTest
-from models.tasks.named.ten_digits import LIMIT
+from models.tasks.named.adder_test_sets import ADDER_BOARD, FIXED_PAIRS, FixedPairs
+from models.tasks.number_digits import LIMIT
 
 TASK = TenDigitAddition()
 
@@ -49,7 +49,7 @@ def test_the_caller_s_copy_can_be_changed_without_harm() -> None:
 
 
 def test_it_is_the_task_s_test_set() -> None:
-    name, problems = TASK.test_set()
+    name, problems = TASK.held_out.name, TASK.held_out.problems
     assert name == "AdderBoard"
     assert torch.equal(problems, ADDER_BOARD.problems)
 
@@ -72,7 +72,7 @@ def test_validation_problems_are_disjoint_from_the_test_set(n: int, seed: int) -
 
 def test_validation_problems_that_hit_the_test_set_are_drawn_again() -> None:
     free = ADDER_BOARD.validation(50, seed=3)
-    larger = FixedTest(lambda: torch.cat((ADDER_BOARD.problems, free[::2])))
+    larger = FixedPairs(lambda: torch.cat((ADDER_BOARD.problems, free[::2])))
     again = larger.validation(50, seed=3)
     assert len(again) == 50
     assert not {tuple(pair) for pair in free[::2].tolist()} & {tuple(pair) for pair in again.tolist()}

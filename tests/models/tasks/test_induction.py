@@ -47,12 +47,12 @@ def test_each_problem_is_drawn_as_often_as_another():
         counts = rows.unique(dim=0, return_counts=True)[1]
         assert len(counts) == 120
         assert ((counts - 200) ** 2 / 200).sum() < 190  # chi squared with 119 degrees of freedom: p = 4e-5
-    assert not task.held_out.holds(task.training_problems(keys)).any()
+    assert not task.held_out.holds(task.held_out.training(keys)).any()
 
 
 def test_problems_of_long_strings_are_drawn_and_counted():
     task = induction(12)
-    rows = task.training_problems(row_keys(3, 5, 64, torch.device("cpu")))
+    rows = task.held_out.training(row_keys(3, 5, 64, torch.device("cpu")))
     assert task.domain.holds(rows).all() and task.domain.size == 1_743_565_824_000
     assert induction(6).domain.size == 2_096_640
 
@@ -69,5 +69,5 @@ def test_tasks_by_name_are_made_again_from_what_a_run_keeps():
         again = task_of(task.definition)
         problems = task.sample(50, torch.Generator().manual_seed(0))
         assert again.name == task.name and torch.equal(again.targets(problems), task.targets(problems))
-        assert again.test_set()[1].equal(task.test_set()[1])
+        assert again.held_out.problems.equal(task.held_out.problems)
     assert models.tasks.function("01", 5, lambda bits: bits.sum(1) > 2).definition is None

@@ -16,7 +16,6 @@ from models.errors import UserError
 from models.tasks import (
     AdditionFormat,
     Automaton,
-    BalancedBrackets,
     Machine,
     MultiOperandAddition,
     Multiplication,
@@ -84,7 +83,7 @@ SMALL: dict[str, Callable[[], Task]] = {
     "maxima": lambda: function(DIGITS, 4, "max"),
     "minima": lambda: function(DIGITS, 3, "min"),
     "majorities": lambda: function("01", 9, "majority"),
-    "brackets": lambda: BalancedBrackets(10),
+    "brackets": lambda: function("01", 10, "balanced"),
     "copied strings": lambda: function("abc", 5, "copy"),
     "reversed strings": lambda: function("abc", 5, "reversed"),
     "running sums of tokens": lambda: function("012", 6, "running sum"),

@@ -11,7 +11,7 @@ import models
 from models.tasks.columns.long_carries import problems_of_chain_length
 from models.tasks.named.adder_test_sets import SEEDS, TEN_SETS, held_out_fingerprints, is_listed, stream, ten_test_sets
 from models.tasks.named.addition import PaddedAddition
-from models.tasks.named.ten_digits import LIMIT
+from models.tasks.number_digits import LIMIT
 
 TASK = PaddedAddition()
 operand = st.one_of(st.integers(0, LIMIT - 1), st.integers(0, 99), st.integers(0, 10).map(lambda k: 10**k - 1))
@@ -47,7 +47,7 @@ def test_the_test_sets_are_ten_disjoint_sets_of_ten_thousand_new_pairs() -> None
     assert len(torch.cat(list(sets.values())).unique(dim=0)) == 100_000
     for seed in SEEDS:  # the public code leaves out repeats in these streams; there are none
         assert len(stream(seed).unique(dim=0)) == 15_000
-    name, problems = TASK.test_set()
+    name, problems = TASK.held_out.name, TASK.held_out.problems
     assert len(problems) == 100_000 and "ten" in name
 
 
@@ -65,7 +65,7 @@ def test_the_published_weights_make_the_paper_s_errors_in_all(published_checkpoi
 
 
 def test_validation_touches_no_test_set_and_is_half_carry_heavy() -> None:
-    problems = TASK.validation_problems(4_000, seed=0)
+    problems = TASK.held_out.validation(4_000, seed=0)
     assert not TEN_SETS.holds(problems).any()
     chain = TASK.chain_length(problems)
     assert (chain[:2_000] >= 5).sum() < 10 < (chain[2_000:] >= 5).sum()

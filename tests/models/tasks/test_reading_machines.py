@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from models.tasks import formatted
 from models.tasks.expressions import Expression
 from models.tasks.formats.machine_by_reading import machine_by_reading
-from models.tasks.machines.affine_cases import NotDecided
 from models.tasks.machines.machine import sequences
 from models.tasks.machines.machine_of import machine_of
 from models.tasks.machines.partial_evaluation import ends, known, normal
+from models.tasks.refusals import NoMachine
 
 NAMES = ("a", "b", "c")
 BASE = 4
@@ -73,7 +73,7 @@ def test_paths_are_the_tasks_problems_with_their_answers(text: str, rule: str | 
             return
         every = every[allowed]
     task = formatted("{a}{b}{c}=", answer, base=BASE, where=where)
-    machine = machine_by_reading(task)
+    machine = machine_by_reading(task.parsed)
     assert machine.count() == len(every)
     paths = machine.run(sequences(task, every))
     assert torch.equal(machine.problems(paths), every) and (machine.tokens(paths) == sequences(task, every)).all()
@@ -116,11 +116,11 @@ def test_quotients_whose_bounds_are_not_known_at_first_are_read_rightly(answer: 
 
 def test_a_quotient_by_what_may_be_zero_is_left_to_runs_of_all_problems():
     task = formatted("{a}/{b}/{c}={s}", "a // b + 0 * c", where="gcd(b, c) < c")  # so b is not 0
-    with pytest.raises(NotDecided):
-        machine_by_reading(task)
+    with pytest.raises(NoMachine):
+        machine_by_reading(task.parsed)
     assert machine_of(task).count() == len(task.domain.every())
 
 
 def test_what_has_to_be_remembered_whole_is_not_decided():
-    with pytest.raises(NotDecided):
-        machine_by_reading(formatted("{a:5}*{b:5}={s:10}", "a * b"))
+    with pytest.raises(NoMachine):
+        machine_by_reading(formatted("{a:5}*{b:5}={s:10}", "a * b").parsed)

@@ -12,12 +12,12 @@ import interp
 import models
 from models.errors import UserError
 from models.tasks import (
-    BalancedBrackets,
     MultiOperandAddition,
     Multiplication,
     Parity,
     TenDigitAddition,
     TwoDigitAddition,
+    function,
     pairs,
 )
 from models.tasks.check_task import require_sound
@@ -28,7 +28,14 @@ from tests.toy_task import ToyAddition
 
 PLAIN = TwoDigitAddition()
 SOUND = [
-    *(TwoDigitAddition(), TenDigitAddition(), ToyAddition(), Parity(9), BalancedBrackets(), Multiplication(2, 3)),
+    *(
+        TwoDigitAddition(),
+        TenDigitAddition(),
+        ToyAddition(),
+        Parity(9),
+        function("01", 16, "balanced"),
+        Multiplication(2, 3),
+    ),
     *(MultiOperandAddition(3, 4), modular_addition(7), column_addition(3, 3, True, False), column_addition(12)),
     framed_addition(Frame(operands_down=True, answer_down=True)),
 ]

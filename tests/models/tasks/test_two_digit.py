@@ -38,20 +38,20 @@ def test_the_targets_spell_the_sum_and_the_variables_are_those_of_column_additio
 def test_the_permutation_with_seed_1337_splits_all_problems():
     order = torch.randperm(10_000, generator=torch.Generator().manual_seed(1337))
     pairs = torch.stack((order // 100, order % 100), 1)
-    assert torch.equal(TASK.test_set()[1], pairs[:500])
+    assert torch.equal(TASK.held_out.problems, pairs[:500])
     assert torch.equal(TASK.held_out.others, pairs[500:])
     assert len(set(map(tuple, TASK.domain.every().tolist()))) == 10_000
 
 
 def test_neither_training_nor_validation_sees_a_held_out_pair():
-    held_out = set(map(tuple, TASK.test_set()[1].tolist()))
-    drawn = [TASK.training_problems(row_keys(3, step, 64, CPU)) for step in range(200)]
+    held_out = set(map(tuple, TASK.held_out.problems.tolist()))
+    drawn = [TASK.held_out.training(row_keys(3, step, 64, CPU)) for step in range(200)]
     assert not held_out & set(map(tuple, torch.cat(drawn).tolist()))
-    assert not held_out & set(map(tuple, TASK.validation_problems(9_500, 0).tolist()))
+    assert not held_out & set(map(tuple, TASK.held_out.validation(9_500, 0).tolist()))
 
 
 def test_training_draws_depend_on_seed_and_step_alone_and_reach_everywhere():
-    draw = lambda *keys: TASK.training_problems(row_keys(*keys, CPU))  # noqa: E731
+    draw = lambda *keys: TASK.held_out.training(row_keys(*keys, CPU))  # noqa: E731
     assert torch.equal(draw(1, 7, 64), draw(1, 7, 64))
     assert not torch.equal(draw(1, 7, 64), draw(2, 7, 64))
     assert not torch.equal(draw(1, 7, 64), draw(1, 8, 64))
@@ -60,27 +60,20 @@ def test_training_draws_depend_on_seed_and_step_alone_and_reach_everywhere():
 
 
 def test_the_second_half_of_the_validation_problems_is_the_harder_one():
-    problems = TASK.validation_problems(256, 0)
+    problems = TASK.held_out.validation(256, 0)
     chain = TASK.chain_length(problems)
     assert (chain[128:] == 2).all() and (chain[:128] == 0).any()
 
 
 @pytest.mark.parametrize(
-    ("problem", "message"),
-    [
-        ([(100, 3)], r"0\.\.99, and 100 does not"),
-        (torch.tensor([[3, -1]]), r"0\.\.99, and -1 does not"),
-        ([(1, 2, 3)], "two operands"),
-        ("1234+1", r"0\.\.99"),
-        ("one+two", "not an addition"),
-    ],
+    "problem", [[(100, 3)], torch.tensor([[3, -1]]), [(1, 2, 3)], "1234+1", "one+two", [(True, 1)], [(2**63, 1)]]
 )
-def test_what_is_no_problem_is_refused(problem: object, message: str):
-    with pytest.raises(UserError, match=message):
+def test_what_is_no_problem_is_refused(problem: object):
+    with pytest.raises(UserError):
         TASK.encode(problem)
 
 
 @pytest.mark.parametrize("n", [0, 9_501])
 def test_there_are_only_so_many_validation_problems(n: int):
     with pytest.raises(UserError):
-        TASK.validation_problems(n, 0)
+        TASK.held_out.validation(n, 0)

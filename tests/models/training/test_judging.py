@@ -221,7 +221,7 @@ def test_problems_given_back_are_an_eighth_of_a_batch_and_the_rest_stays(tmp_pat
 
 
 def test_problems_of_the_test_set_are_not_given_back(tmp_path: Path):
-    held = tuple(models.load(NAME).task.test_set()[1][3].tolist())
+    held = tuple(models.load(NAME).task.held_out.problems[3].tolist())
     run(tmp_path / "run", GivesBack(problems=(held, (5, 5))))
     assert saved(tmp_path / "run").state["seeds"][1]["returned"] == [[5, 5]]
 

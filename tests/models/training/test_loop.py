@@ -436,7 +436,7 @@ def test_validation_drops_nothing(tmp_path: Path):
     recipe = get_recipe("toygpt").replace(steps=30, eval_every=30, validation_size=256)
     train("toygpt-none-post", tmp_path / "run", recipe=recipe, **QUIET)
     model = models.load(tmp_path / "run")
-    problems = model.task.validation_problems(256, seed=0)
+    problems = model.task.held_out.validation(256, seed=0)
     with torch.no_grad():
         predicted = model(model.task.encode(problems))[:, list(model.task.query_positions)].argmax(-1)
     (line,) = [json.loads(text) for text in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()][-1:]

@@ -35,7 +35,7 @@ def test_a_run_is_loaded_with_its_task_by_its_folder_alone(tmp_path: Path):
     assert result.complete and len(result.seeds) == 2
     model = models.load(tmp_path / "mine")
     assert model.task.definition == TASK.definition and model.config == CONFIG
-    assert models.score(model).n == len(TASK.test_set()[1])
+    assert models.score(model).n == len(TASK.held_out.problems)
     assert models.load(tmp_path / "mine", seed=1).run == str(tmp_path / "mine")
     snapshot = sorted((tmp_path / "mine/snapshots").iterdir())[0]
     assert models.load(snapshot).config == CONFIG

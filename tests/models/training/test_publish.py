@@ -9,7 +9,8 @@ import torch
 
 import models
 from models.errors import UserError
-from models.tasks.named.adder_test_sets import ADDER_BOARD, FIXED_TESTS, FixedTest
+from models.tasks.held_out import FIXED_TESTS
+from models.tasks.named.adder_test_sets import ADDER_BOARD, FixedPairs
 from models.training import train
 from models.training.acceptance import Acceptance
 from models.training.publish import curve_files, publish, ten_digit
@@ -45,7 +46,7 @@ def run(tmp_path: Path, monkeypatch, perfect, trained: Path):
     """Make a run of four seeds (first seed given) in which the listed rows hold perfect weights; it is published by
     400 of the 10,010 test problems, and 200 others that choose between seeds."""
     whole = ADDER_BOARD.problems
-    monkeypatch.setitem(FIXED_TESTS, "AdderBoard", FixedTest(lambda: whole[:400]))
+    monkeypatch.setitem(FIXED_TESTS, "AdderBoard", FixedPairs(lambda: whole[:400]))
     monkeypatch.setattr(ten_digit, "SECOND_VALIDATION", 200)
 
     def make_run(name: str, first_seed: int, rows: list[int], **settings) -> Path:

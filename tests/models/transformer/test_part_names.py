@@ -7,8 +7,9 @@ import pytest
 from models.errors import UserError
 from models.registry import build
 from models.tasks.columns.column_places import column_layout
-from models.tasks.roles import OUTPUT, OWN, PLACES, PREVIOUS, with_places
+from models.tasks.roles import OUTPUT, OWN, PLACES, PREVIOUS
 from models.transformer.part_names import head_name, in_block, layer_part, neuron_name, read_part, with_part_names
+from studies.claims.stored_texts import with_places
 
 
 def test_a_name_that_is_written_is_read() -> None:

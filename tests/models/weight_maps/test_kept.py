@@ -17,7 +17,7 @@ NAMES = ("microadder-57", "adder-456", "toygpt-learned-pre", "position-coupling-
 
 
 def _tokens(model: Any, n: int = 3) -> torch.Tensor:
-    task = model.task.at(2, 2) if model.task.shape else model.task
+    task = model.task.at(2, 2) if model.task.has_other_sizes else model.task
     return task.encode(task.sample(n, torch.Generator().manual_seed(1)))
 
 

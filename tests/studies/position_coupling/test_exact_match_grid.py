@@ -13,7 +13,7 @@ import models
 from interp.core.stats import clopper_pearson
 from models.errors import UserError
 from models.families.position_coupling import SMALL
-from models.fast import greedy
+from models.run import greedy
 from models.tasks import Parity
 from models.tasks.named.position_coupling.multi_addition import AdditionFormat, MultiOperandAddition
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
@@ -79,7 +79,7 @@ def test_cells_count_what_greedy_decoding_answers(offsets):
         right = 0
         for problem, shift in zip(problems, shifts, strict=True):
             tokens = task.sequences(problem[None]).tokens
-            start = tokens[0].tolist().index(task.token_id("=")) + 1
+            start = tokens[0].tolist().index(task.vocabulary.index("=")) + 1
             ids = lambda t, s=shift, of=task.position_ids: torch.where(of(t) > 0, of(t) + s, 0)  # noqa: E731
             said = greedy(SOMETIMES, tokens[:, :start], tokens.shape[1] - start, position_ids=ids)
             right += torch.equal(said, tokens[:, start:])

@@ -44,8 +44,8 @@ def test_only_the_first_wrong_token_of_a_problem_counts():
     labels = list(KEYS.target_labels)
     digit, boundary = labels.index("b1[1]"), labels.index("> after b1")
     predicted[:4, digit] = (predicted[:4, digit] + 1) % 10
-    predicted[:6, boundary] = TASK.token_id("$")
-    predicted[9, -1] = TASK.token_id(">")
+    predicted[:6, boundary] = TASK.vocabulary.index("$")
+    predicted[9, -1] = TASK.vocabulary.index(">")
     result = compute(predicted, expected)
     assert result.about["wrong_problems"] == 7 and result.about["boundary_errors"] == 3
     cell = result.table.sel(step=1, place="1")

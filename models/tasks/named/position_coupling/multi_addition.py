@@ -14,7 +14,7 @@ level 1.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -24,7 +24,14 @@ from torch import Tensor
 from models.calls.argument_kinds import Place
 from models.calls.bound_arguments import check_fields, checked_method, typed
 from models.errors import UserError
+from models.tasks.altered_tasks import altered
+from models.tasks.columns.long_carries import sums_with_long_carries
 from models.tasks.columns.schoolbook import schoolbook
+from models.tasks.domain import Domain
+from models.tasks.machines.affine_cases import Affine
+from models.tasks.machines.column_machines import AnswerNumber, Cell, Choice, ColumnGraph
+from models.tasks.machines.machine import Machine
+from models.tasks.machines.machine_of import LOOKED_AT, compare
 from models.tasks.named.position_coupling.sequence_task import SequenceTask
 from models.tasks.named.position_coupling.written_numbers import (
     Counts,
@@ -33,12 +40,9 @@ from models.tasks.named.position_coupling.written_numbers import (
     Segments,
     places,
     propagate_carries,
-    significant_digits,
-    spelt_numbers,
-    to_digits,
-    to_number,
 )
-from models.tasks.task import Role
+from models.tasks.number_digits import significant_digits, spelt_numbers, to_digits, to_number
+from models.tasks.roles import Role
 
 VOCABULARY = "0123456789+=>$"  # the order of the paper's appendix D
 PLUS, EQUALS, ARROW, DOLLAR = range(10, 14)
@@ -231,7 +235,7 @@ class MultiOperandAddition(SequenceTask):
 
     # ---- ground truth
 
-    def decode(self, answer_tokens: Int[Tensor, "n target"]) -> list[int]:
+    def decode(self, answer_tokens: Int[Tensor, "n target"]) -> list[int | None]:
         """The final number b_m of each row of answer tokens (all targets, or its digits alone)."""
         digits = torch.as_tensor(answer_tokens)
         digits = digits[:, -self.length - 1 : -1] if digits.shape[1] > self.length else digits
@@ -301,10 +305,63 @@ class MultiOperandAddition(SequenceTask):
             "carry": groups["previous operand"] + groups["previous running sum"],
         }
 
-    def sample(self, n: int, generator: torch.Generator) -> Int[Tensor, "n operand column"]:
-        """T_A(n_digits, n_operands): every operand uniform among the numbers of exactly ``n_digits`` digits."""
+    draws_by_seed = True
+
+    @property
+    def has_long_carries(self) -> bool:
+        return self.n_operands == 2
+
+    def sample(self, n: int, generator: torch.Generator, long_carries: bool = False) -> Int[Tensor, "n operand column"]:
+        """T_A(n_digits, n_operands): every operand uniform among the numbers of exactly ``n_digits`` digits. Sums of
+        two numbers with long carries depend on the seed that the generator was given, and not on what it has drawn.
+        """
+        if long_carries and self.has_long_carries:
+            return sums_with_long_carries(self.domain, n, generator.initial_seed())
         shape = (n, self.n_operands, self.n_digits)
         digits = torch.randint(10, shape, generator=generator, device=generator.device)
         if self.n_digits > 1:
             digits[..., -1] = torch.randint(1, 10, shape[:2], generator=generator, device=generator.device)
         return digits
+
+    # ---- small memory
+
+    def derived_machine(self) -> Machine:
+        return running_sums_machine(self, self.domain)
+
+    def machine_of_shorter(self) -> Machine:
+        """The machine of numbers of at most as many digits as the shape says. They are written with zeros in front, and
+        so in one layout.
+
+        Raises:
+            UserError: a task that writes them otherwise, or gives other answers.
+        """
+        if (own := altered(self)) is not None or not self.format.zero_padding:
+            raise UserError(
+                f"{self.name} with {own or 'numbers as long as they are'} has no one layout of its numbers."
+            )
+        machine = running_sums_machine(self, Domain.of(self.operand_lengths, self.base, n_columns=self.n_digits))
+        draws = torch.Generator().manual_seed(LOOKED_AT)
+        for rare in (False, True):
+            compare(self, machine, machine.problems(machine.sample(LOOKED_AT, draws, rare)))
+        return machine
+
+
+def running_sums_machine(task: MultiOperandAddition, domain: Domain) -> Machine:
+    """The sums of the first k numbers, for each k that is written, side by side in every column."""
+    m, digits = task.n_operands, tuple(range(task.base))
+    cells = []
+    for operand, column, lowest in zip(domain.operand, domain.column, domain.lowest, strict=True):
+        slot, part = task.position_of(operand, column), operand * task.n_digits + column
+        cells.append(Cell(f"a{operand + 1}", column, digits[lowest:], slot, part, 1, lowest))
+    cells.sort(key=lambda cell: (cell.column, cell.part))
+    written, values, fixed = [], [], task.fixed_slots()
+    for operand in range(m):  # the zeros in front of each number
+        for column in range(task.n_digits, task.length):
+            fixed.update(dict.fromkeys(task.digit_slots(operand, column), 0))
+    for step in range(task.first_step, m + 1):
+        places = [task.digit_slots(m + step - task.first_step, column) for column in range(task.length)]
+        written.append(AnswerNumber(tuple(places), digits))
+        values.append(Affine(tuple((f"a{k + 1}", 1) for k in range(step))))
+    graph = ColumnGraph(cells, written, [Choice(frozenset(), tuple(values))], task.base)
+    sizes = task.input_length, len(task.query_positions)
+    return replace(graph.machine(fixed, "carry", *sizes), origin=torch.zeros(m, task.n_digits, dtype=torch.int64))

@@ -29,12 +29,10 @@ from models.tasks.named.position_coupling.written_numbers import (
     Segments,
     places,
     propagate_carries,
-    significant_digits,
-    spelt_numbers,
-    to_digits,
     with_carries,
 )
-from models.tasks.task import Role
+from models.tasks.number_digits import significant_digits, spelt_numbers, to_digits
+from models.tasks.roles import Role
 
 VOCABULARY = "0123456789*=+>$"
 TIMES, EQUALS, PLUS, ARROW, DOLLAR = range(10, 15)
@@ -190,7 +188,7 @@ class Multiplication(SequenceTask):
 
     # ---- ground truth
 
-    def decode(self, answer_tokens: Int[Tensor, "n target"]) -> list[int]:
+    def decode(self, answer_tokens: Int[Tensor, "n target"]) -> list[int | None]:
         """The product, from the last running sum."""
         width = self.first_digits + self.second_digits
         return spelt_numbers(torch.as_tensor(answer_tokens)[:, -width - 1 : -1])

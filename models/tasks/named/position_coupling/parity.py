@@ -10,6 +10,8 @@ query and the k-th of the scratchpad share an id.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,9 +21,15 @@ from torch import Tensor
 
 from models.calls.bound_arguments import typed
 from models.errors import UserError
+from models.tasks.domain import Domain
+from models.tasks.given_problems import problem_list
+from models.tasks.machines.automata import Automaton
+from models.tasks.machines.automaton_machines import machine_of_automaton
+from models.tasks.machines.column_machines import Cell
+from models.tasks.machines.machine import Machine
 from models.tasks.named.position_coupling.sequence_task import SequenceTask
 from models.tasks.named.position_coupling.written_numbers import Counts, Digits, Lengths, Segments, places
-from models.tasks.task import Role, problem_list
+from models.tasks.roles import Role
 
 VOCABULARY = "01=$"
 EQUALS, DOLLAR = 2, 3
@@ -116,7 +124,7 @@ class Parity(SequenceTask):
         back, _ = places(tokens, ~digit)
         return torch.where(tokens == DOLLAR, 0, torch.where(digit, back + 1, 1))[..., None]
 
-    def decode(self, answer_tokens: Int[Tensor, "n target"]) -> list[int]:
+    def decode(self, answer_tokens: Int[Tensor, "n target"]) -> list[int | None]:
         """The answer bit: the last token before EOS."""
         if answer_tokens.shape[-1] < 2:
             raise UserError(f"An answer of {self.name} is a bit or more and EOS, not {answer_tokens.shape[-1]} token.")
@@ -147,3 +155,23 @@ class Parity(SequenceTask):
     def sample(self, n: int, generator: torch.Generator) -> Int[Tensor, "n 1 bit"]:
         """Uniform bits."""
         return torch.randint(2, (n, 1, self.n_digits), generator=generator, device=generator.device)
+
+    @cached_property
+    def domain(self) -> Domain:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """All strings; the first bit counts as the highest."""
+        return replace(super().domain, from_left=True)
+
+    @property
+    def kind_of_problems(self) -> str:
+        return f"strings of {self.n_digits} bits"
+
+    # ---- small memory
+
+    def derived_machine(self) -> Machine:
+        cells = [Cell("x", k, (0, 1), self.digit_slots(0, k)[-1], k) for k in range(self.n_digits)]
+        written = [self.digit_slots(1, k) for k in range(self.n_digits if self.scratchpad else 1)]
+        flips = lambda state, bit: (state + bit) % 2  # noqa: E731
+        automaton = Automaton(flips, None, flips, name="parity") if self.scratchpad else Automaton(flips, lambda s: s)
+        sizes, origin = (self.input_length, len(self.query_positions)), torch.zeros(1, self.n_digits, dtype=torch.int64)
+        fixed = self.fixed_slots()
+        return machine_of_automaton(replace(automaton, name="parity"), cells, written, (0, 1), fixed, sizes, origin)

@@ -27,6 +27,9 @@ from models.calls.bound_arguments import checked_method
 from models.errors import UserError
 from models.notation import Notation
 from models.tasks.domain import Domain
+from models.tasks.given_problems import are_integers, problem_list
+from models.tasks.held_out import HeldOut
+from models.tasks.machines.machine import sequences
 from models.tasks.named.position_coupling.written_numbers import (
     Counts,
     Digits,
@@ -34,10 +37,10 @@ from models.tasks.named.position_coupling.written_numbers import (
     Segments,
     TokenSequences,
     compose,
-    to_digits,
-    to_number,
 )
-from models.tasks.task import Role, Task, are_integers, problem_list
+from models.tasks.number_digits import to_digits, to_number
+from models.tasks.roles import Role
+from models.tasks.task import Task
 
 SPECIAL = "$"  # BOS, EOS and padding
 TEST_SIZE, TEST_SEED = 1_000, 2025
@@ -56,6 +59,7 @@ class SequenceTask(Task):
     shape_text: str  # the distribution of :meth:`sample` in the paper's notation
     example: str  # a problem's text, for error messages
     response_pattern: str  # regular expression of every beginning of a response, without EOS
+    has_other_sizes = True
     has_fixed_layout: bool = True  # whether all problems of one shape have the same roles at the same positions
 
     # ---- shape
@@ -92,7 +96,7 @@ class SequenceTask(Task):
         return [self._parse_one(problem) for problem in problem_list(problems, f"some such as '{self.example}'")]
 
     @property
-    def notation(self) -> Notation:  # type: ignore[override]
+    def notation(self) -> Notation:
         """The notation, made from the operator and the example."""
         return Notation(f"a problem of {self.name}", self.example, self.operator)
 
@@ -134,14 +138,23 @@ class SequenceTask(Task):
         pad = lambda digits: digits + [0] * (self.n_digits - len(digits))  # noqa: E731
         return torch.tensor([[pad(to_digits(number, self.base)) for number in numbers] for numbers in parsed])
 
+    def problem_text(self, numbers: Sequence[Any]) -> str:
+        return (f" {self.operator} " if self.operator else "").join(map(str, numbers))
+
     def numbers(self, problems: Any) -> list[tuple[int, ...]]:
         digits = self.as_problems(problems).tolist()
         return [tuple(to_number(number, self.base) for number in numbers) for numbers in digits]
 
-    def test_set(self) -> tuple[str, Int[Tensor, "n operand column"]]:
+    @property
+    def kind_of_problems(self) -> str:
+        """A word for the problems, with the distribution of :meth:`sample` in the paper's notation."""
+        return f"problems {self.shape_text}"
+
+    @cached_property
+    def held_out(self) -> HeldOut:
         """1,000 problems of this shape, always the same ones; they say nothing about longer ones."""
-        problems = self.sample(TEST_SIZE, torch.Generator().manual_seed(TEST_SEED))
-        return f"{self.shape_text}, seed {TEST_SEED}", problems
+        draw = lambda: self.sample(TEST_SIZE, torch.Generator().manual_seed(TEST_SEED))  # noqa: E731
+        return HeldOut(self.name, f"{self.shape_text}, seed {TEST_SEED}", draw)
 
     @cached_property
     def domain(self) -> Domain:
@@ -170,7 +183,7 @@ class SequenceTask(Task):
         return self.vocabulary.index(SPECIAL)
 
     @property
-    def d_vocab(self) -> int:  # type: ignore[override]
+    def d_vocab(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         return len(self.vocabulary)
 
     @cached_property
@@ -182,7 +195,7 @@ class SequenceTask(Task):
         return self.sequences(torch.zeros(1, self.n_operands, self.n_digits, dtype=torch.int64))
 
     @property
-    def input_length(self) -> int:  # type: ignore[override]
+    def input_length(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self._layout.tokens.shape[1] - 1
 
     @abstractmethod
@@ -200,7 +213,7 @@ class SequenceTask(Task):
         return tuple(self._layout.mask[0].nonzero().flatten().tolist())
 
     @cached_property
-    def target_roles(self) -> Sequence[Role]:
+    def target_roles(self) -> Sequence[Role]:  # pyright: ignore[reportIncompatibleVariableOverride]
         return tuple(self.roles[query + 1] for query in self.query_positions)
 
     @checked_method
@@ -211,6 +224,20 @@ class SequenceTask(Task):
         if not found:
             raise UserError(f"There is no digit {column} in segment {segment} of {self.name}.")
         return found[0]
+
+    def digit_slots(self, segment: int, column: int) -> tuple[int, ...]:
+        """The slots of a machine where a digit of a segment stands: as a target, and as an input."""
+        at = self.position_of(segment, column)
+        queries = list(self.query_positions)
+        target = (self.input_length + queries.index(at - 1),) if at - 1 in queries else ()
+        return (*target, *([at] if at < self.input_length else []))
+
+    def fixed_slots(self) -> dict[int, int]:
+        """The slots of all that is no digit, and their tokens."""
+        zeros = torch.zeros(1, self.n_operands, self.n_digits, dtype=torch.int64)
+        row, n = sequences(self, zeros)[0].tolist(), self.input_length
+        roles = [*self.roles[:n], *self.target_roles]
+        return {slot: token for slot, token in enumerate(row) if roles[slot].kind in ("bos", "delimiter", "eos")}
 
     def _with_rest(self, groups: dict[str, list[int]], query: int) -> dict[str, list[int]]:
         """Groups of positions, completed by BOS, delimiters and all others up to the query."""

@@ -6,7 +6,6 @@ depends on the operation; :mod:`models.tasks.named.position_coupling.sequence_ta
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -68,11 +67,6 @@ class TokenSequences:
         return self.response[:, 1:]
 
 
-def spelt_numbers(digits: Int[Tensor, "n column"]) -> list[int]:
-    """The number that each row of tokens spells, least significant digit first; -1 if a token is not a digit."""
-    return [to_number(row) if all(0 <= token < 10 for token in row) else -1 for row in digits.tolist()]
-
-
 def compose(segments: Segments, special: int) -> TokenSequences:
     """Write the segments out. Cost: a few gathers of [row, length]."""
     device = segments.numbers.device
@@ -101,12 +95,6 @@ def compose(segments: Segments, special: int) -> TokenSequences:
     )
 
 
-def significant_digits(digits: Int[Tensor, "*n column"]) -> Int[Tensor, "*n"]:
-    """How many digits a number has without leading zeros; 0 has one."""
-    columns = torch.arange(1, digits.shape[-1] + 1, device=digits.device)
-    return (columns * (digits != 0)).amax(-1).clamp(min=1)
-
-
 def propagate_carries(sums: Int[Tensor, "*n column"], columns: int) -> Int[Tensor, "*n columns"]:
     """Decimal digits, least significant first, of numbers given as column sums of any size."""
     return with_carries(sums, columns)[0]
@@ -116,27 +104,6 @@ def with_carries(sums: Int[Tensor, "*n column"], columns: int) -> tuple[Tensor, 
     """(:func:`propagate_carries`, the carry into each column)."""
     digits, carries = Column().along(pad(sums, (0, columns - sums.shape[-1])))
     return digits, carries[..., :-1]
-
-
-_CHUNK = 4000  # Python refuses to turn integers of more than 4,300 digits into text and back in one go
-
-
-def to_number(digits: Sequence[int], base: int = 10) -> int:
-    """The Python integer with these digits, least significant first."""
-    text = "".join(map(str, digits))
-    chunks = [text[i : i + _CHUNK][::-1] for i in range(0, len(text), _CHUNK)]
-    return sum(int(chunk, base) * base ** (_CHUNK * i) for i, chunk in enumerate(chunks))
-
-
-def to_digits(number: int, base: int = 10) -> list[int]:
-    """Digits of a non-negative integer, least significant first; 0 has one."""
-    digits: list[int] = []
-    while True:
-        number, chunk = divmod(number, base**_CHUNK)
-        text = str(chunk) if base == 10 else format(chunk, "b")
-        digits.extend(int(digit) for digit in reversed(text.zfill(_CHUNK) if number else text))
-        if not number:
-            return digits
 
 
 def places(tokens: Int[Tensor, "n pos"], is_mark: Bool[Tensor, "n pos"]) -> tuple[Tensor, Tensor]:

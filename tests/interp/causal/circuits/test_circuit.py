@@ -18,8 +18,7 @@ from interp.causal.edges.edge_graph import part_and_input
 from interp.causal.metrics import Metric, logit_diff
 from models.errors import UserError
 from models.number_format import in_percent_with
-from models.tasks.paired.carry_pairs import problem_pairs
-from models.tasks.paired.problem_pairs import ProblemPairs
+from models.tasks.paired.problem_pairs import ProblemPairs, problem_pairs
 from models.tasks.task import Task
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from tests.conformance.table import dense

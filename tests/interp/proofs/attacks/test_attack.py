@@ -22,8 +22,8 @@ from interp.proofs.stored_verdicts import stored_certificate
 from models.errors import UserError
 from models.evaluation import predict
 from models.tasks import CharacterLanguage, MultiOperandAddition
-from models.tasks.domain import NoDomain
 from models.tasks.named.position_coupling.multi_addition import AdditionFormat
+from models.tasks.refusals import NoDomain
 from studies.checkpoints import load_published
 from tests.interp.conftest import stock_copy
 

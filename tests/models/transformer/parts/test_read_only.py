@@ -102,7 +102,7 @@ def test_reading_is_as_with_any_tensor() -> None:
 @pytest.mark.parametrize("name", [*COMPUTED, "position-coupling-1l4h-small", "toygpt-rotary-post"])
 def test_a_dense_copy_is_equal_and_free(name: str) -> None:
     model = models.build(name)
-    task = model.task.at(2, 2) if model.task.shape else model.task
+    task = model.task.at(2, 2) if model.task.has_other_sizes else model.task
     tokens = task.encode(task.sample(3, torch.Generator().manual_seed(0)))
     dense = model.dense_copy()
     assert torch.equal(dense(tokens), model(tokens))
