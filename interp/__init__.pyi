@@ -14,7 +14,7 @@ from interp.figures.save_figure import save_figure as save_figure
 from interp.core.results import Provenance as Provenance
 from interp.core.results import Result as Result
 from interp.proofs.columns.accuracy_bounds import accuracy_bounds as accuracy_bounds
-from interp.probes.score import accuracy_by_chain as accuracy_by_chain
+from interp.probes.accuracy_by_chain import accuracy_by_chain as accuracy_by_chain
 from interp.causal.circuits.all_circuits import all_circuits as all_circuits
 from interp.proofs.attacks.gradient_attack import attack as attack
 from interp.probes.lens.attention_attribution import attention_attribution as attention_attribution
@@ -34,7 +34,7 @@ from interp.probes.lens.direct_logit_attribution import direct_logit_attribution
 from interp.causal.edges.edge_attribution import edge_attribution as edge_attribution
 from interp.probes.modular.fourier_spectrum import fourier_spectrum as fourier_spectrum
 from interp.causal.interchange.group_program import group_program as group_program
-from interp.probes.modular_measures import group_symmetry as group_symmetry
+from interp.probes.modular.group_symmetry import group_symmetry as group_symmetry
 from interp.probes.induction_heads import induction_heads as induction_heads
 from interp.causal.interchange.interchange_intervention import interchange_intervention as interchange_intervention
 from interp.probes.lens.jacobian_lens import jacobian_lens as jacobian_lens
@@ -50,7 +50,7 @@ from interp.causal.edges.path_patching import path_patching as path_patching
 from interp.compare.construction.pattern_patching import pattern_patching as pattern_patching
 from interp.core.probe import probe as probe
 from interp.compare.construction.residual_by_dimension import residual_by_dimension as residual_by_dimension
-from interp.probes.modular_measures import restricted_loss as restricted_loss
+from interp.probes.modular.restricted_loss import restricted_loss as restricted_loss
 from interp.causal.interchange.scrubbing_hypothesis import scrubbing_hypothesis as scrubbing_hypothesis
 from interp.compare.swap_components import swap_components as swap_components
 from interp.probes.training_dynamics import training_dynamics as training_dynamics

@@ -52,8 +52,8 @@ adder.task.decode(logits[:, adder.task.query_positions].argmax(-1))
 # %% [markdown]
 # ## Is it right?
 #
-# The probe runs the public test set, and as many problems of every carry-chain length. A sample proves nothing, so the
-# sentence says what was tried and how often the model can still be wrong.
+# The probe runs a thousand problems of every carry-chain length, as uniform ones have no long chains. A sample proves
+# nothing, so the sentence says what was tried and how often the model can still be wrong.
 
 # %%
 accuracy = interp.accuracy_by_chain(adder)

@@ -23,17 +23,13 @@ import xarray as xr
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-import models.evaluation
-from interp.core.measured import Measured
-from interp.core.probe import Scalar, chains, probe
+from interp.core.probe import Scalar, probe
 from interp.core.problems import draw, of_every_chain_length, resolve_task
 from interp.core.results import Provenance
-from interp.probes.score_result import Scores, share_right, worst_stratum
+from interp.probes.score_result import Scores, share_right
 from interp.probes.stress_suites import SHARE, suites
-from models.calls import Count
 from models.errors import UserError, unknown_name
 from models.evaluation import predict
-from models.rates import Rate
 from models.tasks import LIMIT, Task
 from models.tasks.named.addition import adds_pairs_below
 from models.transformer import HookedModel, model_name
@@ -180,52 +176,3 @@ def tabulated(
     found = found.assign({name: found[name].astype(int) for name in ("n", "correct")})
     words = {name: pd.unique(each) for name, each in columns.items() if each.dtype.kind not in "biuf"}
     return found.sortby([name for name in columns if name not in words]).sel(words)
-
-
-def _few_chains(model: Any, task: Task, n: int, seed: int) -> dict[str, Any]:
-    """The test set is left out: a few problems stand in its place."""
-    test = models.evaluation.score(model, task.sample(2, torch.Generator().manual_seed(seed)), task=task)
-    return {"n_per_length": max(2, n // 5), "test": test}
-
-
-def _worst_length(found: Scores) -> Measured:
-    planted = replace(found, table=found.table.sel(problems="stratified", drop=True), series="")
-    return worst_stratum(planted)
-
-
-@probe(
-    "How often is it right, by the length of the carry chain?",
-    needs=[chains],
-    scalar=Scalar("right, by carry chain (worst)", "share", _worst_length, 0.01, _few_chains),
-)
-def accuracy_by_chain(
-    model: HookedModel,
-    *,
-    task: Task | None = None,
-    n_per_length: Count = 1000,
-    seed: int = 0,
-    test: models.evaluation.Score | None = None,
-) -> Scores:
-    """Score a model on ``n_per_length`` problems of every length of the longest carry or borrow chain ("stratified"; in
-    a comparison, of equal digits) and on its test set: ``found.rate(problems="stratified")``.
-
-    ``test``: the model's score on its test set, if it is already known (from a zoo entry, for example). Cost of a
-    ten-digit adder: 21,010 forward passes of 33 tokens at the default, about half a second for a one-layer model.
-
-    Raises:
-        UserError: a model without hooks or task, a task without chains, or n below 1.
-    """
-    task = resolve_task(model, task)
-    sample = of_every_chain_length(task, n_per_length, seed)
-    found = replace(score(model, task=task, problems=sample.problems, seed=seed), provenance=sample.provenance)
-    test = models.evaluation.score(model, task=task) if test is None else test
-    tables = {"stratified": found.table.drop_vars("wrong_example"), test.problems: by_chain(test.by_chain_length)}
-    sets, missing = pd.Index(list(tables), name="problems"), {"n": -1, "correct": 0}
-    table = xr.concat(list(tables.values()), sets, join="outer", fill_value=missing)
-    return replace(found, table=table, series="problems")
-
-
-def by_chain(rates: Mapping[int, Rate]) -> xr.Dataset:
-    """A table of counts by chain length."""
-    counts = {"n": [rate.n for rate in rates.values()], "correct": [rate.correct for rate in rates.values()]}
-    return xr.Dataset({name: ("chain_length", each) for name, each in counts.items()}, {"chain_length": list(rates)})

@@ -12,17 +12,17 @@ from interp.compare.model_table import value_text
 from interp.core.controls import untrained_copy
 from interp.core.parameters import parameter_table
 from interp.core.probe import Probe
-from interp.probes.score import accuracy_by_chain, score
+from interp.probes.accuracy_by_chain import accuracy_by_chain
+from interp.probes.score import score
 from interp.site.pages import as_read, figure_data
 from interp.site.pages.items import control, paragraph, table
 from interp.site.story import SMALL, Story
 from models.errors import UserError
-from models.evaluation import Score
 from models.number_format import number
 from models.tasks import LIMIT
 from models.tasks.named.addition import adds_pairs_below
 
-PER_CHAIN = {True: 1_000, False: 100}  # stratified problems per carry-chain length, for small models (True) and others
+PER_CHAIN = {True: 1_000, False: 100}  # problems per carry-chain length, for small models (True) and others
 
 
 def accuracy(story: Story) -> list[Markup]:
@@ -40,15 +40,14 @@ def accuracy(story: Story) -> list[Markup]:
         return [paragraph(found.sentence()), *([table(rows[shown])] if len(rows) > 1 else [])]
     if adds_pairs_below(task) != LIMIT:
         return []
-    known = None if story.score is None else Score.from_dict(story.score)
-    found = accuracy_by_chain(story.model, n_per_length=PER_CHAIN[story.small], test=known)
+    found = accuracy_by_chain(story.model, n_per_length=PER_CHAIN[story.small])
     return [figure_data(found.figure()), table(_shares(found.to_dataframe()))]
 
 
 def _shares(frame: pd.DataFrame) -> pd.DataFrame:
     """The table of chain lengths with plain column names."""
     ends = [f"{low:.4f} to {high:.4f}" for low, high in zip(frame.low, frame.high, strict=True)]
-    shown = frame[["problems", "chain_length", "n", "correct"]].assign(interval=ends)
+    shown = frame[["chain_length", "n", "correct"]].assign(interval=ends)
     return shown.rename(columns={"chain_length": "longest carry chain", "interval": "95% interval of the accuracy"})
 
 

@@ -19,9 +19,10 @@ import xarray as xr
 import models
 from interp.core.results import Provenance
 from interp.core.sections import Section, records
-from interp.probes.learning_curves import LearningCurves, curve_table, learning_curves
+from interp.probes.learning_curves import LearningCurves, learning_curves
 from interp.probes.score import score as scores
 from interp.probes.score_result import Scores
+from interp.probes.stored_curves import curve_table
 from models.errors import UserError
 from models.evaluation import score
 from models.families.low_rank_adder import OPTIONS, LowRankAdderWeights

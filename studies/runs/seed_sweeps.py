@@ -29,7 +29,8 @@ import pandas as pd
 import xarray as xr
 
 from interp.core.results import Provenance
-from interp.probes.learning_curves import LearningCurves, curve_table
+from interp.probes.learning_curves import LearningCurves
+from interp.probes.stored_curves import curve_table
 from models.errors import UserError
 from models.number_format import p_cell
 

@@ -21,7 +21,8 @@ from interp.core.sections import Section
 from interp.figures import theme
 from interp.figures.figure_panels import Panel, compose
 from interp.figures.traces import hover, points
-from interp.probes.learning_curves import LearningCurves, read_curves
+from interp.probes.learning_curves import LearningCurves
+from interp.probes.stored_curves import read_curves
 from models.errors import UserError
 from models.registry import build, recipe_of
 from models.training.provenance import made_with

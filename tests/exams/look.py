@@ -225,7 +225,7 @@ register_exam(
     Exam(
         "accuracy_by_chain",
         lambda model: interp.accuracy_by_chain(model, n_per_length=30),
-        lambda found: found.rate(problems="stratified").accuracy,
+        lambda found: found.rate().accuracy,
         presence=Case(trained, (1.0)),
         absence=Case(lambda: without("out_A"), lambda got: got < 0.1),
         inversion=Case(lambda: negated("blocks.0.hook_resid_post"), lambda got: got == 0),

@@ -119,10 +119,10 @@ def test_arrays_and_numbers_of_numpy_are_as_good_as_torch_s(adder):
 
 
 def test_a_question_keeps_its_name_text_and_signature():
-    from interp.probes.score import accuracy_by_chain
+    from interp.probes.accuracy_by_chain import accuracy_by_chain
 
     assert interp.accuracy_by_chain is accuracy_by_chain  # wherever it is imported from, it checks its arguments
-    assert accuracy_by_chain.__name__ == "accuracy_by_chain" and "stratified" in (accuracy_by_chain.__doc__ or "")
+    assert accuracy_by_chain.__name__ == "accuracy_by_chain" and "n_per_length" in (accuracy_by_chain.__doc__ or "")
     assert "n_per_length" in inspect.signature(accuracy_by_chain).parameters
 
 

@@ -6,19 +6,20 @@ from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
+import xarray as xr
 
 from interp.core.results import Findings, Provenance, Result
-from interp.probes.learning_curves import LearningCurves, curve_table
-from interp.probes.score import by_chain
+from interp.probes.learning_curves import LearningCurves
 from interp.probes.score_result import Scores
-from models.rates import Rate
+from interp.probes.stored_curves import curve_table
 
 PROVENANCE = Provenance(12, 0, "planted numbers")
 
 
 def accuracy_by_chain() -> Scores:
     """20 problems of each chain length 0 to 2; of length 2 five wrong."""
-    return Scores("m", by_chain({0: Rate(20, 20), 1: Rate(20, 20), 2: Rate(20, 15)}), PROVENANCE, errors=True)
+    counts = {"n": ("chain_length", [20, 20, 20]), "correct": ("chain_length", [20, 20, 15])}
+    return Scores("m", xr.Dataset(counts, {"chain_length": [0, 1, 2]}), PROVENANCE, errors=True)
 
 
 def grokking_curves() -> LearningCurves:

@@ -1,11 +1,8 @@
-"""Measures of modular adders from the literature: restricted and excluded loss, and two marks of clock and pizza.
+"""Restricted and excluded loss of modular adders: with only the key frequencies of a + b in the logits, and without.
 
-    restricted_loss   Nanda et al. 2023, section 5: the loss with only the key frequencies of a + b in the logits, and
-                      with all but these
-    group_symmetry    Zhong et al. 2023, section 4: gradient symmetricity and distance irrelevance
-
-Both work over the group in which the task computes (:mod:`models.tasks.named.cyclic_groups`), addition or
-multiplication. They describe; which program a model runs is asked by intervention (:func:`interp.group_program`).
+Nanda et al. 2023, section 5. It works over the group in which the task computes
+(:mod:`models.tasks.named.cyclic_groups`), addition or multiplication. It describes; which program a model runs is asked
+by intervention (:func:`interp.group_program`).
 """
 
 from __future__ import annotations
@@ -19,10 +16,9 @@ import torch
 from jaxtyping import Float
 
 from interp.core.measured import Measured, MeasuredPart
-from interp.core.modular.gradient_symmetricity import group_marks
 from interp.core.modular.group_spectra import frequencies_text, only_frequencies, pair_spectrum, right_logs
 from interp.core.probe import Scalar, group, probe
-from interp.core.problems import N_PROBLEMS, resolve_task
+from interp.core.problems import resolve_task
 from interp.core.results import Findings, Provenance
 from models.calls import Resamples
 from models.tasks import CyclicGroup, Task, group_of
@@ -104,42 +100,3 @@ def _pairs(task: Any, of: CyclicGroup) -> dict[str, np.ndarray]:
         mask = np.array([tuple(row) in held for row in of.pairs().tolist()])
         found |= {"held out": mask, "others": ~mask}
     return {name: mask for name, mask in found.items() if mask.any()}
-
-
-def _symmetry(found: Findings) -> Measured:
-    row = found.table.set_index("measure").loc["gradient symmetricity"]
-    note = f"distance irrelevance {found.table.set_index('measure')['value']['distance irrelevance']:.2f}"
-    return Measured(row["value"], row["low"], row["high"], control=0.0, control_note="unrelated gradients", note=note)
-
-
-@probe(
-    "Does it treat both operands alike, and their distance as irrelevant?",
-    needs=[group],
-    scalar=Scalar("gradient symmetricity", "cosine", _symmetry, 0.01, asked_by=("training_dynamics",)),
-)
-def group_symmetry(model: HookedModel, *, task: Task | None = None, n: int = N_PROBLEMS, seed: int = 0) -> Findings:
-    """Gradient symmetricity and distance irrelevance.
-
-    *Gradient symmetricity*: mean cosine between the gradients of a logit with respect to the embeddings of the first
-    and of the second operand, over ``n`` random pairs and answers, none of them twice. It is 1 for a model that reads
-    the sum of the embeddings (a pizza), and lower for one that multiplies them (a clock).
-
-    *Distance irrelevance*: the standard deviation of the right answer's logit among pairs of one distance log(a) -
-    log(b), averaged over distances, divided by that over all pairs; logits are centred over the answers. It is low for
-    a pizza, whose logits depend on the distance, and near 1 where they do not; NaN where all are alike.
-
-    Both describe how a model answers, not what it needs: :func:`interp.group_program` asks that, and reads both.
-
-    Raises:
-        UserError: a task that does not add or multiply modulo a number, or logits that do not depend on the operands.
-    """
-    task = resolve_task(model, task)
-    found = group_marks(model, task, group_of(task), n, seed)
-    rows = [
-        ("gradient symmetricity", *found.symmetricity),
-        ("distance irrelevance", *[found.irrelevance] * 3),
-    ]
-    table = pd.DataFrame(rows, columns=["measure", "value", "low", "high"])
-    strength = "exhaustive" if found.all_pairs else "sampled"
-    provenance = Provenance(found.n, seed, "pairs and answers; the distances, of all pairs", strength)
-    return Findings(f"{model_name(model)}: {found.clause()}.", table, provenance)
