@@ -27,7 +27,7 @@ import torch
 import interp
 import models
 from interp.causal.interchange.interchange_intervention import proportion
-from interp.core.problems import draw
+from interp.core.samples import draw
 from interp.core.stats import Proportion
 from interp.figures import theme
 from interp.figures.figure_panels import Panel, compose, hline

@@ -41,9 +41,10 @@ from interp.core.controls import copies_to_draw
 from interp.core.model_checks import pair_names
 from interp.core.parameters import parameters_beside
 from interp.core.probe import probe
-from interp.core.problems import digit_ids, draw, resolve_task
+from interp.core.samples import draw
 from interp.core.significance import permutation_p
 from interp.core.stats import mean_intervals
+from interp.core.task_checks import digit_ids, resolve_task
 from models.errors import UserError
 from models.importers import from_transformer_lens
 from models.tasks import Task

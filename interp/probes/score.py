@@ -26,8 +26,9 @@ from torch import Tensor
 import models.evaluation
 from interp.core.measured import Measured
 from interp.core.probe import Scalar, chains, probe
-from interp.core.problems import draw, of_every_chain_length, resolve_task
 from interp.core.results import Provenance
+from interp.core.samples import draw, of_every_chain_length
+from interp.core.task_checks import resolve_task
 from interp.probes.score_result import Scores, share_right, worst_stratum
 from interp.probes.stress_suites import SHARE, suites
 from models.calls import Count

@@ -36,9 +36,10 @@ from interp.core.measured import Measured, MeasuredPart
 from interp.core.model_checks import with_writable_stream
 from interp.core.places import Component, check_components, heads, hooks_of, neurons, sublayers
 from interp.core.probe import Scalar, probe
-from interp.core.problems import N_PROBLEMS, check_targets, draw, resolve_task
 from interp.core.results import Provenance, Result
+from interp.core.samples import N_PROBLEMS, draw
 from interp.core.strata import ALL
+from interp.core.task_checks import check_targets, resolve_task
 from interp.core.views import Grid, Picture
 from models.calls import Share
 from models.errors import UserError, known_name

@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from interp.causal.metrics import Metric, resolve_metrics
-from interp.core.problems import right_tokens
+from interp.core.batches import right_tokens
 from interp.core.strata import ALL, carry_strata
 from models.errors import UserError
 from models.tasks import ProblemPairs

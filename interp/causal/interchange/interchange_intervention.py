@@ -57,9 +57,9 @@ from interp.core.drawings import drawing
 from interp.core.model_checks import require_evaluation_mode, with_writable_stream
 from interp.core.named_places import find_place
 from interp.core.places import Place
-from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.stats import Proportion, proportion
+from interp.core.task_checks import resolve_task
 from interp.core.views import ENDS, Points, Series
 from models.errors import UserError, known_name
 from models.number_format import counted, in_percent
