@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import models
 from interp.causal.ablation import compute_parameter_ablation, parameter_ablation, parameter_names
 from interp.causal.ablation.parameter_variants import initial_values, make_variants, run_variants
-from interp.core.parameters import parameter_table
+from interp.compare.parameter_tables import parameter_table
 from interp.core.results import Provenance
 from interp.core.samples import draw
 from models.errors import UserError
