@@ -15,7 +15,7 @@ from torch import Tensor
 import models
 from benchmarks.scoring import cpu_seconds
 from models.families.position_coupling_variants import FIGURES
-from models.fast import greedy, logits_from
+from models.run import greedy, logits_from
 from models.tasks import SequenceTask
 
 OPERANDS = DIGITS = 10
@@ -38,7 +38,7 @@ def main() -> dict[str, float]:
     @torch.inference_mode()
     def forced() -> Bool[Tensor, " n"]:
         first, ids = prompts.shape[1] - 1, task.position_ids(sequences.inputs[:1])
-        found = logits_from(model, sequences.inputs, first, weights, ids, None).argmax(-1)
+        found = logits_from(model, sequences.inputs, first, weights, ids).argmax(-1)
         return ((found == sequences.targets[:, first:]) | ~sequences.mask[:, first:]).all(1)
 
     contenders = {

@@ -20,7 +20,6 @@ from interp.proofs.attacks.gradient_attack import attack as attack
 from interp.probes.lens.attention_attribution import attention_attribution as attention_attribution
 from interp.probes.attention_pattern import attention_pattern as attention_pattern
 from interp.probes.attention_readout import attention_readout as attention_readout
-from interp.proofs.reading.unit_ranges import carry_unit_ranges as carry_unit_ranges
 from interp.causal.interchange.causal_scrubbing import causal_scrubbing as causal_scrubbing
 from interp.compare.certified_circuits import certified_circuits as certified_circuits
 from interp.core.probe_checks import check_probe as check_probe
@@ -37,7 +36,7 @@ from interp.probes.modular.fourier_spectrum import fourier_spectrum as fourier_s
 from interp.causal.interchange.group_program import group_program as group_program
 from interp.probes.modular_measures import group_symmetry as group_symmetry
 from interp.probes.induction_heads import induction_heads as induction_heads
-from interp.causal.interchange.interchange_sweeps import interchange_sweep as interchange_sweep
+from interp.causal.interchange.interchange_intervention import interchange_intervention as interchange_intervention
 from interp.probes.lens.jacobian_lens import jacobian_lens as jacobian_lens
 from interp.compare.construction.key_attention import key_attention as key_attention
 from interp.probes.learning_curves import learning_curves as learning_curves
@@ -79,7 +78,6 @@ __all__ = [
     "attention_attribution",
     "attention_pattern",
     "attention_readout",
-    "carry_unit_ranges",
     "causal_scrubbing",
     "certified_circuits",
     "check_probe",
@@ -96,7 +94,7 @@ __all__ = [
     "group_program",
     "group_symmetry",
     "induction_heads",
-    "interchange_sweep",
+    "interchange_intervention",
     "jacobian_lens",
     "key_attention",
     "learning_curves",

@@ -26,9 +26,9 @@ from torch import Tensor
 from models.calls.argument_kinds import Count
 from models.calls.checked_calls import checked
 from models.errors import UserError, unknown_name
-from models.fast import greedy, logits_from, stands_for
 from models.number_format import distinct_percent, shown
 from models.rates import Rate
+from models.run import Formulas, greedy, has_run, logits_by_formulas
 from models.tasks.check_task import domain_of, made_with, require_sound
 from models.tasks.held_out import DRAWN, SplitDomain
 from models.tasks.paired.pair_constraint import first_rows
@@ -297,7 +297,7 @@ def predict(
             return torch.cat([most_likely(logits(batch)) for batch in batches])
     with _ready(model) as forward:
         decode = _greedy
-        if task.has_other_sizes and stands_for(model):
+        if task.has_other_sizes and has_run(model):
             decode, forward = _cached, (model, model.effective_weights())
         return torch.cat([decode(forward, task, batch) for batch in batches])
 
@@ -309,10 +309,10 @@ def teacher_forcing(model: Model, task: Task) -> Iterator[Callable[[Tensor], Flo
     It runs in evaluation mode and without gradients; :func:`rows_at_once` says how many problems it takes at once.
     """
     with _ready(model) as forward:
-        if task.has_other_sizes and stands_for(model):
-            weights, first = model.effective_weights(), task.query_positions[0]
+        if task.has_other_sizes and has_run(model):
+            f, first = Formulas(model, model.effective_weights()), task.query_positions[0]
             wanted = [query - first for query in task.query_positions]
-            yield lambda problems: logits_from(model, task.encode(problems).to(model.device), first, weights)[:, wanted]
+            yield lambda problems: logits_by_formulas(f, task.encode(problems).to(model.device), first)[:, wanted]
         else:
             yield lambda problems: forward(task.encode(problems))[:, list(task.query_positions)]
 

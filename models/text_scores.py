@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from models.calls.checked_calls import checked
 from models.errors import UserError
-from models.fast import logits_from, stands_for
+from models.run import logits_from
 from models.tasks.named.shakespeare import TRAINING, CharacterLanguage, text_ids
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
@@ -96,11 +96,10 @@ def letter_pair_loss(task: CharacterLanguage) -> float:
 @torch.no_grad()
 def window_losses(model: ArithmeticTransformer, problems: Int[Tensor, "n 1"]) -> tuple[Float[Tensor, "n target"], int]:
     """The loss of every character of every window, and how many were predicted rightly."""
-    fast = stands_for(model)
     weights, losses, correct = model.effective_weights(), [], 0
     for part in problems.split(ROWS):
         tokens, targets = model.task.encode(part).to(model.device), model.task.targets(part).to(model.device)
-        logits = logits_from(model, tokens, 0, weights) if fast else model(tokens)
+        logits = logits_from(model, tokens, 0, weights)
         losses.append(
             F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten(), reduction="none").view_as(targets)
         )

@@ -26,9 +26,8 @@ import torch
 
 import interp
 import models
-from interp.causal.interchange.interchange_intervention import proportion
 from interp.core.samples import draw
-from interp.core.stats import Proportion
+from interp.core.stats import Proportion, proportion
 from interp.figures import theme
 from interp.figures.figure_panels import Panel, compose, hline
 from interp.figures.tables import findings, table

@@ -23,8 +23,8 @@ import pandas as pd
 
 import interp
 import models
-from interp.causal.interchange import Place, interchange
-from interp.causal.interchange.interchange_intervention import CONTROLS, HYPOTHESIS
+from interp.causal.interchange import Place
+from interp.causal.interchange.interchange_runs import CONTROLS, HYPOTHESIS
 from interp.figures.dot_plot import dot_plot
 from interp.figures.tables import findings, table
 from models.tasks import ALGORITHMS, column_layout
@@ -121,7 +121,9 @@ HYPOTHESES = {
     "carry in alone, in one direction of it": ("carry_in", Place(MIDDLE), 1),
 }
 tested = {
-    label: interchange(adder, variable, site, COLUMN, subspace=k, n=256, n_train=512, das_steps=100, seed=0)
+    label: interp.interchange_intervention(
+        adder, variable, COLUMN, sites=site, subspace=k, n=256, n_train=512, das_steps=100, seed=0
+    )
     for label, (variable, site, k) in HYPOTHESES.items()
 }
 findings(tested, "claim")
@@ -145,7 +147,7 @@ dot_plot(
 # often makes a difference that no sum has. Is there another site for the carry in the residual stream?
 
 # %%
-sweep = interp.interchange_sweep(adder, "carry_in", COLUMN, n=256, seed=0)
+sweep = interp.interchange_intervention(adder, "carry_in", COLUMN, n=256, seed=0)
 sweep
 
 # %%

@@ -31,18 +31,18 @@ from flint import arb
 import interp
 import models
 from benchmarks.false_certificates import perturb, wrong_answers
-from interp.causal.interchange.interchange_intervention import proportion
 from interp.core.results import Provenance
+from interp.core.stats import proportion
 from interp.figures import theme
 from interp.figures.figure_panels import Panel, compose, hline
 from interp.figures.tables import table
 from interp.figures.traces import cells, curve, points, written
 from interp.proofs import check_certificate, decision_curves
 from interp.proofs.columns.adder_weights import read_adder
-from interp.proofs.columns.column_windows import Query
+from interp.proofs.columns.column_windows import WindowBounds
 from interp.proofs.columns.ratio_attention import read_ratio_attention
 from interp.proofs.columns.small_margins import attention_of
-from interp.proofs.columns.window_search import Search, prove
+from interp.proofs.columns.window_search import Search, prove_query
 from interp.proofs.numbers.activation_functions import ACTIVATIONS
 from interp.proofs.numbers.enclosure import Enclosure, TrimmedMatrix
 from interp.proofs.numbers.rounded_operations import FLOAT32, REAL
@@ -241,7 +241,7 @@ by_hand = least(terms), -least(-terms)
 print(f"s lies in [{by_hand[0]:.6f}, {by_hand[1]:.6f}]")
 
 # %% [markdown]
-# A `Query` does this for all classes after one token. It uses the ratio instead of the sum, so it also works for
+# A `WindowBounds` does this for all classes after one token. It uses the ratio instead of the sum, so it also works for
 # attention that depends on digits. It bounds `s` window by window (a window is the digits of column 5 and the carry
 # into it), and the bounds of a class are the outermost of its windows.
 
@@ -249,10 +249,10 @@ print(f"s lies in [{by_hand[0]:.6f}, {by_hand[1]:.6f}]")
 # %%
 def reached_after(target: int, token: int) -> pd.DataFrame:
     """The range of s in each class, by carry and total."""
-    query = Query(attention, layout, target, token)
-    leaves = query.roots()
-    carry, total = query.class_of(leaves)
-    low, high = (end[:, 0] for end in query.box(leaves))
+    query = WindowBounds(attention, layout, target, token)
+    windows = query.roots()
+    carry, total = query.class_of(windows)
+    low, high = (end[:, 0] for end in query.box(windows))
     keys = {"target": target, "previous": token, "carry": carry, "total": total}
     return pd.DataFrame(keys | {"low": low, "high": high}).groupby(list(keys)).agg({"low": "min", "high": "max"})
 
@@ -363,7 +363,7 @@ table(rows, ["pieces of [0, 1]", "x - x^2 lies in"])
 # see. A bound below zero proves nothing.
 
 # %%
-search, after_7 = Search(weights, REAL, attention), Query(attention, layout, TARGET, PREVIOUS)
+search, after_7 = Search(weights, REAL, attention), WindowBounds(attention, layout, TARGET, PREVIOUS)
 answer = (TOTAL + CARRY) % 10
 middle, half = (row.low + row.high) / 2, (row.high - row.low) / 2
 stretched = middle - 1.5 * half, middle + 1.5 * half
@@ -394,7 +394,7 @@ compose(
 # searching.
 
 # %%
-found = prove(search, after_7)[CARRY, TOTAL]
+found = prove_query(search, after_7)[CARRY, TOTAL]
 bound = number_format.shown(found.lowest, 4)
 table(
     [(f"{found.certified:,}", found.open, len(found.splits), bound)],

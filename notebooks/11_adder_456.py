@@ -24,8 +24,8 @@ import torch
 import interp
 import models
 from interp.causal.ablation import Together, role_edges
-from interp.causal.interchange.interchange_intervention import proportion
 from interp.core.samples import draw
+from interp.core.stats import proportion
 from interp.figures.tables import findings, table
 from models.tasks import problem_pairs
 from models.tasks.columns.long_carries import problems_of_chain_length

@@ -14,6 +14,11 @@ PROGRAM = Program(
             "reproduce position-coupling:fig1",
             "a figure: train what is missing, evaluate, draw",
         ),
+        (
+            "publish:publish",
+            "publish runs/toygpt-learned-pre",
+            "make a zoo entry of finished runs by their paper's rule",
+        ),
     ),
 )
 

@@ -37,7 +37,7 @@ from interp.causal.edges.masked_model import MaskedModel
 from interp.causal.edges.optimal_ablation import optimal_values
 from interp.causal.edges.path_patching import compute_direct
 from interp.proofs.columns.adder_weights import one_layer_adder
-from interp.proofs.reading.unit_ranges import carry_unit_ranges
+from interp.proofs.reading.unit_ranges import unit_ranges
 from interp.proofs.training_judge import unproved_problems
 from models.errors import UserError
 from models.tasks import ProblemPairs
@@ -305,7 +305,8 @@ def switches(model: Any) -> list[list[Any]]:
     try:
         if one_layer_adder(model, model.task):
             return []
-        table = carry_unit_ranges(model).switches
+        table = unit_ranges(model)
+        table = table[table.switch != ""]
     except UserError:
         return []
     return table[["neuron", "signal"]].astype(str).to_numpy().tolist()

@@ -4,7 +4,8 @@ There are two truths about the neurons of the last layer where the answer is rea
 problems are run:
 
     switch   some answers are told from all others by a threshold on what the neuron reads, in every problem. In adders
-             with more problems than can be run: the carry is, which is proved (:func:`interp.carry_unit_ranges`)
+             with more problems than can be run: the carry is, which is proved
+             (:mod:`interp.proofs.reading.unit_ranges`)
     needed   with the neuron's mean over all problems in its place, some problem is answered wrongly
 
 A method sees the pairs that methods of edges see, and gives every neuron a score, which is judged by its AUROC.

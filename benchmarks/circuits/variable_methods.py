@@ -5,7 +5,7 @@
 
 A method sees pairs of problems. What it names is judged on others: the *interchange accuracy* there is the share of
 pairs in which the model answers as the program does when the variable is taken from the other problem, among those in
-which that changes the program's answer (:func:`interp.causal.interchange.interchange`). The *regret* is how much more
+which that changes the program's answer (:func:`interp.interchange_intervention`). The *regret* is how much more
 the best of all methods has. Places are the hook points of each layer at the position that predicts the column; in each
 a method may take one direction, so that what it names is comparable. Every method chooses its place by one criterion:
 where interchanging along its direction works best on the pairs that it sees. "whole" takes everything that a place
@@ -28,7 +28,7 @@ import torch
 import models
 from benchmarks.circuits.dictionary import Dictionary, train_dictionary
 from benchmarks.circuits.subjects import TRUTH_SEED
-from interp.causal.interchange.interchange_intervention import InterchangeAccuracy, interchange
+from interp.causal.interchange.interchange_intervention import InterchangeIntervention, interchange_intervention
 from interp.probes.lens.ridge_probe import directions
 from models.errors import UserError, known_name
 from models.files.checkpoint import write_json_atomic
@@ -61,7 +61,7 @@ class VariableCase:
         names = [in_block(layer, place) for layer in range(self.model.cfg.n_layers) for place in PLACES]
         return tuple(name for name in names if name in self.model.hook_dict)
 
-    def interchange(self, place: str, subspace: Any = None, method: str = "das") -> InterchangeAccuracy | None:
+    def interchange(self, place: str, subspace: Any = None, method: str = "das") -> InterchangeIntervention | None:
         """What interchanging the variable at a place does on the method's pairs, with directions found on others of
         them; None where there is nothing to interchange."""
         return self._interchange(place, subspace, method, N_CHOSEN, self.seed)
@@ -71,22 +71,22 @@ class VariableCase:
         found = self._interchange(place, subspace, "das", N_JUDGED, TRUTH_SEED)
         return 0.0 if found is None else found.accuracy().value
 
-    def _interchange(self, place: str, subspace: Any, method: str, n: int, seed: int) -> InterchangeAccuracy | None:
+    def _interchange(self, place: str, subspace: Any, method: str, n: int, seed: int) -> InterchangeIntervention | None:
         try:
-            return interchange(
-                self.model, self.variable, place, self.column, "ripple", subspace, method, n, N_TRAIN, seed,
-                controls=False, das_steps=STEPS,
+            return interchange_intervention(
+                self.model, self.variable, self.column, sites=place, subspace=subspace, method=method,
+                algorithm="ripple", controls=False, n=n, n_train=N_TRAIN, das_steps=STEPS, seed=seed,
             )  # fmt: skip
         except UserError:
             return None
 
-    def best(self, found: dict[str, InterchangeAccuracy | None]) -> tuple[str, Any]:
+    def best(self, found: dict[str, InterchangeIntervention | None]) -> tuple[str, Any]:
         """The place with the highest accuracy, with its directions."""
         known = {place: each for place, each in found.items() if each is not None}
         if not known:
             return self.places[0], None
         place = max(known, key=lambda name: known[name].accuracy().value)
-        return place, known[place].basis
+        return place, known[place].bases[0]
 
     @cached_property
     def readings(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:

@@ -29,7 +29,7 @@ from interp.proofs.listed.prefix_method import PrefixEvidence, certify_prefixes
 from interp.proofs.verdict.verdict import ArithmeticName, Verdict
 from models import ArithmeticTransformer, UserError
 from models.evaluation import predict
-from models.fast import logits_from
+from models.run import logits_from
 from models.tasks import DIGITS, LIMIT
 from models.tasks.columns.long_carries import carry_rich
 from models.tasks.named.addition import adds_pairs_below
@@ -97,7 +97,7 @@ def random_pairs(n: int, seed: int) -> torch.Tensor:
 def wrong_answers(model: ArithmeticTransformer, pairs: Int[Tensor, "n ..."]) -> Bool[Tensor, " n"]:
     """Which pairs the model answers wrongly (teacher-forced), at a quarter of the cost of running it on all of them.
 
-    All pairs go through the forward pass without hooks (:mod:`models.fast`), which may differ from the
+    All pairs go through the forward pass without hooks (:mod:`models.run`), which may differ from the
     model's own in the last bits. Pairs that it does not get right by a lead of ``_CLOSE`` times the largest difference
     between the two on the first 512 are then run through the model itself.
     """

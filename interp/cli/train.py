@@ -200,12 +200,14 @@ def publish(
     """
     from interp.proofs import check_certificate
     from interp.proofs.stored_verdicts import stored_certificate
-    from interp.proofs.training_judge import Certifier
+    from interp.proofs.training_judge import Prover
     from models.training.publish import publish
     from models.zoo import load
 
     one_thread()
-    folder, result = publish(list(runs), out, overwrite, repeats, Certifier("float32") if certify else None)
+    folder, result = publish(
+        list(runs), out, overwrite, repeats, Prover("float32", None, gives_back=False) if certify else None
+    )
     print(f"{folder}\n{result}")
     certificate = stored_certificate(folder)
     if certificate is not None:

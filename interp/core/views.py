@@ -1,7 +1,7 @@
 """What a result shows, as data: six views, of which :mod:`interp.figures` makes figures. Nothing here draws.
 
-    @drawing(InterchangeSweep)                         # result.figure()
-    def interchange_sweep(result) -> Grid:
+    @drawing(CompositionScores)                        # result.figure()
+    def composition_scores(result) -> Grid:
         return Grid(result.accuracy, unit="accuracy", x="position", y="layer and stream")
 
     Grid      numbers by row and column: a heat map

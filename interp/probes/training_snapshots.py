@@ -12,8 +12,8 @@ from models.errors import UserError
 from models.files import assign_parameters, read_json
 from models.registry import build
 from models.training import RunFolder
-from models.training.publish import load_snapshots
 from models.zoo import read_entry, zoo_names
+from models.zoo.snapshots import load_snapshots
 
 FILE = "snapshots.safetensors"
 

@@ -1,8 +1,8 @@
-"""Judges for training: a seed that answers all validation problems is asked to be right on all problems.
+"""The judge of training: a seed that answers all validation problems is asked to be right on all problems.
 
-``interp train NAME --certify`` gives the training loop a :class:`Certifier`, and ``models.train(...,
-until="certified")`` a :class:`Prover`, which also gives back problems to train on. A seed that is accepted ends there,
-with its certificate in the run's folder.
+``interp train NAME --certify`` and ``models.train(..., until="certified")`` give the training loop a :class:`Prover`;
+the second also gives back problems to train on. A seed that is accepted ends there, with its certificate in the run's
+folder.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ from dataclasses import dataclass
 import torch
 
 from interp.proofs.certify import certify, method_for
-from interp.proofs.columns.column_evidence import PairEvidence, answered
 from interp.proofs.columns.column_method import certify_one_layer
 from interp.proofs.stored_verdicts import FILE, facts
 from interp.proofs.verdict.time_limit import MINUTES as USUAL
 from interp.proofs.verdict.time_limit import time_limit
-from interp.proofs.verdict.verdict import IN_WORDS, ArithmeticName, Verdict
+from interp.proofs.verdict.verdict import ArithmeticName, Verdict
 from models import ArithmeticTransformer, UserError
 from models.registry import build
 from models.tasks import LIMIT, Task
@@ -30,28 +29,35 @@ MOST = 256  # problems that one verdict gives back
 
 @dataclass(frozen=True)
 class Prover:
-    """Accepts models that :func:`interp.certify` certifies. Of others it gives back what is wrong or not proved: the
-    counterexample, and the problems with the least margins of the classes that are refuted or open.
+    """Accepts models that are certified in ``arithmetic``; with "float", those in which nothing is wrong in floats.
+
+    Of other models it ``gives_back`` what is wrong or not proved: the counterexample, and the problems with the least
+    margins of the classes that are refuted or open. Then it is also asked more rarely.
 
     Cost per candidate: at most ``minutes``; a model that is wrong in many ways takes seconds.
     """
 
-    minutes: float = MINUTES
-    rarely: bool = True
+    arithmetic: ArithmeticName = "float32"
+    minutes: float | None = MINUTES
+    gives_back: bool = True
+
+    @property
+    def rarely(self) -> bool:
+        return self.gives_back
 
     @property
     def option(self) -> str:
-        return "--until certified"
+        return "--until certified" if self.gives_back else f"--certify {self.arithmetic}"
 
     def __call__(self, model: ArithmeticTransformer, step: int, seed: int) -> acceptance.Acceptance:
         try:
-            found = judged(model, "float32", self.minutes)
-        except UserError as error:
+            found = judged(model, self.arithmetic, self.minutes)
+        except UserError as error:  # these weights are beyond every method; later ones may not be
             return acceptance.Acceptance(False, f"validated at 100%, and no verdict on all problems: {error}")
-        if found.status == "certified":
-            return acceptance.Acceptance(True, found.finding(), _facts(found), {FILE: found.to_bytes()})
-        said = f"validated at 100% and {found.finding()}"
-        return acceptance.Acceptance(False, said, problems=unproved_problems(found, model.task))
+        if found.status not in ("certified", "sampled"):  # sampled: in floats, where nothing is proved
+            back = unproved_problems(found, model.task) if self.gives_back else ()
+            return acceptance.Acceptance(False, f"validated at 100% and {found.finding()}", problems=back)
+        return acceptance.Acceptance(True, found.finding(), facts(found), {FILE: found.to_bytes()})
 
 
 def judged(model: ArithmeticTransformer, arithmetic: ArithmeticName, minutes: float | None = None) -> Verdict:
@@ -69,10 +75,6 @@ def judged(model: ArithmeticTransformer, arithmetic: ArithmeticName, minutes: fl
         if found.status == "refuted" or arithmetic == "float":
             return found
         return certify_one_layer(model, arithmetic, tolerance=None)
-
-
-def _facts(found: Verdict) -> dict[str, object]:
-    return {"status": found.status, "method": found.method, "finding": found.finding(), "file": FILE}
 
 
 def unproved_problems(found: Verdict, task: Task, most: int = MOST) -> tuple[tuple[int, ...], ...]:
@@ -100,48 +102,11 @@ def until_certified(name: str) -> Prover:
     return Prover()
 
 
-@dataclass(frozen=True)
-class Certifier:
-    """Accepts models that are certified in ``arithmetic``. A model that is refuted in floats is not tried further.
-
-    Cost per candidate: that of :func:`certify` in floats and, for the few that pass, once more in ``arithmetic``.
-    """
-
-    arithmetic: ArithmeticName
-
-    @property
-    def option(self) -> str:
-        return f"--certify {self.arithmetic}"
-
-    def __call__(self, model: ArithmeticTransformer, step: int, seed: int) -> acceptance.Acceptance:
-        try:
-            certificate = self.verdict(model)
-        except UserError as error:  # these weights are beyond every method; later ones may not be
-            return acceptance.Acceptance(False, f"validated at 100%, and no verdict on all pairs: {error}")
-        if certificate.status not in ("certified", "sampled"):  # sampled: in floats, where nothing is proved
-            return acceptance.Acceptance(False, _turned_down(certificate))
-        files = {FILE: certificate.to_bytes()}
-        return acceptance.Acceptance(True, certificate.finding(), facts(certificate), files)
-
-    def verdict(self, model: ArithmeticTransformer) -> Verdict:
-        """The verdict on a candidate. Raises UserError if no method judges it."""
-        return judged(model, self.arithmetic)
-
-
-def certifier_for(name: str, arithmetic: ArithmeticName) -> Certifier:
-    """The judge for runs of a registered model. It is tried on untrained weights, to refuse what cannot be certified.
+def certifier_for(name: str, arithmetic: ArithmeticName) -> Prover:
+    """The judge of ``--certify``. It is tried on untrained weights, to refuse what cannot be certified.
 
     Raises:
         UserError: no method judges models of that name.
     """
-    Certifier("float").verdict(build(name))
-    return Certifier(arithmetic)
-
-
-def _turned_down(certificate: Verdict) -> str:
-    if not isinstance(certificate.evidence, PairEvidence):
-        return f"validated at 100% and {certificate.finding()}"
-    if certificate.counterexample is not None:
-        return f"validated at 100% and yet wrong: {answered(certificate.rule, certificate.counterexample)}"
-    why = certificate.obstacle or f"{certificate.open:,} of {len(certificate.cuts):,} classes could not be proved"
-    return f"validated at 100% and undecided {IN_WORDS[certificate.arithmetic]}: {why}"
+    judged(build(name), "float")
+    return Prover(arithmetic, None, gives_back=False)

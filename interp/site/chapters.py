@@ -333,8 +333,8 @@ def chapters() -> list[Chapter]:
 def shape_scores(entry: str) -> Scores:
     """The stored scores of a zoo entry by seed and shape; the first shape is the longest of the training set.
 
-    The numbers are those of the card: :mod:`models.training.publish.kinds` scored every seed on the same
-    problems of each shape, which is (operands, digits), the digits of both factors, or a number of bits.
+    The numbers are those of the card: :mod:`studies.zoo.reports` scored every seed on the same problems of
+    each shape, which is (operands, digits), the digits of both factors, or a number of bits.
 
     Raises:
         UserError: no such entry, or one whose task has a single shape.

@@ -12,9 +12,9 @@ from transformer_lens.utilities.logits_utils import sample_logits
 from models.calls.argument_kinds import Check, Count, Natural, is_number, real, real_within, shown, whole
 from models.calls.bound_arguments import typed
 from models.errors import UserError, unknown_name
-from models.fast import NOTHING, greedy, stands_for
 from models.lens.lens_contract import LensContract
 from models.lens.lens_tokens import refuse_bos
+from models.run import NOTHING, greedy
 
 #: A temperature of 0 takes the most likely token; one that is closer to 0 than the least here would make logits
 #: infinite.
@@ -114,7 +114,7 @@ def generate(
         prompt,
         wanted,
         stop=eos_token_id if stop_at_eos else None,
-        use_cache=use_past_kv_cache and stands_for(model),
+        use_cache=use_past_kv_cache,
         choose=draw if do_sample else None,
         watch=watch if stops or callback is not None else None,
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -26,7 +24,6 @@ def block(
     start: int = 0,
     before: Before | None = None,
     window: Window | None = None,
-    keep: Callable[[Tensor, Tensor], None] | None = None,
 ) -> QueryStream:
     """The layer's output at ``rows`` of ``x`` (default: all), [batch, row, d_model].
 
@@ -34,29 +31,21 @@ def block(
         x: the stream before the layer at positions ``start``, ``start + 1``, ...
         before: keys and values of the positions before ``start``.
         window: what hides keys of these problems.
-        keep: takes the keys and values of ``x``.
     """
-    n = x.shape[1]
-    rows = slice(0, n) if rows is None else rows
     normalized = f.attn_in(layer, x)
-    # No loop with gradients: torch.compile would fix its lengths.
-    in_pieces = not torch.is_grad_enabled() and x.device.type == "cpu" and rows.stop - rows.start > QUERIES_AT_ONCE
-    if in_pieces or torch.is_grad_enabled():
-        q, (k, v) = None, f.keys_and_values(layer, normalized, start)
-    else:
-        q, k, v = f.qkv(layer, normalized, start, rows)
-    if keep is not None:
-        keep(k, v)
+    k, v = f.keys_and_values(layer, normalized, start)
     if before is not None and before[0].shape[1]:
         k, v = torch.cat((before[0], k), 1), torch.cat((before[1], v), 1)
-    pieces = _pieces(rows) if in_pieces else [rows]
-    found = []
-    for piece in pieces:
+    if rows is None and torch.is_grad_enabled():  # no loop, for which torch.compile would fix its lengths
+        return of_queries(f, layer, x, normalized, k, v, window)
+    whole = slice(0, x.shape[1])
+    rows, found = whole if rows is None else rows, []
+    in_pieces = not torch.is_grad_enabled() and x.device.type == "cpu" and rows.stop - rows.start > QUERIES_AT_ONCE
+    for piece in _pieces(rows) if in_pieces else [rows]:
         stop = start + piece.stop
         seen = (k, v) if stop == k.shape[1] else (k[:, :stop], v[:, :stop])
-        whole = piece == slice(0, n)
-        mine = (x, normalized) if whole else (x[:, piece], normalized[:, piece])
-        found.append(of_queries(f, layer, *mine, *seen, window, q))
+        mine = (x, normalized) if piece == whole else (x[:, piece], normalized[:, piece])
+        found.append(of_queries(f, layer, *mine, *seen, window))
     return found[0] if len(found) == 1 else torch.cat(found, 1)
 
 
@@ -75,20 +64,20 @@ def of_queries(
     k: PerKey,
     v: PerKey,
     window: Window | None,
-    q: Tensor | None = None,
 ) -> QueryStream:
     """The layer's output for queries at the last positions of the (turned) keys: attention, MLP and the norms after.
 
-    ``normalized`` is what attention reads of ``pre``; ``q`` are the turned queries, if they are known.
+    ``normalized`` is what attention reads of ``pre``.
     """
     stop = k.shape[1]
     start = stop - pre.shape[1]
-    if q is None:
-        q = f.turned(layer, "Q", f.project(layer, "Q", normalized)[0], start)
+    q = f.turned(layer, "Q", f.project(layer, "Q", normalized), start)
     if f.has_kernel and window is None:
         cfg = f.cfg
         by_head = (x.transpose(1, 2) for x in (q, k, v))
         z = attend(*by_head, cfg.attn_scores, cfg.score_scale, cfg.attn_top_k).transpose(1, 2)
+    elif f.plain and start == 0 and stop > 1 and f.fire is None and window is None:
+        z = f.attend(q, k, v, None, causal=True)
     else:
         z = f.attend(q, k, v, f.added(layer, slice(start, stop), stop, window, q))
     return f.after_attention(layer, pre, f.attn_out(layer, z))
@@ -99,7 +88,8 @@ def seen_block(f: Formulas, layer: int, x: Stream, window: Window | None, at: At
     by ``at``; those of the norms are not."""
     see = lambda name, value: at(name, layer, value)  # noqa: E731
     pre = see("hook_resid_pre", x)
-    q, k, v = f.project(layer, "QKV", f.attn_in(layer, pre))
+    normalized = f.attn_in(layer, pre)
+    q, k, v = (f.project(layer, c, normalized) for c in "QKV")
     q, k, v = see("attn.hook_q", q), see("attn.hook_k", k), see("attn.hook_v", v)
     q, k = f.turned(layer, "Q", q, 0), f.turned(layer, "K", k, 0)
     if f.kind == "rotary":
@@ -145,5 +135,9 @@ def logits_by_formulas(
     No activation is kept, so that the next layer uses its memory again. Cost for one layer: keys and values at all
     positions, all else at the queries only.
     """
-    x, window = before_last(f, tokens, ids)
-    return f.logits(block(f, f.cfg.n_layers - 1, x, slice(first, tokens.shape[1]), window=window))
+    (x, window), last = before_last(f, tokens, ids), f.cfg.n_layers - 1
+    if not torch.is_grad_enabled():
+        return f.logits(block(f, last, x, slice(first, tokens.shape[1]), window=window))
+    normalized = f.attn_in(last, x)
+    k, v = f.keys_and_values(last, normalized)
+    return f.logits(of_queries(f, last, x[:, first:], normalized[:, first:], k, v, window))

@@ -106,7 +106,8 @@ class Formulas:
             and not self.rate and self.kind != "fire" and cfg.attn_window is None
             and cfg.attn_softmax == "softmax" and not cfg.attn_bias
         )  # fmt: skip
-        self._fire = FireTable(model, self.weights) if self.kind == "fire" else None
+        #: FIRE's bias, which calls with the same formulas share.
+        self.fire = FireTable(model, self.weights) if self.kind == "fire" else None
         self._joined: dict[tuple[int, str], tuple[Tensor, Tensor | None]] = {}
 
     def of(self, layer: int, part: str) -> Tensor:
@@ -161,25 +162,23 @@ class Formulas:
         """What attention reads of the stream."""
         return self.norm(in_block(layer, "ln1"), x) if self.cfg.has_pre_norm else x
 
-    def project(self, layer: int, letters: str, x: Rows) -> tuple[PerRow, ...]:
-        """Queries ("Q"), keys and values of what attention reads, before norms and rotation, by one product."""
-        w, b = self._join(layer, letters)
-        shape = (len(letters), self.cfg.n_heads, self.cfg.d_head)
-        return _plus(x @ w, b).unflatten(-1, shape).unbind(-3)
+    def project(self, layer: int, letter: str, x: Rows) -> PerRow:
+        """Queries ("Q"), keys or values of all heads, from what attention reads, before norms and rotation."""
+        w = self.of(layer, f"attn.W_{letter}").transpose(0, 1)  # [d_model, head, d_head]
+        return _plus((x @ w.flatten(1)).unflatten(-1, w.shape[1:]), self.bias(layer, f"attn.b_{letter}"))
 
-    def _join(self, layer: int, letters: str) -> tuple[Tensor, Tensor | None]:
-        """Matrices [d_model, letter * head * d_head] and biases as their product takes them."""
+    def project_joined(self, layer: int, letters: str, x: Rows) -> tuple[PerRow, ...]:
+        """Several of these by one product, which is fewer operations, and may round in another way."""
         known = self._joined.get((layer, letters))
         if known is None:
             parts = [self.of(layer, f"attn.W_{c}").transpose(0, 1).flatten(1) for c in letters]
-            biases = [self.bias(layer, f"attn.b_{c}") for c in letters]
-            b = None
+            biases, b = [self.bias(layer, f"attn.b_{c}") for c in letters], None
             if any(x is not None for x in biases):
                 zero = parts[0].new_zeros(parts[0].shape[1])
                 b = torch.cat([zero if x is None else x.flatten() for x in biases])
-            known = (parts[0] if len(parts) == 1 else torch.cat(parts, 1)), b
-            self._joined[layer, letters] = known
-        return known
+            known = self._joined[layer, letters] = torch.cat(parts, 1), b
+        shape = (len(letters), self.cfg.n_heads, self.cfg.d_head)
+        return _plus(x @ known[0], known[1]).unflatten(-1, shape).unbind(-3)
 
     def turned(self, layer: int, letter: str, x: PerRow, start: int) -> PerRow:
         """Queries or keys at positions from ``start`` on as the scores take them: normed and rotated."""
@@ -191,20 +190,28 @@ class Formulas:
 
     def keys_and_values(self, layer: int, normalized: Tensor, start: int = 0) -> tuple[PerKey, PerKey]:
         """What queries attend to at positions from ``start`` on, of what attention reads there."""
-        (k,), (v,) = self.project(layer, "K", normalized), self.project(layer, "V", normalized)
+        k, v = (self.project(layer, c, normalized) for c in "KV")
         return self.turned(layer, "K", k, start), v
 
     def qkv(self, layer: int, normalized: Tensor, start: int, rows: slice) -> tuple[PerQuery, PerKey, PerKey]:
         """(Turned) queries at ``rows`` of what attention reads, (turned) keys and values at all of its positions."""
-        if rows.stop - rows.start < normalized.shape[1]:
-            (q,), (k, v) = self.project(layer, "Q", normalized[:, rows]), self.project(layer, "KV", normalized)
-        elif self.kind == "rotary" or not self.plain or self.cfg.d_model >= WIDE:
-            # A joined product gives views with gaps, which rotation and kernels that are not torch's would copy; and
-            # joining large matrices copies more than it saves.
-            (q,), (k,), (v,) = (self.project(layer, c, normalized) for c in "QKV")
-        else:
-            q, k, v = self.project(layer, "QKV", normalized)
+        q, k, v = self.unturned(layer, normalized, rows)
         return self.turned(layer, "Q", q, start + rows.start), self.turned(layer, "K", k, start), v
+
+    def unturned(self, layer: int, normalized: Tensor, rows: slice) -> tuple[PerQuery, PerKey, PerKey]:
+        """The same before norms and rotation.
+
+        A joined product gives views with gaps, which rotation and kernels that are not torch's would copy; and joining
+        large matrices copies more than it saves.
+        """
+        whole = rows.stop - rows.start == normalized.shape[1]
+        if self.kind == "rotary" or not self.plain or self.cfg.d_model >= WIDE:
+            q, k, v = (self.project(layer, c, normalized if c != "Q" or whole else normalized[:, rows]) for c in "QKV")
+        elif whole:
+            q, k, v = self.project_joined(layer, "QKV", normalized)
+        else:
+            q, (k, v) = self.project(layer, "Q", normalized[:, rows]), self.project_joined(layer, "KV", normalized)
+        return q, k, v
 
     # ---- attention
 
@@ -212,8 +219,8 @@ class Formulas:
         """What is added to the scores of queries at ``rows`` on the first ``n_keys`` keys, [#batch, #head, row, key],
         apart from what hides later keys."""
         found = None
-        if self._fire is not None:
-            found = self._fire(n_keys)[:, rows]
+        if self.fire is not None:
+            found = self.fire(n_keys)[:, rows]
         if window is not None:
             found = window(rows.start, n_keys)[:, :, : rows.stop - rows.start]
         if self.cfg.attn_bias:
@@ -230,17 +237,26 @@ class Formulas:
         return hidden if bias is None else bias + hidden
 
     def attend(
-        self, q: PerQuery, k: PerKey, v: PerKey, added: Tensor | None, at: At | None = None, layer: int = 0
+        self,
+        q: PerQuery,
+        k: PerKey,
+        v: PerKey,
+        added: Tensor | None,
+        at: At | None = None,
+        layer: int = 0,
+        causal: bool = False,
     ) -> PerQuery:
         """z of (turned) queries; ``added`` (mask and bias) broadcasts to [batch, head, query, key]. ``at`` sees scores
-        and pattern."""
+        and pattern. ``causal``, in place of ``added`` where attention is :attr:`plain`: there is a query for each key,
+        and it sees keys up to its own."""
         if self.plain and at is None:
+            n = k.shape[1]
             q, k, v = (x.transpose(1, 2) for x in (q, k, v))
             added = None if added is None else added.to(q.dtype)
             if _trains_briefly(k):
-                return self._attend_in_products(q, k, v, added)
+                return self._attend_in_products(q, k, v, future(0, n, n, q) if causal else added)
             scale = 1 / self.cfg.score_scale
-            return F.scaled_dot_product_attention(q, k, v, added, self.rate, scale=scale).transpose(1, 2)
+            return F.scaled_dot_product_attention(q, k, v, added, self.rate, causal, scale=scale).transpose(1, 2)
         scores = self.scores(q, k, added)
         scores = scores if at is None else at("attn.hook_attn_scores", layer, scores)
         pattern = self.pattern(scores, at is not None)
@@ -292,7 +308,7 @@ class Formulas:
 
     # ---- the MLP
 
-    def mlp_in(self, layer: int, pre: Before, mid: Rows) -> Float[Tensor, "*some row d_model"]:
+    def mlp_in(self, layer: int, pre: Before, mid: Before) -> Float[Tensor, "*some row d_model"]:
         """What the MLP reads of the streams before and after attention."""
         x = pre if self.cfg.parallel_attn_mlp else mid
         return self.norm(in_block(layer, "ln2"), x) if self.cfg.has_pre_norm else x

@@ -113,10 +113,7 @@ class Run:
 
     def _v(self, layer: int) -> None:
         f, rows, x = self.f, self.frame.rows(layer), self.f.attn_in(layer, self.get("resid_pre", layer))
-        if rows.stop - rows.start < self.frame.n_pos:
-            (q,), (k, v) = f.project(layer, "Q", x[:, rows]), f.project(layer, "KV", x)
-        else:
-            q, k, v = f.project(layer, "QKV", x)
+        q, k, v = f.unturned(layer, x, rows)
         self.keep(layer, q=q, k=k, v=v, rot_q=f.turned(layer, "Q", q, rows.start), rot_k=f.turned(layer, "K", k, 0))
 
     _q = _k = _rot_q = _rot_k = _v

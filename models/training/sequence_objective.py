@@ -7,14 +7,13 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from models.errors import UserError
-from models.fast import logits_from, supports
+from models.run import has_formulas, hooked_logits
 from models.tasks.named.position_coupling.sequence_task import SequenceTask
 from models.tasks.task import Task
 from models.training.data_parallel import Share
 from models.training.sequence_problems import Bucket, SequenceSource, make_buckets
 from models.training.stacked_objective import ParameterLayout, Parameters, PerSeed, Theta
-from models.training.unstacked_objective import OneByOne
+from models.training.unstacked_objective import OneByOne, response_logits
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.parts.weights import Weights
 
@@ -53,13 +52,11 @@ class SequenceStream:
 
 
 class SequenceObjective(OneByOne):
-    """Mean cross-entropy over the response tokens of a batch, through :func:`models.fast.logits_from`."""
+    """Mean cross-entropy over the response tokens of a batch, seed by seed."""
 
     dynamic_lengths = True
 
     def __init__(self, model: ArithmeticTransformer):
-        if not supports(model):
-            raise UserError(f"{model.name_or_path} has switches that sequence training does not compute.")
         self.model = model
 
     def loss(self, parameters: Parameters, batches: list[list[Bucket]], counts: list[Tensor]) -> PerSeed:
@@ -91,9 +88,10 @@ class SequenceValidator:
         return {"exact": exact, "token": token, "exact_uniform": exact, "token_uniform": token}
 
     def _one(self, objective: SequenceObjective, weights: Weights) -> tuple[float, float]:
+        forward = response_logits if has_formulas(objective.model) else hooked_logits
         exact = token = rows = tokens = 0
         for bucket in self.buckets:
-            logits = logits_from(objective.model, bucket.tokens, bucket.first, weights)
+            logits = forward(objective.model, bucket.tokens, bucket.first, weights)
             counted = bucket.targets >= 0
             right = (logits.argmax(-1) == bucket.targets) & counted
             exact += int((right == counted).all(1).sum())

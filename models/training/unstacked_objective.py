@@ -3,7 +3,7 @@
 Stacking pays if a model is so small that overheads dominate
 (:class:`models.training.stacked_objective.GeneralObjective`). From some ten thousand parameters on it only takes
 memory. Then it matters more that no attention pattern is kept and that the last layer computes only the queries that
-carry loss (:mod:`models.fast`).
+carry loss (:mod:`models.run`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from models.fast import logits_from, supports
+from models.run import Formulas, has_formulas, hooked_logits, logits_by_formulas
 from models.training.stacked_objective import GeneralObjective, Logits, Parameters, PerSeed, Targets, Tokens
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.parts.weights import Weights
@@ -25,19 +25,31 @@ from models.transformer.parts.weights import Weights
 LARGE = 20_000
 
 
+def response_logits(
+    model: ArithmeticTransformer, tokens: Tensor, first: int, weights: Weights, position_ids: Tensor | None = None
+) -> Float[Tensor, "batch query d_vocab"]:
+    """Logits at positions from ``first`` on without hooks and patterns, with dropout and gradients."""
+    return logits_by_formulas(Formulas(model, weights), tokens, first, position_ids)
+
+
 class OneByOne:
-    """The base of objectives that take one seed after the other through :func:`models.fast.logits_from`."""
+    """The base of objectives that take one seed after the other through :func:`response_logits`, or through the hooked
+    forward if the model's config has a switch that a run does not know."""
 
     model: ArithmeticTransformer
     group_size = 1  # one seed's matrix products fill a core; stacking would only take memory
     cuda_group_size = 1
     #: Whether lengths differ from call to call; torch.compile then takes them as symbols.
     dynamic_lengths = False
-    _logits: Callable[..., Tensor] = staticmethod(logits_from)
+    _compiled: Callable[..., Tensor] | None = None
+
+    @property
+    def _logits(self) -> Callable[..., Tensor]:
+        return self._compiled or (response_logits if has_formulas(self.model) else hooked_logits)
 
     def compile(self) -> None:
         """Compile the forward with torch.compile (a minute, once)."""
-        self._logits = torch.compile(logits_from, dynamic=self.dynamic_lengths)
+        self._compiled = torch.compile(self._logits, dynamic=self.dynamic_lengths)
 
     def weights_of(self, parameters: Parameters, seed: int) -> Weights:
         """One seed's effective weights."""
@@ -58,7 +70,7 @@ class UnstackedObjective(OneByOne, GeneralObjective):
     def applies_to(model: ArithmeticTransformer) -> bool:
         queries = list(model.task.query_positions)
         large = sum(p.numel() for p in model.weight_map.parameters()) >= LARGE
-        return large and supports(model) and queries == list(range(queries[0], queries[-1] + 1))
+        return large and has_formulas(model) and queries == list(range(queries[0], queries[-1] + 1))
 
     def _seed_logits(
         self, parameters: Parameters, seed: int, tokens: Integer[Tensor, "pos row"]

@@ -123,7 +123,7 @@ class ArithmeticTransformer(LensContract):
         extra = {k: v for k, v in unused.items() if v is not None and v is not False}
         if extra:
             if "past_kv_cache" in extra:
-                raise UserError("forward() keeps no keys and values; generate() and models.fast.greedy do.")
+                raise UserError("forward() keeps no keys and values; generate() and models.run.greedy do.")
             raise UserError(f"forward() does not take {', '.join(sorted(extra))}.")
         refuse_bos(prepend_bos)
         if return_type not in (None, "logits", "loss", "both"):

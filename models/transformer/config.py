@@ -20,7 +20,8 @@ Position Coupling paper needs. ``norm_groups`` neither: a circuit in which every
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from itertools import product
 from numbers import Integral, Real
@@ -287,3 +288,30 @@ class TransformerConfig:
 
     def replace(self, **changes: Any) -> TransformerConfig:
         return replace(self, **changes)
+
+
+#: Any value of a field, in a table of what a formula covers.
+ANY = object()
+#: Fields that change no formula: sizes, precision, and numbers that belong to a switch of their own.
+PLAIN: dict[str, Any] = dict.fromkeys(
+    (
+        "n_layers", "d_model", "n_heads", "d_head", "d_mlp", "d_vocab", "d_vocab_out", "n_ctx", "n_position_levels",
+        "n_position_ids", "rotary_base", "rotary_adjacent_pairs", "fire_c", "fire_L0", "fire_normaliser", "eps",
+        "attn_scale", "dropout", "dtype",
+    ),
+    ANY,
+)  # fmt: skip
+
+
+def uncovered(cfg: Any, covers: Mapping[str, Any]) -> list[str]:
+    """The switches of a config that a formula does not cover, as "name=value".
+
+    ``covers`` has the values that it knows by field, or :data:`ANY`. A field that it does not name must have its
+    default, so that a switch that is added later is refused wherever nobody has looked at it.
+    """
+    found = []
+    for field in fields(cfg):
+        known, value = covers.get(field.name, (field.default,)), getattr(cfg, field.name)
+        if known is not ANY and value not in known:
+            found.append(f"{field.name}={value!r}")
+    return found

@@ -20,7 +20,7 @@ from torch import Tensor
 from models import ArithmeticTransformer
 from models.errors import UserError
 from models.evaluation import PATTERN_ENTRIES
-from models.fast import FireBiasTable, greedy, logits_from, responses_right, stands_for, supports
+from models.run import Formulas, greedy, has_run, hooked_logits, logits_by_formulas, responses_right
 from models.tasks import SequenceTask, TokenSequences
 from models.transformer import HookedModel
 
@@ -97,18 +97,18 @@ class CellScorer:
     ):
         if not task.has_other_sizes:
             raise UserError(f"Grids are for tasks with problems of many lengths, not for {task.name}.")
-        if not isinstance(model, ArithmeticTransformer) or not supports(model):
-            raise UserError("Grids are computed for this project's models with dot-product scores over all keys.")
+        if not isinstance(model, ArithmeticTransformer):
+            raise UserError("Grids are computed for this project's models.")
         if model.config.d_vocab != task.d_vocab:
             raise UserError(f"{task.name} has {task.d_vocab} tokens and the model {model.config.d_vocab}.")
         self.model, self.task, cfg = model, task, model.config
-        self.as_it_is = not stands_for(model)
+        self.as_it_is = not has_run(model)
         self.coupled = cfg.positional_embedding_type == "coupled"
         self.limits: tuple[int, ...] = model.position_limits
         self.offsets = Offsets.parse(offsets, len(self.limits)) if self.coupled else Offsets(())
         with torch.no_grad():
             self.weights = {key: weight.detach() for key, weight in model.effective_weights().items()}
-        self.bias = FireBiasTable(model, self.weights) if cfg.positional_embedding_type == "fire" else None
+            self.formulas = Formulas(model, self.weights)  # which share FIRE's bias
         self.device = self.weights["embed.W_E"].device
 
     # ---- reach
@@ -170,7 +170,7 @@ class CellScorer:
         for part, sequences in self._batches(task, problems, TOKENS_A_BATCH):
             ids = self._ids(task, sequences.inputs, None if shifts is None else shifts[part])
             inputs, targets, mask = sequences.inputs, sequences.targets, sequences.mask
-            found.append(responses_right(self.model, inputs, targets, mask, self.weights, ids, self.bias))
+            found.append(responses_right(self.formulas, inputs, targets, mask, ids))
         return torch.cat(found).cpu()
 
     @torch.inference_mode()
@@ -192,7 +192,7 @@ class CellScorer:
                 moved = None if shifts is None else shifts[chosen]
                 ids_of = None if moved is None else self._shifted(task, moved)
                 targets, mask = sequences.targets[rows, first:], sequences.mask[rows, first:]
-                options: dict[str, Any] = {"use_cache": False} if self.as_it_is else {"weights": self.weights}
+                options: dict[str, Any] = {} if self.as_it_is else {"weights": self.weights}
                 found = greedy(self.model, prompts, targets.shape[1], position_ids=ids_of, **options)
                 wrong = found != targets
                 exact[chosen] = ~(wrong & mask).any(1).cpu()
@@ -202,9 +202,8 @@ class CellScorer:
     def _logits(self, tokens: Tensor, first: int, ids: Tensor | None) -> Float[Tensor, "batch query d_vocab"]:
         """Logits at positions from ``first`` on."""
         if not self.as_it_is:
-            return logits_from(self.model, tokens, first, self.weights, ids, self.bias)
-        ids_given = {} if ids is None else {"position_ids": ids.expand(len(tokens), -1, -1)}
-        return self.model(tokens, **ids_given)[:, first:]
+            return logits_by_formulas(self.formulas, tokens, first, ids)
+        return hooked_logits(self.model, tokens, first, position_ids=ids)
 
     def _batches(
         self, task: SequenceTask, problems: Tensor, budget: dict[str, int]

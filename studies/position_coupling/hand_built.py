@@ -9,7 +9,7 @@ teacher-forced, which for whole answers is the same event as greedy decoding (:m
 :mod:`interp.proofs.hand_built.addition_proof` proves the same shapes right.
 
 Beyond the grid, one all-nines, one carry-heavy and one uniform problem of each size are read in blocks of queries
-(:mod:`models.fast`): every token of the response or, at sizes whose full pattern has 10^10 entries or more,
+(:mod:`models.run`): every token of the response or, at sizes whose full pattern has 10^10 entries or more,
 a sample of positions, half of them at the numbers' ends. The seconds that one (busy) core took are stored too.
 """
 
@@ -36,8 +36,8 @@ from interp.proofs.hand_built.shape_problems import carry_heavy, grid_problems
 from models.errors import unknown_name
 from models.evaluation import margins
 from models.families.hand_built.position_coupling_addition import NAME
-from models.fast import logits_at
 from models.files.checkpoint import read_json
+from models.run import logits_at
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from studies.papers import DATA
 from studies.position_coupling.grid_cell_store import CellStore

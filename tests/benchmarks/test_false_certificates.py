@@ -14,7 +14,7 @@ from benchmarks.false_certificates import perturb, random_pairs, wrong_answers
 from interp.proofs.listed.prefix_method import certify_prefixes
 from models.errors import UserError
 from models.evaluation import predict
-from tests.interp.proofs.test_prefix_proof import file_of
+from tests.interp.proofs.listed.test_prefix_method import file_of
 
 
 @pytest.mark.parametrize("noise", [0.0, 3e-3])

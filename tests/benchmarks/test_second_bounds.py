@@ -18,7 +18,7 @@ from benchmarks.second_bounds.leaves import LEAVES, Leaf
 from models.tasks import formatted
 from models.transformer import ArithmeticTransformer
 from models.weight_maps import DenseWeights
-from tests.interp.proofs.machine_exam import TASKS, random_fields, random_model
+from tests.interp.proofs.machine.machine_exam import TASKS, random_fields, random_model
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 BITS = "benchmarks/provability/models/add-8-bits-0"

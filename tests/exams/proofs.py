@@ -67,17 +67,6 @@ register_exam(
 )
 register_exam(
     Exam(
-        "carry_unit_ranges",
-        lambda model: interp.carry_unit_ranges(model),
-        lambda found: dict(zip(found.switches.neuron, found.switches.switch, strict=True)),
-        presence=Case(trained, {"L0N0": "on", "L0N1": "off"}),
-        absence=Case(lambda: without("out_A"), {}),  # attention writes nothing
-        inversion=Case(lambda: negated("blocks.0.hook_resid_post"), REFUSED),
-        untrained=Case(untrained, {}),
-    )
-)
-register_exam(
-    Exam(
         "decompile",
         lambda model: interp.decompile(model),
         lambda found: (found.states, found.gap > 0),

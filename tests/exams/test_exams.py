@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 import studies.population
-from interp.cli.answers import page_of
+from interp.cli.page_commands import page_of
 from interp.core.drawings import drawings
 from interp.core.exam import REFUSED, Case
 from interp.core.probe import registered
@@ -28,7 +28,7 @@ PROOFS = (Verdict, AccuracyBounds, Attack)
 #: its own, in `make test-all`.
 DEAR = (
     "decompile", "certified_circuits", "accuracy_bounds", "attack", "certify", "compare_models", "compare",
-    "edge_attribution", "parameter_ablation", "scrubbing_hypothesis", "carry_unit_ranges", "causal_scrubbing",
+    "edge_attribution", "parameter_ablation", "scrubbing_hypothesis", "causal_scrubbing",
     "explore",
 )  # fmt: skip
 #: Lenses and comparisons that take a second, and whose own tests have controls.

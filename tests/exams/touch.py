@@ -151,9 +151,9 @@ register_exam(
 
 register_exam(
     Exam(
-        "interchange_sweep",
-        lambda model: interp.interchange_sweep(model, "total", 4, n=48),
-        lambda found: float(found.accuracy.max()),
+        "interchange_intervention",
+        lambda model: interp.interchange_intervention(model, "total", 4, n=48),
+        lambda found: found.accuracy().value,
         presence=Case(trained, lambda got: got > 0.95),
         absence=Case(lambda: without("out_A"), lambda got: got == REFUSED or got < 0.7),
         inversion=Case(lambda: scaled("out_A", -1.0), lambda got: got == REFUSED or got < 0.7),

@@ -330,7 +330,6 @@ ADDER: dict[str, Callable[[Any], Any]] = {
     "certify": lambda m: interp.certify(m),
     "certified_circuits": lambda m: interp.certified_circuits(m, n=64),
     "accuracy_bounds": lambda m: interp.accuracy_bounds(m),
-    "carry_unit_ranges": lambda m: interp.carry_unit_ranges(m),
     "decompile": lambda m: interp.decompile(m),
     "attack": lambda m: _attack(m, runs=100),
     "activation_patching": lambda m: interp.activation_patching(m, _pairs()),
@@ -344,7 +343,7 @@ ADDER: dict[str, Callable[[Any], Any]] = {
     "parameter_ablation": lambda m: interp.parameter_ablation(m, n=16, pairs=False, controls=0),
     "which_algorithm": lambda m: interp.which_algorithm(m, n=20),
     "causal_scrubbing": lambda m: interp.causal_scrubbing(m, interp.scrubbing_hypothesis(), n=20),
-    "interchange_sweep": lambda m: interp.interchange_sweep(m, "carry_in", 4, n=8),
+    "interchange_intervention": lambda m: interp.interchange_intervention(m, "carry_in", 4, n=8),
     "linear_probes": lambda m: interp.linear_probes(m, n=128, signals="carry_in"),
     "logit_lens": lambda m: interp.logit_lens(m, n=64, resamples=50),
     "jacobian_lens": lambda m: interp.jacobian_lens(m, n=64, resamples=50),
@@ -394,7 +393,7 @@ ASKED = [
 SLOW = ("certified_circuits", "certify", "accuracy_bounds", "decompile", "score, suites", "sameness")
 
 #: Questions that compute for a while before they run a model.
-LATE = ("key_attention", "circle_fit", "smallest_circuit", "carry_unit_ranges")
+LATE = ("key_attention", "circle_fit", "smallest_circuit")
 
 #: Public functions that run no model: they ask arrays, parameters, stored runs, or nothing.
 RUN_NO_MODEL = {

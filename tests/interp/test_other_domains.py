@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 
 import interp
 import models
-from interp.causal.interchange import Claim, Place, interchange
+from interp.causal.interchange import Claim, Place
 from interp.core.probe import registered
 from interp.proofs import check_certificate
 from models.errors import UserError
@@ -49,7 +50,6 @@ QUESTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "induction_heads": lambda a, b: interp.induction_heads(a, n=20),
     "certified_circuits": lambda a, b: interp.certified_circuits(a, n=16, most=16),
     "accuracy_bounds": lambda a, b: interp.accuracy_bounds(a),
-    "carry_unit_ranges": lambda a, b: interp.carry_unit_ranges(a),
     "decompile": lambda a, b: interp.decompile(a),
     "attack": lambda a, b: interp.attack(a, runs=200),
     "smallest_circuit": lambda a, b: interp.smallest_circuit(a, pairs(a)),
@@ -61,7 +61,7 @@ QUESTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "causal_scrubbing": lambda a, b: interp.causal_scrubbing(
         a, Claim(Place("blocks.0.attn.hook_v", "own operands"), ("digit_sum",)), n=N
     ),
-    "interchange_sweep": lambda a, b: interp.interchange_sweep(a, "digit_sum", 0, n=12),
+    "interchange_intervention": lambda a, b: interp.interchange_intervention(a, "digit_sum", 0, n=12),
     "which_algorithm": lambda a, b: interp.which_algorithm(a, n=12),
     "linear_probes": lambda a, b: interp.linear_probes(a, n=250),
     "direct_logit_attribution": lambda a, b: interp.direct_logit_attribution(a, n=N),
@@ -194,11 +194,12 @@ def test_an_adder_that_ignores_its_output_follows_ripple(adders: Any, name: str)
 def test_the_sum_is_where_it_was_put(adders: Any, name: str):
     model = adders(name)[0]
     n = 20 if name in ("residues modulo 12", "base 3") else 60  # of 78 sums, of 45
-    found = interchange(model, "total", "blocks.0.hook_resid_mid", 0, n=n)
+    found = interp.interchange_intervention(model, "total", 0, sites="blocks.0.hook_resid_mid", n=n)
     assert found.accuracy().value == 1.0 and found.accuracy("untrained model").high < 1.0
-    swept = interp.interchange_sweep(model, "a", 0, n=n, positions=["a" if "residues" in name else "a0"])
-    assert float(swept.accuracy.sel(hook="blocks.0.hook_resid_pre").squeeze()) == 1.0  # where a's digit goes in
-    assert float(swept.accuracy.sel(hook="blocks.0.hook_resid_mid").squeeze()) < 0.5  # read already
+    swept = interp.interchange_intervention(model, "a", 0, n=n, positions=["a" if "residues" in name else "a0"])
+    accuracy = swept.to_dataframe().set_index("hook").accuracy
+    assert accuracy["blocks.0.hook_resid_pre"] == 1.0  # where a's digit goes in
+    assert accuracy["blocks.0.hook_resid_mid"] < 0.5  # read already
 
 
 @pytest.mark.parametrize(("name", "variable"), [("residues modulo 113", "answer"), ("base 7", "digit_sum")])
@@ -214,15 +215,15 @@ def test_scrubbing_keeps_the_loss_of_a_hypothesis_that_holds(adders: Any, name: 
 @pytest.mark.parametrize("name", ["residues modulo 113", "residues modulo 12"])
 def test_the_tasks_own_variables_are_a_causal_model(adders: Any, name: str):
     model = adders(name)[0]
-    site, rest = "blocks.0.hook_resid_mid", {"controls": False, "n": 30}
-    found = interchange(model, "digit_sum", site, 0, TaskVariables(), **rest)
+    site, operand = "blocks.0.hook_resid_mid", Place("blocks.0.hook_resid_pre", "a")
+    ask = partial(interp.interchange_intervention, model, column=0, controls=False, n=30)
+    found = ask("digit_sum", sites=site, algorithm=TaskVariables())
     assert found.accuracy().value == 1.0 and found.algorithm == "the task's variables"
-    operand = interchange(model, "a", Place("blocks.0.hook_resid_pre", "a"), 0, TaskVariables(("b",)), **rest)
-    assert operand.accuracy().value == 1.0
+    assert ask("a", sites=operand, algorithm=TaskVariables(("b",))).accuracy().value == 1.0
     with pytest.raises(UserError):  # the answer is no function of a alone
-        interchange(model, "a", Place("blocks.0.hook_resid_pre", "a"), 0, TaskVariables(), **rest)
+        ask("a", sites=operand, algorithm=TaskVariables())
     with pytest.raises(UserError):  # there is no such problem
-        interchange(model, "carry_out", site, 0, TaskVariables(("digit_sum",)), **rest)
+        ask("carry_out", sites=site, algorithm=TaskVariables(("digit_sum",)))
     scrubbed = interp.causal_scrubbing(model, Claim(Place(site), "s"), algorithm=TaskVariables(), n=70)
     assert scrubbed.recovered()[0] == pytest.approx(1.0, abs=0.02)
 
@@ -234,7 +235,7 @@ def test_what_the_task_cannot_say_is_refused_by_name(adders: Any):
     with pytest.raises(UserError):
         interp.carry_units(model, n=N, signals="s=0.5")
     with pytest.raises(UserError):
-        interp.interchange_sweep(model, "carries", 0)
+        interp.interchange_intervention(model, "carries", 0)
 
 
 @pytest.mark.parametrize("name", ["base 3", "base 7", pytest.param("base 12", marks=pytest.mark.slow)])

@@ -110,7 +110,7 @@ def test_sweeps_of_a_users_model_are_fast_and_equal_to_its_own_hooks(name: str):
 FEW_TOOLS, FEW_VARIANTS = ("logit attribution",), ("more tokens out than in",)
 TOOLS: dict[str, Callable[[Any], Result]] = {
     "ablation": lambda model: interp.component_ablation(model, replacement="zero", pairs=PAIRS, metrics="kl"),
-    "interchange": lambda model: interp.interchange_sweep(model, "carry_in", 1, n=8, task=TASK),
+    "interchange": lambda model: interp.interchange_intervention(model, "carry_in", 1, n=8, task=TASK),
     "logit lens": lambda model: interp.logit_lens(model, task=TASK, n=16),
     "logit attribution": lambda model: interp.direct_logit_attribution(model, task=TASK, n=16),
     "attention attribution": lambda model: interp.attention_attribution(model, task=TASK, n=16),
@@ -258,7 +258,7 @@ SMALLER: dict[str, Callable[[Any, Any], Any]] = {
     "circuit": lambda model, pairs: interp.smallest_circuit(model, pairs, metrics="kl", method="greedy", n_random=3),
     "attribution of logits": lambda model, pairs: interp.direct_logit_attribution(model, task=RESIDUES, n=16),
     "logit lens": lambda model, pairs: interp.logit_lens(model, task=RESIDUES, n=16),
-    "interchange": lambda model, pairs: interp.interchange_sweep(model, "digit_sum", 0, n=8, task=RESIDUES),
+    "interchange": lambda model, pairs: interp.interchange_intervention(model, "digit_sum", 0, n=8, task=RESIDUES),
     "ablation": lambda model, pairs: interp.component_ablation(model, replacement="zero", pairs=pairs, metrics="kl"),
     "certificate": lambda model, pairs: interp.certify(model, task=RESIDUES),
     "attack": lambda model, pairs: interp.attack(model, task=RESIDUES, runs=60),

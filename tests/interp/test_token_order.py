@@ -63,7 +63,7 @@ ASK: dict[str, Callable[[Any], Any]] = {
     "smallest_circuit": lambda m: interp.smallest_circuit(m, pairs(m), n_random=3),
     "activation_patching": lambda m: interp.activation_patching(m, pairs(m), site="v", by="role"),
     "causal_scrubbing": lambda m: interp.causal_scrubbing(m, interp.scrubbing_hypothesis(), n=N, columns=[2, 3]),
-    "interchange_sweep": lambda m: interp.interchange_sweep(m, "carry_in", 2, n=N),
+    "interchange_intervention": lambda m: interp.interchange_intervention(m, "carry_in", 2, n=N),
     "which_algorithm": lambda m: interp.which_algorithm(m, n=80),
     "certify": lambda m: interp.certify(m),
     "loss": lambda m: interp.loss(m, n=N),
@@ -75,7 +75,7 @@ ASK: dict[str, Callable[[Any], Any]] = {
 }  # fmt: skip
 #: Questions of other tasks, and of runs and files; and a search some of whose moves need digits as tokens 0 to 9.
 OTHERS = {
-    "accuracy_bounds", "accuracy_by_chain", "attack", "carry_unit_ranges", "certified_circuits", "composition_scores",
+    "accuracy_bounds", "accuracy_by_chain", "attack", "certified_circuits", "composition_scores",
     "decompile",
     "group_program", "group_symmetry", "key_attention", "learning_curves", "residual_by_dimension", "restricted_loss",
     "patch_sweep", "pattern_patching",
@@ -85,7 +85,7 @@ OTHERS = {
 DRAWN = ("untrained", "shuffled", "p_untrained", "p_shuffled", "control_note", "seconds")
 SLOW = {"all_circuits", "certify", "compare_models", "smallest_circuit"}
 IN_BOTH = {"ov_output_shape", "direct_logit_attribution", "circle_fit"}  # in `make test`, of both models
-IN_ONE = {*list(ASK)[::3], *IN_BOTH, "interchange_sweep"} - SLOW
+IN_ONE = {*list(ASK)[::3], *IN_BOTH, "interchange_intervention"} - SLOW
 
 
 def told(name: str, model: Any) -> pd.DataFrame | str:

@@ -8,7 +8,7 @@ import torch
 
 import models
 from models.families.position_coupling import PAPER, SMALL, CouplingVariant, DecoderSize
-from models.fast import logits_from
+from models.run import logits_from
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from tests.comparing import assert_same
 from tests.parity import decoder_formulas

@@ -112,6 +112,14 @@ class EdgeExperiment:
             metric(logits[..., columns, :], rows) for metric, columns in zip(self.metrics, self._columns, strict=True)
         ]
 
+    def room(self, variants: int) -> Float[Tensor, "metric variant n"]:
+        """Room for the metrics of so many variants."""
+        return torch.full((len(self.metrics), variants, len(self)), float("nan"), dtype=self._wide)
+
+    def judged(self, logits: Float[Tensor, "*variant batch read d_vocab"], rows: slice) -> Float[Tensor, "metric ..."]:
+        """:meth:`judge` as one tensor, on the CPU."""
+        return torch.stack([values.cpu() for values in self.judge(logits, rows)]).to(self._wide)
+
     @cached_property
     def full(self) -> Float[Tensor, "metric n"]:
         """The metrics with every edge kept: those of the run itself.

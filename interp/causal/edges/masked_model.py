@@ -2,6 +2,10 @@
 
     input_r = sum over senders s of (mask[s, r] ? value_s in this very run : replacement_s) + b_O's of earlier layers
 
+An edge that is cut alone is a variant of one run (:mod:`interp.causal.edges.path_patching`). This stays beside the one
+run for arbitrary masks, where every receiver reads a sum of its own, so that nothing is shared before it; and for their
+gradients, which methods of attribution change by hooks on the model's own parts.
+
 Kept values are those of the masked run itself, so a cut edge's effect propagates through everything after it. With all
 edges kept this is the model; with all cut it is the run that the replacements come from. Many masks are run at once, in
 chunks that fit a core's cache, from the first stage at which a mask cuts anything, and in the last layer only at the
@@ -21,7 +25,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -33,6 +36,7 @@ from interp.core.batches import derangement
 from interp.core.model_checks import require_evaluation_mode, require_sums
 from models.errors import UserError, known_name
 from models.importers import from_transformer_lens
+from models.run import Frame, Run, unknown_switches
 from models.tasks import Task
 from models.transformer import ArithmeticTransformer, Block, HookedModel, in_block, require_unaltered
 
@@ -48,14 +52,6 @@ class Inputs:
 
     stage: int
     parts: list[Tensor]
-
-
-@dataclass
-class Addition:
-    """``delta[v]`` is added to the input of receiver ``receiver[v]`` in variant v, at all positions of the graph."""
-
-    receiver: Int[Tensor, " variant"]
-    delta: Float[Tensor, "variant batch seen d_model"]
 
 
 class MaskedModel:
@@ -92,10 +88,12 @@ class MaskedModel:
         if not all(0 <= p < self.length for p in places):
             raise UserError(f"Positions to read lie between 0 and {self.length - 1}; not {list(read or ())}.")
         self.graph = EdgeGraph.of(self.model.config, sorted(set(places)), groups)
-        cfg = self.model.config
-        self.weights = {key: value.detach() for key, value in self.model.effective_weights().items()}
-        n = self.graph.n_positions
-        fire = cfg.positional_embedding_type == "fire"
+        if switches := unknown_switches(self.model.config):
+            raise UserError(f"An edge graph does not know {switches[0]}, which this model's config sets.")
+        n, weights = self.graph.n_positions, self.model.effective_weights()
+        self.weights = {key: value.detach() for key, value in weights.items()}
+        self.frame = Frame(self.model, range(n), weights=self.weights)
+        fire = self.model.config.positional_embedding_type == "fire"
         self._fire = self.model.fire(n, self.weights).detach() if fire else None
         self._read = torch.tensor(self.graph.read)
         self._group_of = torch.zeros(n, dtype=torch.long)
@@ -130,21 +128,12 @@ class MaskedModel:
 
     @torch.no_grad()
     def _values(self, tokens: Int[Tensor, "batch pos"]) -> Float[Tensor, "sender batch seen d_model"]:
-        """The same of one batch, read by hooks."""
-        parts = [self.embeddings(tokens)]
-        names = [in_block(i, hook) for i in range(self.graph.n_layers) for hook in ("attn.hook_z", "hook_mlp_out")]
-        found: dict[str, Tensor] = {}
-        hooks: list[Any] = [
-            (name, lambda x, hook: found.__setitem__(hook.name, x))
-            for name in names
-            if self.graph.has_mlp or name.endswith("hook_z")
-        ]
-        self.model.run_with_hooks(tokens.to(self.model.device), return_type=None, fwd_hooks=hooks, weights=self.weights)
+        """The same of one batch."""
+        run, parts = Run(self.frame, self.model.as_tokens(tokens)), [self.embeddings(tokens)]
         for layer in range(self.graph.n_layers):
-            z = found[in_block(layer, "attn.hook_z")][:, : self.graph.n_positions]
-            parts.append(torch.einsum("bphe,hed->hbpd", z, self.weights[in_block(layer, "attn.W_O")]))
+            parts.append(torch.einsum("bphe,hed->hbpd", run.get("z", layer), self.frame.f.w_o(layer)))
             if self.graph.has_mlp:
-                parts.append(found[in_block(layer, "hook_mlp_out")][None, :, : self.graph.n_positions])
+                parts.append(run.get("mlp_out", layer)[None])
         return torch.cat(parts)
 
     def replacement(self, kind: str, tokens: Int[Tensor, "n pos"], seed: int = 0) -> Writes:
@@ -175,7 +164,6 @@ class MaskedModel:
         tokens: Int[Tensor, "batch pos"],
         masks: Bool[Tensor, "variant edge"],
         replacement: Writes,
-        additions: Addition | None = None,
     ) -> Float[Tensor, "variant batch read d_vocab"]:
         """Logits at the positions read, for every mask. For large results use :meth:`chunks`."""
         if not len(tokens) or not len(masks):
@@ -183,7 +171,7 @@ class MaskedModel:
         tokens = tokens.to(self.model.device)
         columns = []
         for at in self.batches(len(tokens)):
-            found = list(self._rows(tokens, masks, replacement, additions, at))
+            found = list(self._rows(tokens, masks, replacement, at))
             order = torch.cat([which for which, _ in found]).argsort()
             columns.append(torch.cat([logits for _, logits in found])[order])
         return torch.cat(columns, 1)
@@ -194,16 +182,13 @@ class MaskedModel:
         tokens: Int[Tensor, "batch pos"],
         masks: Bool[Tensor, "variant edge"],
         replacement: Writes,
-        additions: Addition | None = None,
     ) -> Iterator[tuple[Int[Tensor, " variant"], slice, Float[Tensor, "variant batch read d_vocab"]]]:
         """(which variants, which examples, their logits), chunk by chunk, which bounds the memory."""
         for at in self.batches(len(tokens)):
-            for which, logits in self._rows(tokens.to(self.model.device), masks, replacement, additions, at):
+            for which, logits in self._rows(tokens.to(self.model.device), masks, replacement, at):
                 yield which, at, logits
 
-    def _rows(
-        self, tokens: Tensor, masks: Tensor, replacement: Writes, additions: Addition | None, at: slice
-    ) -> Iterator[tuple[Tensor, Tensor]]:
+    def _rows(self, tokens: Tensor, masks: Tensor, replacement: Writes, at: slice) -> Iterator[tuple[Tensor, Tensor]]:
         """Chunks of variants of some examples, ordered by the first stage at which they differ from the model's run."""
         graph = self.graph
         if masks.ndim != 2 or masks.shape[1] != len(graph) or masks.dtype != torch.bool:
@@ -224,8 +209,6 @@ class MaskedModel:
         never = len(graph.receivers)
         cut = ~masks  # edges are in the order of their receivers, and these in that of stages
         first = torch.where(cut.any(1), graph.edge_index[cut.byte().argmax(1), 1], never)
-        if additions is not None:
-            first = torch.minimum(first, additions.receiver.cpu())
         if len(unchanged := (first == never).nonzero()[:, 0]):
             yield unchanged, logits.expand(len(unchanged), *logits.shape[1:])
         order = first.argsort(stable=True)[: len(first) - len(unchanged)]
@@ -233,10 +216,7 @@ class MaskedModel:
             begins = int(first[which[0]])
             start = graph.stage_of[graph.receivers[begins]]
             begun = [part.expand(len(which), *part.shape[1:]) for part in base[: self._parts_before(start)]]
-            added = None
-            if additions is not None:
-                added = Addition(additions.receiver.cpu()[which], additions.delta[which][:, at])
-            yield which, self.propagate(begun, start, self.table(masks[which]), carried, added)[1]
+            yield which, self.propagate(begun, start, self.table(masks[which]), carried)[1]
 
     def table(self, masks: Bool[Tensor, "variant edge"]) -> Float[Tensor, "variant group receiver sender"]:
         """Masks as a table of numbers: 1 where this run's value is kept (and where there is no edge), else 0."""
@@ -253,7 +233,6 @@ class MaskedModel:
         start: int,
         table: Float[Tensor, "variant group receiver sender"] | None = None,
         replacement: Float[Tensor, "*variant sender #batch seen d_model"] | None = None,
-        addition: Addition | None = None,
         record: bool = False,
     ) -> tuple[list[Tensor], Tensor, list[Inputs]]:
         """The run from stage ``start`` on: (what was written, logits [variant, batch, read, d_vocab], what was read).
@@ -264,7 +243,7 @@ class MaskedModel:
         graph, values, inputs = self.graph, list(values), []
         for stage in range(start, graph.n_stages):
             parts = [
-                self._input(stage, names, values, only_read, table, replacement, addition).expand(
+                self._input(stage, names, values, only_read, table, replacement).expand(
                     -1, len(names) if record else -1, -1, -1, -1
                 )
                 for names, only_read in graph.reads(stage)
@@ -306,7 +285,6 @@ class MaskedModel:
         only_read: bool,
         table: Tensor | None,
         replacement: Tensor | None,
-        addition: Addition | None,
     ) -> Float[Tensor, "variant #receiver batch seen d_model"]:
         """What these receivers read: the sum over edges and the biases; one tensor for all where nothing is cut."""
         graph = self.graph
@@ -324,10 +302,6 @@ class MaskedModel:
         biases = [self.weights.get(in_block(layer, "attn.b_O")) for layer in range((stage + (not graph.parallel)) // 2)]
         for bias in biases:
             total = total if bias is None else total + bias
-        if addition is not None:
-            chosen = (addition.receiver[:, None] == torch.arange(first, first + len(names))).to(total)
-            if chosen.any():
-                total = total + chosen[:, :, None, None, None] * pick(addition.delta)[:, None]
         return total
 
     def attention(self, layer: int, parts: list[Tensor]) -> Float[Tensor, "variant head batch seen d_model"]:

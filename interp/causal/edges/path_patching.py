@@ -11,7 +11,7 @@ into the logits patches the sender everywhere: it is the activation patch of tha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,18 +19,22 @@ import numpy as np
 import pandas as pd
 import torch
 import xarray as xr
+from jaxtyping import Float
 from torch import Tensor
 
 from interp.causal.edges.edge_effects import EdgeEffects, asked, edge_grid, edge_matrix, effect_table, labelled
-from interp.causal.edges.edge_experiment import MASKS_AT_ONCE, EdgeExperiment
-from interp.causal.edges.masked_model import Addition, Inputs
+from interp.causal.edges.edge_experiment import EdgeExperiment
 from interp.causal.metrics import Metric, spoken
+from interp.core.batches import slices
 from interp.core.drawings import drawing
 from interp.core.probe import probe
 from interp.core.stats import difference_bounds
 from interp.core.views import Picture
 from models.calls import Index
 from models.errors import UserError, known_name
+from models.run import Frame, Run
+from models.run.paths import patched_senders, receive
+from models.run.run import AT_ONCE
 from models.tasks import ProblemPairs
 from models.transformer import HookedModel
 
@@ -145,44 +149,91 @@ def path_patching(
     )
 
 
-def compute_direct(experiment: EdgeExperiment) -> Tensor:
-    """Metrics [metric, edge, n] with one edge cut at a time."""
-    n = len(experiment.graph)
-    return experiment.without_each(torch.arange(n), n)
+#: From a run and how much more each of its senders writes to (stage, how much more that stage reads), stage by stage.
+Changes = Callable[[Run, Float[Tensor, "sender batch seen d_model"]], Iterator[tuple[int, Tensor]]]
 
 
-def compute_senders(experiment: EdgeExperiment) -> Tensor:
-    """Metrics [metric, sender, n] with all edges that leave a sender cut."""
-    return experiment.without_each(experiment.graph.edge_index[:, 2], len(experiment.graph.senders))
+def compute_direct(experiment: EdgeExperiment) -> Float[Tensor, "metric edge n"]:
+    """Metrics with one edge cut at a time. Cost: each receiver's part once for each edge, and what follows it."""
+    experiment.forwards += len(experiment.graph)
+
+    def changes(run: Run, change: Tensor) -> Iterator[tuple[int, Tensor]]:
+        graph = experiment.graph
+        for stage in range(graph.n_stages):
+            written, layer = change[: graph.senders_before(stage)], min(stage // 2, graph.n_layers - 1)
+            if reads := graph.reads(stage):  # at all positions in attention, whose keys are there
+                yield stage, written if len(reads) > 1 else run.frame.at_rows(written, layer)
+
+    return _of_edges(experiment, changes)
 
 
-@torch.no_grad()
-def compute_all(experiment: EdgeExperiment) -> Tensor:
-    """Metrics [metric, edge, n] with each receiver reading what it reads when a sender is patched everywhere."""
-    graph, masked = experiment.graph, experiment.masked
-    out = torch.empty(len(experiment.metrics), len(graph), len(experiment), dtype=masked.model.dtype)
-    for at in masked.batches(len(experiment)):
-        tokens, replacement = experiment.tokens[at], experiment.replacement[:, at]
-        embeddings = masked.embeddings(tokens)[None]
-        base = _padded(experiment, masked.propagate([embeddings], 0, record=True)[2])
-        for sender in range(len(graph.senders)):
-            edges = graph.edge_index[:, 2] == sender
-            table = masked.table(~edges[None])
-            inputs = masked.propagate([embeddings], 0, table, replacement, record=True)[2]
-            changed = _padded(experiment, inputs) - base
-            for places in edges.nonzero()[:, 0].split(max(1, MASKS_AT_ONCE // len(graph))):
-                receivers = graph.edge_index[places, 1]
-                change = Addition(receivers, changed[receivers])
-                keep_all = torch.ones(len(places), len(graph), dtype=torch.bool)
-                for which, _, logits in masked.chunks(tokens, keep_all, replacement, change):
-                    for values, found in zip(out, experiment.judge(logits, at), strict=True):
-                        values[places[which], at] = found.to(out)
+def compute_all(experiment: EdgeExperiment) -> Float[Tensor, "metric edge n"]:
+    """Metrics with each receiver reading what it reads when a sender is patched everywhere. Cost: as
+    :func:`compute_direct`, and a run for each sender."""
+    return _of_edges(experiment, patched_senders)
+
+
+def compute_senders(experiment: EdgeExperiment) -> Float[Tensor, "metric sender n"]:
+    """Metrics with all edges that leave a sender cut: what the logits read when it is patched everywhere."""
+    n = len(experiment.graph.senders)
+    experiment.forwards += n
+    out = experiment.room(n)
+    for rows, run, change, alive in _runs(experiment):
+        *_, (_, final) = patched_senders(run, change)
+        logits = run.f.logits(run.get("resid_post", run.frame.n_layers - 1) + final)
+        out[:, :, rows] = experiment.judged(run.logits()[None], rows)
+        out[:, alive, rows] = experiment.judged(logits[alive][..., run.frame.read_rows, :], rows)
     return out
 
 
-def _padded(experiment: EdgeExperiment, inputs: list[Inputs]) -> Tensor:
-    """What was read, as one tensor [receiver, batch, pos, d_model]; zero at positions that are not read."""
-    return torch.cat([experiment.masked.at_all_positions(part[0]) for stage in inputs for part in stage.parts])
+@torch.no_grad()
+def _of_edges(experiment: EdgeExperiment, changes: Changes) -> Float[Tensor, "metric edge n"]:
+    """Metrics of runs in which one receiver reads the changes of one sender (at the positions of one group)."""
+    graph, out = experiment.graph, experiment.room(len(experiment.graph))
+    groups = torch.zeros(len(graph.groups or {None: ()}), graph.n_positions)
+    for row, places in zip(groups, (graph.groups or {None: range(graph.n_positions)}).values(), strict=True):
+        row[list(places)] = 1
+    index = torch.full((len(groups), len(graph.receivers), len(graph.senders)), -1)
+    index[tuple(graph.edge_index.T)] = torch.arange(len(graph))
+    for rows, run, change, alive in _runs(experiment):
+        out[:, :, rows] = experiment.judged(run.logits()[None], rows)
+        last_rows = run.frame.rows(run.frame.n_layers - 1)
+        for stage, reads in changes(run, change):
+            known = alive[: len(reads)].nonzero()[:, 0]
+            places = groups.to(reads)[:, None, None, slice(None) if reads.shape[-2] == graph.n_positions else last_rows]
+            first = [graph.receivers.index(names[0]) for names, _ in graph.reads(stage)]
+
+            def take(
+                letter: str,
+                head: int,
+                some: slice,
+                logits: Tensor,
+                rows: slice = rows,
+                first: list[int] = first,
+                known: Tensor = known,
+            ) -> None:
+                number = torch.arange(some.start, some.stop)  # of group and sender
+                receiver = first["qkv".find(letter) if letter else 0] + head
+                edges = index[number // len(known), receiver, known[number % len(known)]]
+                there = edges >= 0  # in the last layer a group may have no position that is read
+                out[:, edges[there], rows] = experiment.judged(logits[there], rows)
+
+            receive(run, stage, (reads[known] * places[..., None]).flatten(0, 1), take)
+    return out
+
+
+def _runs(experiment: EdgeExperiment) -> Iterator[tuple[slice, Run, Tensor, Tensor]]:
+    """(examples, their run, how much more each sender would write [sender, batch, seen, d_model], and whether it is
+    anything): an embedding that is the same in both runs has no effect, and not a rounding error."""
+    masked = experiment.masked
+    frame = Frame(masked.model, masked.graph.read, weights=masked.weights)
+    width = frame.n_pos * max(frame.width, frame.cfg.n_heads * frame.n_pos)
+    for at in masked.batches(len(experiment)):
+        change = experiment.replacement[:, at] - experiment.values[:, at]
+        for some in slices(at.stop - at.start, max(1, AT_ONCE // width)):
+            part = change[:, some]
+            rows = slice(at.start + some.start, at.start + some.stop)
+            yield rows, Run(frame, masked.model.as_tokens(experiment.tokens[rows])), part, part.flatten(1).any(1)
 
 
 @drawing(PathPatching)

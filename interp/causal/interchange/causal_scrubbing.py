@@ -40,7 +40,6 @@ from interp.core.results import Provenance, Result
 from interp.core.stats import percentile_interval
 from interp.core.task_checks import require_able, resolve_task
 from interp.core.views import ENDS, Curves, Line, Picture, Series
-from models.calls import Count
 from models.errors import UserError
 from models.number_format import counted, in_percent, in_percent_with
 from models.tasks import Algorithm, Task, TaskVariables, causal_model
@@ -134,7 +133,6 @@ def causal_scrubbing(
     task: Task | None = None,
     n: int = 1000,
     seed: int = 0,
-    step: Count | None = None,
 ) -> CausalScrubbing:
     """Share of the loss that a hypothesis recovers, for each column.
 
@@ -142,7 +140,7 @@ def causal_scrubbing(
         model: any model with TransformerLens hooks, in evaluation mode.
         claims: what each site holds; places such as "query" and "own operands" are those of the column predicted. A
             claim about a place that a column does not have (the last one has no digits) is left out there.
-        algorithm: the causal model, as in :func:`interp.causal.interchange.interchange`.
+        algorithm: the causal model, as in :func:`interp.interchange_intervention`.
         columns: answer columns; default all, or from the second on where numbers are added column by column (there is
             no column before the units).
         n: problems, by default 1,000, as they are run three times for every column. Half of them are rich in carry
@@ -156,7 +154,7 @@ def causal_scrubbing(
             that the algorithms do not fit, or a model in training mode.
     """
     task = resolve_task(model, task)
-    causal, layout = causal_model(task, algorithm, step)
+    causal, layout = causal_model(task, algorithm)
     claims = [claims] if isinstance(claims, Claim) else list(claims)
     if not claims:
         raise UserError("Give at least one claim; a hypothesis that says nothing is not scrubbed.")

@@ -1,10 +1,10 @@
-"""Interchange interventions on held-out problems: does a variable of an algorithm live at a site?
+"""Interchange interventions on held-out problems: at which site does a variable of an algorithm live?
 
-The base's run is repeated with the site's activation (or the part of it in a subspace) taken from the source's run. The
+The base's run is repeated with a site's activation (or the part of it in a subspace) taken from the source's run. The
 model's answer is compared with the causal model's: the algorithm run on the base with the variable set to its value in
 the source. A pair is right if the answer digits of the columns read agree (by default the variable's own column; what a
 variable does in later columns shows only if they are read). Only pairs whose answer the intervention changes *in the
-causal model* are informative (a model that never reacts has all others right); both counts are kept. Three controls run
+causal model* are informative (a model that never reacts has all others right). Sites that are named have three controls
 on the same pairs, the first two with a freshly fitted subspace:
 
     random labels      the variable's values are dealt at random among the sources (in training and in test)
@@ -12,10 +12,13 @@ on the same pairs, the first two with a freshly fitted subspace:
     random subspace    the activation is moved as far (pair by pair) along other directions; if the whole site is
                        taken, its change is rotated
 
+Without names every position of the residual stream up to the query is tried at every depth, without controls, to find a
+site: ask for the best one (:meth:`InterchangeIntervention.best`) by name with another seed, on fresh pairs.
+
 Bases and sources are drawn at random and share no problem with each other or with training pairs; intervals are
-Clopper-Pearson. ``stayed`` is the share that keeps the base's answer. A high accuracy says that the site (or subspace)
-carries the variable *to the answer*. With the whole site other variables come along, so a low accuracy may mean that it
-carries too much: take a subspace, or a later variable.
+Clopper-Pearson, each for one site. That of the best one in the sentence holds for all sites together (Bonferroni). A
+high accuracy says that the site (or subspace) carries the variable *to the answer*. With the whole site other variables
+come along, so a low accuracy may mean that it carries too much: take a subspace, or a later variable.
 
 Source: interchange interventions, Geiger et al. (2021), arXiv 2106.02997; subspaces: Geiger et al. (2024), arXiv
 2303.02536.
@@ -23,333 +26,323 @@ Source: interchange interventions, Geiger et al. (2021), arXiv 2106.02997; subsp
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 import xarray as xr
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from interp.causal.interchange.aligned_subspaces import (
-    METHODS,
-    NoDirections,
-    TrainingPairs,
-    control_basis,
-    das_basis,
-    das_starts,
-    least_squares_basis,
-    mask_basis,
-    matched_move,
-    means_basis,
-    orthonormal,
-    project,
-    random_basis,
-)
-from interp.causal.interchange.interchange_pairs import InterchangePairs, draw_pairs
+from interp.causal.interchange.aligned_subspaces import METHODS
+from interp.causal.interchange.interchange_pairs import draw_pairs
+from interp.causal.interchange.interchange_runs import HYPOTHESIS, InterchangeExperiment, InterchangeRuns
 from interp.core import runs
 from interp.core.controls import untrained_twin
 from interp.core.drawings import drawing
-from interp.core.model_checks import require_evaluation_mode, with_writable_stream
+from interp.core.measured import Measured
+from interp.core.model_checks import with_writable_stream
 from interp.core.named_places import find_place
-from interp.core.places import Place
+from interp.core.places import QUERY, Place
+from interp.core.probe import Scalar, probe
 from interp.core.results import Provenance, Result
-from interp.core.stats import Proportion, proportion
+from interp.core.stats import LEVEL, Proportion, clopper_pearson, proportion
 from interp.core.task_checks import resolve_task
-from interp.core.views import ENDS, Points, Series
+from interp.core.views import ENDS, Grid, Picture, Points, Series
+from models.calls import Count, Index
 from models.errors import UserError, known_name
-from models.number_format import counted, in_percent
-from models.tasks import Algorithm, Task, TaskVariables, causal_model
-from models.transformer import HookedModel, model_name
+from models.number_format import counted, in_percent, in_percent_with
+from models.tasks import Algorithm, ColumnLayout, Task, TaskVariables, causal_model, column_layout
+from models.transformer import HookedModel, in_block, model_name
 
-HYPOTHESIS = "hypothesis"
 WHOLE = "the whole site"  # a hypothesis that names no subspace takes this
-CONTROLS = ("random labels", "untrained model", "random subspace")
+_ALL = -1  # in place of the number of a head or neuron: the site is all of them
+_EVERYWHERE = "all"
 
 
 @dataclass(frozen=True, eq=False)
-class InterchangeAccuracy(Result):
-    """``outcomes``: Dataset over (run, pair) of ``changed`` (whether the causal model's answer changes), ``right`` and
-    ``stayed``. Runs are "hypothesis" and the controls. ``clean``: bases that the model answers right without an
-    intervention, in the columns read. ``basis`` [width, k] spans the subspace; None if the whole site was taken."""
+class InterchangeIntervention(Result):
+    """``outcomes``: Dataset over (site, run, pair) of ``right``, over (run, pair) of ``changed`` (whether the causal
+    model's answer changes; only pairs that change in some run are kept), and over (site) of ``live``, whether the
+    intervention changes the activation in any pair. Runs are "hypothesis" and the controls. A site has the coordinates
+    ``hook``, ``position``, ``head`` and ``neuron`` (-1: all).
+
+    ``clean``: bases that the model answers right without an intervention, in the columns read. ``bases``: directions
+    [width, k] that span each site's subspace; None where the whole site was taken.
+    """
 
     model: str
     algorithm: str
     variable: str
     column: int
-    site: str
     subspace: str
     outcomes: xr.Dataset
     clean: Proportion
-    basis: Float[np.ndarray, "width k"] | None
+    bases: tuple[Float[np.ndarray, "width k"] | None, ...]
     provenance: Provenance
 
-    def accuracy(self, run: str = HYPOTHESIS) -> Proportion:
-        """Share right among the pairs whose answer the intervention changes. Raises UserError for an unknown run."""
-        chosen = self._run(run)
+    @property
+    def runs(self) -> list[str]:
+        """The hypothesis, and the controls that were run."""
+        return self.outcomes.run.values.tolist()
+
+    @property
+    def accuracies(self) -> xr.DataArray:
+        """Interchange accuracy of every site."""
+        chosen = self.outcomes.sel(run=HYPOTHESIS)
+        return chosen.right.isel(pair=np.flatnonzero(chosen.changed.values)).mean("pair")
+
+    def accuracy(self, run: str = HYPOTHESIS, site: str | None = None) -> Proportion:
+        """Share right among the pairs whose answer the intervention changes, at the best site or at another.
+
+        Raises:
+            UserError: an unknown run or site.
+        """
+        known_name("run", run, self.runs)
+        site = self._best if site is None else known_name("site", site, self.outcomes.site.values.tolist())
+        chosen = self.outcomes.sel(run=run, site=site)
         return proportion(chosen.right.values[chosen.changed.values])
 
-    def accuracy_all(self, run: str = HYPOTHESIS) -> Proportion:
-        """Share right among all pairs, including those whose answer should stay."""
-        return proportion(self._run(run).right.values)
+    def best(self) -> Place:
+        """The site with the highest accuracy (the first of them in the order in which they were given)."""
+        at = self.outcomes.sel(site=self._best)
+        head, neuron = (None if int(at[name]) == _ALL else int(at[name]) for name in ("head", "neuron"))
+        return Place(str(at.hook.item()), _where(str(at.position.item())), head=head, neuron=neuron)
 
-    def stayed(self, run: str = HYPOTHESIS) -> Proportion:
-        """Share of the changed pairs where the model keeps the base's answer."""
-        chosen = self._run(run)
-        return proportion(chosen.stayed.values[chosen.changed.values])
-
-    def _run(self, run: str) -> xr.Dataset:
-        known_name("run", run, self.outcomes.run.values)
-        return self.outcomes.sel(run=run)
+    @property
+    def _best(self) -> str:
+        return str(self.outcomes.site.values[int(self.accuracies.values.argmax())])
 
     def sentence(self) -> str:
-        found = self.accuracy()
-        controls = [f"{run} {self.accuracy(run)}" for run in self.outcomes.run.values.tolist() if run != HYPOTHESIS]
+        found, sites = self.accuracy(), self.outcomes.sizes["site"]
+        controls = [f"{run} {self.accuracy(run)}" for run in self.runs if run != HYPOTHESIS]
         listed = f"; {', '.join(controls)}" if controls else ""
-        variable = self.variable.replace("_", " ")
+        about = f"{self.model}, {self.variable.replace('_', ' ')} of column {self.column} ({self.algorithm})"
+        subspace = "" if self.subspace == WHOLE and sites > 1 else f", {self.subspace}"
+        where = f"{self._best}{subspace}"
+        right = f"{in_percent(self.clean.value)} right without intervention"
+        if sites == 1:
+            return (
+                f"{about} in {where}: interchange accuracy {found} on the {found.n:,} of "
+                f"{counted(self.clean.n, 'pair')} whose answer it changes ({right}){listed}."
+            )
+        low, high = _of_the_best(found, sites)
+        above = int((self.accuracies.values > 0.9).sum())
         return (
-            f"{self.model}, {variable} of column {self.column} ({self.algorithm}) in {self.site}, {self.subspace}"
-            f": interchange accuracy {found} on the {found.n:,} of {counted(len(self.outcomes.pair), 'pair')} whose "
-            f"answer it changes ({in_percent(self.accuracy_all().value)} on all pairs; "
-            f"{in_percent(self.clean.value)} right without intervention){listed}."
+            f"{about}: {where} has the highest interchange accuracy of {counted(sites, 'site')}, "
+            f"{in_percent_with(found.value, low, high)} (the interval is that of the best of {sites:,}) on "
+            f"{counted(found.n, 'pair')} whose answer the variable changes; {counted(above, 'site')} above 90% "
+            f"({right}){listed}."
         )
 
     def to_dataframe(self) -> pd.DataFrame:
-        """One row per run: pairs whose answer changes, the share right among them with its interval, the share that
-        stayed, and the share right among all pairs."""
+        """One row per site: the number of pairs whose answer changes, the share right among them with its interval, the
+        same of each control, the share right without intervention, and whether the site ever differs."""
         rows = []
-        for run in self.outcomes.run.values.tolist():
-            found, everything, stayed = self.accuracy(run), self.accuracy_all(run), self.stayed(run)
-            rows.append(
-                {"run": run, "n_changed": found.n, "right": found.successes, "accuracy": found.value, "low": found.low}
-                | {"high": found.high, "stayed": stayed.value, "n": everything.n, "accuracy_all": everything.value}
-                | {"low_all": everything.low, "high_all": everything.high}
-            )
+        for site in self.outcomes.site.values.tolist():
+            at = self.outcomes.sel(site=site)
+            found = self.accuracy(HYPOTHESIS, site)
+            row = {"hook": at.hook.item(), "position": at.position.item(), "head": at["head"].item()}
+            row |= {"neuron": at.neuron.item(), "n": found.n, "accuracy": found.value, "low": found.low}
+            row["high"] = found.high
+            for run in self.runs[1:]:
+                control, name = self.accuracy(run, site), run.replace(" ", "_")
+                row |= {name: control.value, f"{name}_low": control.low, f"{name}_high": control.high}
+            rows.append(row | {"clean": self.clean.value, "live": bool(at.live)})
         return pd.DataFrame(rows)
 
 
-def compute_interchange(
-    predicted: Mapping[str, Int[np.ndarray, "n read"]],
-    counterfactual: Mapping[str, Int[np.ndarray, "n read"]],
-    base_answers: Int[np.ndarray, "n read"],
-) -> xr.Dataset:
-    """``changed``, ``right`` and ``stayed`` over (run, pair), from answer digits.
-
-    Args:
-        predicted: run -> the model's digits under the intervention.
-        counterfactual: run -> the causal model's digits under the intervention.
-        base_answers: the causal model's digits without an intervention.
-
-    Raises:
-        UserError: a run's intervention changes no answer of the causal model.
-    """
-    data: dict[str, list[np.ndarray]] = {"changed": [], "right": [], "stayed": []}
-    for run, digits in predicted.items():
-        changed = (counterfactual[run] != base_answers).any(1)
-        if not changed.any():
-            raise UserError(
-                f"Setting the variable changes the causal model's answer in none of {len(changed):,} pairs ({run}), so "
-                "that there is nothing to compare; choose another variable, column or more pairs."
-            )
-        data["changed"].append(changed)
-        data["right"].append((digits == counterfactual[run]).all(1))
-        data["stayed"].append((digits == base_answers).all(1))
-    return xr.Dataset(
-        {name: (("run", "pair"), np.stack(rows)) for name, rows in data.items()}, coords={"run": list(predicted)}
-    )
+def _of_the_best(found: Proportion, sites: int) -> tuple[float, float]:
+    """The interval of the best of so many sites."""
+    return clopper_pearson(found.successes, found.n, 1 - (1 - LEVEL) / sites)
 
 
-@dataclass(frozen=True, eq=False)
-class _Experiment:
-    """One hypothesis about one model: fits on training pairs and interchanges on test pairs."""
-
-    model: HookedModel
-    place: Place
-    queries: Sequence[int]
-    read: Sequence[int]
-    algorithm: Any
-    variable: str
-    column: int
-    subspace: Any  # None, a number of directions, or directions
-    method: str
-    steps: int
-
-    def held(self, tokens: Int[Tensor, "n pos"]) -> Float[Tensor, "n width"]:
-        """The site's activation as one vector per example."""
-        return runs.read(self.model, tokens, [self.place])[0][0].flatten(1)
-
-    def answers(self, pairs: InterchangePairs, values: Int[Tensor, " n"]) -> Int[Tensor, "n read"]:
-        return pairs.counterfactual(self.algorithm, self.variable, self.column, values, self.read)
-
-    def control_basis(self, pairs: InterchangePairs, values: Int[Tensor, " n"], seed: int) -> Tensor | None:
-        """As :meth:`basis`, for a control: random directions if nothing at the site varies."""
-        try:
-            return self.basis(pairs, values, seed)
-        except NoDirections:
-            return replace(self, method="random").basis(pairs, values, seed)
-
-    def basis(self, pairs: InterchangePairs, values: Int[Tensor, " n"], seed: int) -> Tensor | None:
-        """The subspace fitted to these values of the training sources, or the given one."""
-        if self.subspace is None:
-            return None
-        if not isinstance(self.subspace, int):
-            given = torch.as_tensor(self.subspace)
-            return orthonormal(given if given.is_floating_point() else given.float())
-        source = self.held(pairs.source)
-        width, k, generator = source.shape[1], self.subspace, torch.Generator().manual_seed(seed)
-        if not 1 <= k <= width:
-            raise UserError(f"The site holds {width} numbers; a subspace of {k} directions does not fit.")
-        if self.method in ("das", "dbm"):
-            fit = self.model, self.place, pairs.base, source, self.answers(pairs, values), self.queries
-            to = TrainingPairs(*fit)
-            if self.method == "dbm":
-                return mask_basis(to, k, generator, self.steps)
-            return das_basis(to, das_starts(source, values, k, generator), generator, self.steps)
-        if self.method == "least squares":
-            return least_squares_basis(source, values, k)
-        return means_basis(source, values, k) if self.method == "means" else random_basis(width, k, generator)
-
-    def predict(self, pairs: InterchangePairs, basis: Tensor | None, other: Tensor | None, strict: bool) -> np.ndarray:
-        """The model's digits under the intervention or, with ``other``, under the norm-matched control."""
-        source = self.held(pairs.source)
-        if basis is not None and len(basis) != source.shape[1]:
-            raise UserError(f"The site holds {source.shape[1]} numbers and the directions have {len(basis)}.")
-        basis = None if basis is None else basis.to(source)
-        other = None if other is None else other.to(source)
-        moved = [0.0]
-
-        def change(value: Tensor, rows: slice) -> Tensor:
-            value = value.flatten(1)
-            new = project(value, source[rows], basis)
-            moved[0] = max(moved[0], float((new - value).abs().max()))
-            return new if other is None else matched_move(value, source[rows], basis, other)
-
-        logits = runs.run(self.model, pairs.base, [self.place.put(change)], self.queries)
-        if strict and not moved[0]:
-            raise UserError(
-                f"Taking {self.place.hook} from the source changes nothing in any of {len(pairs):,} pairs: every base "
-                "holds there what its source holds."
-            )
-        return logits.argmax(-1).cpu().numpy()
+def _where(position: str) -> int | str | tuple[int | str, ...] | None:
+    """The positions of a place, as its coordinate says them."""
+    each = [int(word) if word.removeprefix("-").isdigit() else word for word in position.split(", ")]
+    return None if position == _EVERYWHERE else tuple(each) if len(each) > 1 else each[0]
 
 
-def interchange(
+def _position(site: Place) -> str:
+    at = site.at if isinstance(site.at, tuple) else (site.at,)
+    return _EVERYWHERE if site.at is None else ", ".join(map(str, at))
+
+
+def residual_hooks(model: HookedModel) -> list[str]:
+    """The residual stream before the first layer and after every sublayer."""
+    names = ["blocks.0.hook_resid_pre"]
+    for layer in range(model.cfg.n_layers):
+        names += [in_block(layer, f"hook_resid_{where}") for where in ("mid", "post")]
+    return [name for name in names if name in model.hook_dict]
+
+
+def _sites(
+    model: HookedModel,
+    layout: ColumnLayout,
+    column: int,
+    sites: Place | str | Sequence[Place | str] | None,
+    positions: Sequence[int | str] | None,
+) -> list[Place]:
+    """The sites that are asked about, each once."""
+    given = residual_hooks(model) if sites is None else [sites] if isinstance(sites, (Place, str)) else list(sites)
+    places = [Place(each) if isinstance(each, str) else each for each in given]
+    if sites is None and positions is None:  # delimiters may share a label; these are given by number
+        labels = [role.label for role in layout.task.roles]
+        upto = enumerate(labels[: layout.queries[column] + 1])
+        positions = [label if labels.count(label) == 1 else at for at, label in upto]
+    if positions is not None:
+        places = [replace(place, at=_where(str(at))) for place in places for at in positions]
+    if not places:
+        raise UserError("Give at least one site, and one position.")
+    return list({str(place): place for place in places}.values())
+
+
+def _best_site(found: InterchangeIntervention) -> Measured:
+    """The accuracy at the best site, with the interval of the best of so many."""
+    best = found.accuracy()
+    ends = _of_the_best(best, found.outcomes.sizes["site"])
+    return Measured(best.value, *ends, best.n, note=f"column {found.column}, {found.best()}")
+
+
+def _carry_at_the_query(model: Any, task: Any, n: int, seed: int) -> dict[str, Any]:
+    column = len(column_layout(task)) // 2
+    return {"variable": "carry_in", "column": column, "algorithm": "ripple", "positions": [QUERY], "n": min(n, 200)}
+
+
+@probe(
+    "Where does a variable of the algorithm live?",
+    scalar=Scalar(
+        "carry in, interchanged at the query",
+        "share",
+        _best_site,
+        0.01,
+        _carry_at_the_query,
+        asked_by=("compare_models",),
+    ),
+)
+def interchange_intervention(
     model: HookedModel,
     variable: str,
-    site: Place | str,
-    column: int,
-    algorithm: str | Algorithm | TaskVariables | None = None,
+    column: Index,
+    *,
+    sites: Place | str | Sequence[Place | str] | None = None,
+    positions: Sequence[int | str] | None = None,
     subspace: Any = None,
     method: str = "das",
-    n: int = 500,
-    n_train: int = 1000,
-    seed: int = 0,
+    algorithm: str | Algorithm | TaskVariables | None = None,
     read: int | Sequence[int] | None = None,
-    step: int | None = None,
-    controls: bool = True,
-    das_steps: int = 200,
+    controls: bool | None = None,
     task: Task | None = None,
-) -> InterchangeAccuracy:
-    """Interchange accuracy of "``variable`` of ``column`` lives at ``site``", with its controls.
+    n: int = 200,
+    n_train: Count = 1000,
+    das_steps: Index = 200,
+    seed: int = 0,
+) -> InterchangeIntervention:
+    """Interchange accuracy of "``variable`` of ``column`` lives at this site", for every site; see the module.
 
     Args:
         model: any model with TransformerLens hooks, in evaluation mode.
+        sites: a :class:`Place` or the name of a hook point, read at the query, or several; by default the residual
+            stream at every depth and at all ``positions``.
+        positions: positions, role labels ("a3", "s2") or other places of :class:`Place`, at each of which every site is
+            taken; default those of the sites, or all up to the query if there are none.
+        subspace: None for whole sites; directions [width, k], orthonormalised; or a number of directions k to be found
+            on ``n_train`` training pairs by ``method`` ("das", "dbm", "least squares", "means") or drawn ("random").
         algorithm: the causal model: "chained", "ripple", "look-ahead", an
-        :class:`~models.tasks.columns.addition_algorithms.Algorithm`,
+            :class:`~models.tasks.columns.addition_algorithms.Algorithm`,
             or :class:`~models.tasks.columns.variable_hypotheses.TaskVariables`, which any task has. Default "chained"
             if the task adds column by column, else the task's variables.
-        site: a :class:`Place`, or the name of a hook point, read at the query.
-        subspace: None for the whole site; directions [width, k], orthonormalised; or a number of directions k to be
-            found on ``n_train`` training pairs by ``method`` ("das", "dbm", "least squares", "means") or drawn
-            ("random").
-        n: number of held-out pairs.
         read: answer columns that must agree, default ``column``.
-        step: for additions of many operands, which running sum, default the last.
-        controls: run the three controls as well.
+        controls: whether the three controls are run; by default where sites are given.
+        n: held-out pairs, by default 200, as they are run once for every site; only those whose answer the intervention
+            changes count.
         das_steps: gradient steps of DAS and of masks.
 
-    Cost: three runs over the pairs, the same for each control, and ``das_steps`` runs with gradients per fit.
+    Cost: one run over the pairs per site, three more for its controls, and ``das_steps`` runs with gradients per fit.
 
     Raises:
         UserError: a variable, site or column that does not exist, an intervention that changes nothing in the model or
             in the causal model, a task that the algorithms do not fit, or a model in training mode.
     """
     task = resolve_task(model, task)
-    require_evaluation_mode(model)
-    causal, layout = causal_model(task, algorithm, step)
+    causal, layout = causal_model(task, algorithm)
     layout.require_variable(causal, variable, layout.require_column(column))
     asked = column if read is None else read
     columns = tuple(layout.require_column(k) for k in ([asked] if isinstance(asked, int) else asked))
     if not columns:
         raise UserError("Give at least one answer column to read.")
     known_name("method", method, METHODS)
-    site = Place(site) if isinstance(site, str) else site
-    name, model = model_name(model), with_writable_stream(model, task, [site.hook])
-    place = find_place(model, layout, site, column)
+    chosen = _sites(model, layout, column, sites, positions)
+    name, model = model_name(model), with_writable_stream(model, task, [site.hook for site in chosen])
     queries = [layout.queries[k] for k in columns]
-    experiment = partial(
-        _Experiment, place=place, queries=queries, read=columns, algorithm=causal, variable=variable, column=column,
+    of = partial(
+        InterchangeRuns, queries=queries, read=columns, algorithm=causal, variable=variable, column=column,
         subspace=subspace, method=method, steps=das_steps,
     )  # fmt: skip
     fitted = isinstance(subspace, int)
-    train, test = draw_pairs(layout, (n_train if fitted else 1, n), seed)
-    labels = [pairs.source_values(causal, variable, column) for pairs in (train, test)]
-    generator = torch.Generator().manual_seed(seed)
-    dealt = [values[torch.randperm(len(values), generator=generator)] for values in labels]
-
-    own = experiment(model)
-    basis = own.basis(train, labels[0], seed)
-    wanted = own.answers(test, labels[1]).numpy()
-    predicted = {HYPOTHESIS: own.predict(test, basis, None, True)}
-    counterfactual = {HYPOTHESIS: wanted}
-    if controls:
-        refitted = own.control_basis(train, dealt[0], seed + 1) if fitted else basis
-        predicted["random labels"] = own.predict(test, refitted, None, False) if fitted else predicted[HYPOTHESIS]
-        counterfactual["random labels"] = own.answers(test, dealt[1]).numpy()
-        blank = experiment(untrained_twin(model, task, seed))
-        predicted["untrained model"] = blank.predict(test, blank.control_basis(train, labels[0], seed), None, False)
-        other = control_basis(own.held(test.source[:2]).shape[1], basis, generator)
-        predicted["random subspace"] = own.predict(test, basis, other, False)
-        counterfactual |= dict.fromkeys(("untrained model", "random subspace"), wanted)
-    base_answers = test.base_answers(causal)[:, list(columns)].numpy()
-    logits = runs.run(model, test.base, (), queries)
-    clean = (logits.argmax(-1).cpu().numpy() == base_answers).all(1)
-    return InterchangeAccuracy(
+    sizes = (n_train if fitted else 1, n) if fitted or sites is not None else (n,)
+    *training, test = draw_pairs(layout, sizes, seed)
+    train = training[0] if training else test  # nothing is fitted without training pairs
+    base_answers = test.base_answers(causal)[:, list(columns)]
+    clean = runs.run(model, test.base, (), queries).argmax(-1).cpu() == base_answers
+    controls = sites is not None if controls is None else controls
+    untrained = of(untrained_twin(model, task, seed)) if controls else None
+    experiment = InterchangeExperiment(of(model), untrained, train, seed)
+    test, wanted, changed = experiment.informative(test, base_answers)
+    right, live, bases = experiment.at_sites([find_place(model, layout, site, column) for site in chosen], test, wanted)
+    if not any(live):
+        raise UserError(
+            f"Taking {counted(len(chosen), 'site')} from the source changes nothing in any of {n:,} pairs: every base "
+            "holds there what its source holds."
+        )
+    coords = {
+        "site": [str(site) for site in chosen],
+        "run": list(wanted),
+        "hook": ("site", [site.hook for site in chosen]),
+        "position": ("site", [_position(site) for site in chosen]),
+        "head": ("site", [_ALL if site.head is None else site.head for site in chosen]),
+        "neuron": ("site", [_ALL if site.neuron is None else site.neuron for site in chosen]),
+    }
+    data = {"right": (("site", "run", "pair"), right), "changed": (("run", "pair"), changed), "live": ("site", live)}
+    return InterchangeIntervention(
         model=name,
         algorithm=causal.name,
         variable=variable,
         column=column,
-        site=str(site),
-        subspace=_described(subspace, basis, method),
-        outcomes=compute_interchange(predicted, counterfactual, base_answers),
-        clean=proportion(clean),
-        basis=None if basis is None else basis.detach().cpu().numpy(),
-        provenance=Provenance(n, seed, f"held-out pairs of problems{f', {n_train:,} for training' if fitted else ''}"),
+        subspace=_described(subspace, bases[0], method),
+        outcomes=xr.Dataset(data, coords),
+        clean=proportion(clean.all(1).numpy()),
+        bases=tuple(None if basis is None else basis.detach().cpu().numpy() for basis in bases),
+        provenance=Provenance(
+            n, seed, f"held-out pairs of problems, {n_train:,} for training" if fitted else "pairs of problems"
+        ),
     )
 
 
 def _described(subspace: Any, basis: Tensor | None, method: str) -> str:
     if basis is None:
         return WHOLE
-    k = basis.shape[1]
-    directions = f"{k} direction{'s' if k > 1 else ''}"
-    return f"{directions} {f'by {method}' if isinstance(subspace, int) else 'given'}"
+    return f"{counted(basis.shape[1], 'direction')} {f'by {method}' if isinstance(subspace, int) else 'given'}"
 
 
-@drawing(InterchangeAccuracy)
-def interchange_view(result: InterchangeAccuracy) -> Points:
-    """The hypothesis next to its controls."""
+@drawing(InterchangeIntervention)
+def interchange_view(result: InterchangeIntervention) -> Picture:
+    """A map of hook points and positions where every one of them was tried; else each site next to its controls."""
     table = result.to_dataframe()
-    own = table["run"] == HYPOTHESIS
-    said = ("right", "n_changed", "stayed")
-    return Points(
-        "intervention", "share of pairs with the causal model's answer, where it changes", scale="share", across=True,
-        series=[
-            Series.of(table[rows], "run", "accuracy", name, ENDS, said, control=name == "controls")
-            for name, rows in (("hypothesis", own), ("controls", ~own))
-        ],
-    )  # fmt: skip
+    hooks, places = table.hook.unique(), table.position.unique()
+    if len(result.runs) == 1 and len(table) == len(hooks) * len(places) > 1:
+        values = table.accuracy.where(table.live).to_numpy().reshape(len(hooks), len(places))
+        names = [name.replace("blocks.", "L").replace(".hook_", " ") for name in hooks]
+        shown = Grid("position", "layer and stream", "", values, names, places, "accuracy", grey=np.isnan(values))
+        return Picture([shown], note="One whole site at a time; grey: source and base agree there")
+    series = []
+    for run in result.runs:
+        found = [result.accuracy(run, site) for site in result.outcomes.site.values.tolist()]
+        frame = pd.DataFrame([{"value": each.value, "low": each.low, "high": each.high, "n": each.n} for each in found])
+        frame["site"] = result.outcomes.site.values
+        series.append(Series.of(frame, "site", "value", run, ENDS, ("n",), control=run != HYPOTHESIS))
+    y = "share of pairs with the causal model's answer, where it changes"
+    return Picture([Points("site", y, scale="share", across=True, series=series)])

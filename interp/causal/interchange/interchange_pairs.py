@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.core.batches import distinct
@@ -35,6 +35,9 @@ class InterchangePairs:
 
     def __len__(self) -> int:
         return len(self.base_problems)
+
+    def __getitem__(self, rows: Bool[Tensor, " n"]) -> InterchangePairs:
+        return InterchangePairs(self.layout, self.base_problems[rows], self.source_problems[rows])
 
     @cached_property
     def base(self) -> Int[Tensor, "n pos"]:

@@ -31,7 +31,7 @@ digit of ripple wherever no carry comes in, and nowhere else; one that copies th
 chained, but adds nothing. Both follow none.
 
 Ripple and look-ahead are the same function of the inputs, so they always tie here. Interventions on their inner
-variables (:func:`interp.causal.interchange.interchange`) could tell them apart.
+variables (:func:`interp.interchange_intervention`) could tell them apart.
 """
 
 from __future__ import annotations
@@ -55,7 +55,6 @@ from interp.core.stats import Proportion, proportion
 from interp.core.task_checks import resolve_task
 from interp.core.thresholds import ABLE, FOLLOWS
 from interp.core.views import Bars, Picture, Series
-from models.calls import Count
 from models.errors import UserError, known_name
 from models.tasks import CHAINED_FROM_ABOVE, Algorithm, Task, column_layout, resolve_algorithm
 from models.transformer import HookedModel, model_name
@@ -282,7 +281,6 @@ def which_algorithm(
     n: int = 1000,
     seed: int = 0,
     algorithms: Sequence[str | Algorithm] | None = None,
-    step: Count | None = None,
 ) -> WhichAlgorithm:
     """Rank addition algorithms by how often a model gives their answers where they disagree.
 
@@ -291,7 +289,6 @@ def which_algorithm(
         n: problems per corruption, by default 1,000: there are two corruptions, with three runs of each.
         algorithms: candidates, default ripple, look-ahead and chained (chained from above, where the answer starts with
             its highest digit).
-        step: for additions of many operands, which running sum, default the last.
 
     Cost: three runs on ``2 n`` sequences.
 
@@ -300,7 +297,7 @@ def which_algorithm(
             training mode.
     """
     task = resolve_task(model, task)
-    layout = column_layout(task, step)
+    layout = column_layout(task)
     chosen = [resolve_algorithm(algorithm) for algorithm in (layout.algorithms if algorithms is None else algorithms)]
     if len(chosen) < 2 or len({algorithm.name for algorithm in chosen}) < len(chosen):
         raise UserError("Give two or more different algorithms to choose between.")

@@ -31,7 +31,7 @@ from interp.proofs.attacks.problem_digits import (
     runs_of_nines,
     unseen,
 )
-from interp.proofs.attacks.proposals import Programme, programme
+from interp.proofs.attacks.proposals import Proposals, programme
 
 KEPT = 20  # wrong problems that are kept: the first, and those with the smallest margins
 START_SHARE, MOST_START = 0.2, 4_096  # share of the runs for the sample that the search starts from, and its limit
@@ -207,7 +207,7 @@ def propose(
     runner: Runner,
     space: DigitSpace,
     parents: list[Entry],
-    jumps: Programme | None,
+    jumps: Proposals | None,
     seen: set[bytes],
     rng: np.random.Generator,
 ) -> Digits:

@@ -31,7 +31,7 @@ OTHERS = 6  # proposals per target whose query reads another token
 FEW = 10**4  # so few problems are found without a programme
 
 
-class Programme:
+class Proposals:
     """The programme for a task with a machine; ``hooks`` names where else it needs the margin's gradient."""
 
     def __init__(self, runner: Runner, machine: Machine) -> None:
@@ -160,12 +160,12 @@ def _best_of_each(
     return best[np.isfinite(sums[best])]
 
 
-def programme(runner: Runner, task: Task) -> Programme | None:
+def programme(runner: Runner, task: Task) -> Proposals | None:
     """The programme for this model; None if the task has no machine that is known, or has so few problems that it takes
     no programme to find them."""
     try:
         if domain_of(task).size <= FEW:
             return None
-        return Programme(runner, machine_of(task))
+        return Proposals(runner, machine_of(task))
     except UserError:  # the other moves still work
         return None

@@ -34,7 +34,12 @@ from interp.proofs.verdict.wrong_answers import WrongAnswer, wrong_answer
 from models import ArithmeticTransformer, UserError
 from models.tasks import Arrangements, Induction, Task
 from models.transformer import HookedModel, model_name
+from models.transformer.config import ANY, PLAIN, uncovered
 
+#: Without MLPs and norms, switches of these change nothing.
+COVERS = PLAIN | dict.fromkeys(
+    ("act_fn", "gated_mlp", "normalization_type", "norm_placement", "norm_eps_outside", "final_norm"), ANY
+)
 FEW_PROBLEMS = 2**22  # see :func:`why_not`
 FEW = 20_000  # strings of a set that is run in full
 SAMPLED = 3_000  # strings from which centres and coordinates are guessed
@@ -61,10 +66,9 @@ def why_not_model(model: HookedModel) -> str | None:
         return reason
     if config.d_mlp or config.normalization_type is not None:
         return "bounds of two layers are for attention alone, without MLPs or norms"
-    if config.later_switches or config.attn_top_k is not None or config.attn_scores != "dot":
-        return "bounds of two layers are for attention to all keys by a softmax of products"
-    if config.positional_embedding_type != "standard":
-        return "bounds of two layers are for learned positions"
+    if more := uncovered(config, COVERS):
+        known = "a softmax of products and learned positions"
+        return f"bounds of two layers are for {known}, and do not know {', '.join(more)}"
     return None
 
 

@@ -20,7 +20,7 @@ from interp.core.measured import Measured
 from interp.core.probe import Scalar, probe
 from interp.core.results import Provenance, Result
 from interp.core.views import Picture, Points, Series
-from interp.proofs.columns.adder_weights import OneLayerAdder, one_layer_adder, read_adder, require_unchanged
+from interp.proofs.columns.adder_weights import AdderWeights, one_layer_adder, read_adder, require_unchanged
 from interp.proofs.columns.class_prover import rounding_of, weights_out_of_range
 from interp.proofs.columns.column_rule import SUMS, ColumnRule, over_all_pairs
 from interp.proofs.columns.half_spaces import half_space_diagrams
@@ -260,7 +260,7 @@ def check_tolerance(tolerance: Any) -> None:
 
 
 def bounds_of(
-    adder: OneLayerAdder,
+    adder: AdderWeights,
     rounding: Rounding,
     arithmetic: ArithmeticName,
     tolerance: float,
@@ -303,11 +303,11 @@ def with_failures(counts: Counts, lengths: Sequence[int]) -> Counts:
     return Counts(counts.right, tuple(open_), tuple(found))
 
 
-def _lengths(adder: OneLayerAdder, pairs: Set[tuple[int, int]]) -> list[int]:
+def _lengths(adder: AdderWeights, pairs: Set[tuple[int, int]]) -> list[int]:
     return adder.model.task.chain_length(torch.tensor(sorted(pairs))).tolist() if pairs else []
 
 
-def _narrowest(adder: OneLayerAdder, rounding: Rounding, wanted: Fraction) -> tuple[str, Verdicts, Counts]:
+def _narrowest(adder: AdderWeights, rounding: Rounding, wanted: Fraction) -> tuple[str, Verdicts, Counts]:
     """Refine verdicts on all targets until at most ``wanted`` pairs are open; returns those with the fewest open."""
     best, before = None, math.inf
     for method, diagrams in _refined(adder, rounding):
@@ -322,7 +322,7 @@ def _narrowest(adder: OneLayerAdder, rounding: Rounding, wanted: Fraction) -> tu
     return best
 
 
-def _refined(adder: OneLayerAdder, rounding: Rounding) -> Iterator[tuple[str, Verdicts]]:
+def _refined(adder: AdderWeights, rounding: Rounding) -> Iterator[tuple[str, Verdicts]]:
     """Yield verdicts that become finer with each round."""
     search, rule = Search(adder, rounding, most_boxes=MOST_BOXES), adder.layout.rule
     reason = search.attention.obstacle

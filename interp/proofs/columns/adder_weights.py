@@ -22,16 +22,29 @@ from models.errors import UserError, unknown_name
 from models.importers import from_transformer_lens
 from models.tasks import Task
 from models.transformer import HookedModel, model_name
+from models.transformer.config import ANY, PLAIN, uncovered
 
 #: The activations of a plain MLP (False), and of a gated one (True).
 ACTIVATIONS = {False: ("gelu", "relu"), True: ("gelu", "relu", "silu")}
-POSITIONS = ("standard", "rotary", "none")
+#: What the bounds are stated for; what activations there are depends on the MLP's kind.
+COVERS = PLAIN | {
+    "act_fn": ANY,
+    "gated_mlp": ANY,
+    "normalization_type": ("LN", "RMS", None),
+    "norm_eps_outside": ANY,
+    "norm_groups": ANY,
+    "final_gain": ANY,
+    "use_qk_norm": ANY,
+    "positional_embedding_type": ("standard", "rotary", "none"),
+    "rotary_scaling_factor": ANY,
+}
+NO_NORMS = {"norm_placement": ANY, "final_norm": ANY}  # which then change nothing
 FEW = 2  # digits: numbers of so few make problems that can be gone through one by one
 FEW_OF_TWO = 3  # and of so few in models of two layers, as only all problems tell how their layers work together
 
 
 @dataclass(frozen=True, eq=False)
-class OneLayerAdder:
+class AdderWeights:
     """The effective weights of a pre-norm decoder of one layer, as float64 copies of the stored numbers.
 
     A missing bias is an array of zeros, and so is ``W_pos`` without learned positions. Refutations are replayed through
@@ -115,7 +128,7 @@ class OneLayerAdder:
         return slice(first, first + width)
 
 
-def require_unchanged(adder: OneLayerAdder) -> None:
+def require_unchanged(adder: AdderWeights) -> None:
     """Raise UserError if the model's weights are not the same as when it was read."""
     if fingerprint(adder.model) != adder.fingerprint:
         raise UserError(f"The weights of {model_name(adder.model)} change from one call to the next.")
@@ -130,7 +143,7 @@ def one_layer_adder(model: HookedModel, task: Any) -> str:
     return ""
 
 
-def read_adder(model: HookedModel, task: Task | None = None, targets: Targets = "all") -> OneLayerAdder:
+def read_adder(model: HookedModel, task: Task | None = None, targets: Targets = "all") -> AdderWeights:
     """The weights and the layout of a model of one layer that adds or subtracts two numbers column by column.
 
     ``targets``: "all" tokens that the task asks for, or the "digits" of the answer alone. The weights are computed
@@ -165,27 +178,8 @@ def known_layout(
     elif model.task is not task and model.task.name != task.name:
         raise UserError(f"{model_name(model)} was built for {model.task.name}, and not for {task.name}.")
     config = model.config
-    of_norms = () if config.normalization_type is None else (("norm_placement", "pre"), ("final_norm", True))
-    for switch, wanted in (
-        *of_norms,
-        ("attn_scores", "dot"),
-        ("attn_top_k", None),
-        ("rotary_dim", None),
-        ("rotary_frequencies", None),
-        ("attn_softmax", "softmax"),
-        ("attn_bias", False),
-        ("layer_mix", False),
-        ("parallel_attn_mlp", False),
-    ):
-        if getattr(config, switch) != wanted:
-            raise UserError(
-                f"The certifier knows {switch}={wanted!r}, and {model_name(model)} has {getattr(config, switch)!r}."
-            )
-    if config.positional_embedding_type not in POSITIONS:
-        raise UserError(
-            f"The certifier knows {', '.join(POSITIONS)} positions, and {model_name(model)} has "
-            f"{config.positional_embedding_type!r}."
-        )
+    if more := uncovered(config, COVERS if config.normalization_type else COVERS | NO_NORMS):
+        raise UserError(f"The certifier of columns does not know {', '.join(more)}, which {model_name(model)} has.")
     known = ACTIVATIONS[config.gated_mlp]
     if not config.d_mlp:
         raise UserError(f"The certifier needs an MLP, and {model_name(model)} has none.")
@@ -199,7 +193,7 @@ def known_layout(
     return model, layout
 
 
-def read_layers(model: HookedModel, task: Task | None, targets: Targets, layers: Literal[1, 2]) -> list[OneLayerAdder]:
+def read_layers(model: HookedModel, task: Task | None, targets: Targets, layers: Literal[1, 2]) -> list[AdderWeights]:
     """As :func:`read_adder`, for a model of one or two layers: one adder for each, with what comes before and after all
     layers in both."""
     if targets not in get_args(Targets):
@@ -228,7 +222,7 @@ def read_layers(model: HookedModel, task: Task | None, targets: Targets, layers:
             *_, part, last = name.split(".")
             if not name.startswith("blocks.") or name.startswith(f"blocks.{layer}."):
                 parts[{"w": part, "b": f"{part}_b"}.get(last, last)] = value
-        adder = OneLayerAdder(model=model, layout=layout, fingerprint=identity, stored=stored, **parts)
+        adder = AdderWeights(model=model, layout=layout, fingerprint=identity, stored=stored, **parts)
         for readers in ((adder.W_in,) if adder.W_gate is None else (adder.W_in, adder.W_gate), (adder.W_U,)):
             adder.group_of(*readers)
         found.append(adder)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from interp.proofs.columns.adder_weights import OneLayerAdder, read_adder
+from interp.proofs.columns.adder_weights import AdderWeights, read_adder
 from interp.proofs.columns.column_method import check_one_layer
 from interp.proofs.columns.ratio_attention import read_ratio_attention
 from interp.proofs.numbers.rounded_operations import FLOAT32
@@ -34,7 +34,7 @@ SHARE = 0.5
 
 def require_checkable(
     model: HookedModel, arithmetic: ArithmeticName | None = None, targets: Targets = "all"
-) -> OneLayerAdder:
+) -> AdderWeights:
     """The adder, if the checker knows such models and claims; to be asked before the work of a proof.
 
     Raises:

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from jaxtyping import Bool
 
-from interp.proofs.columns.adder_weights import OneLayerAdder
+from interp.proofs.columns.adder_weights import AdderWeights
 from interp.proofs.columns.ratio_attention import read_ratio_attention
 from interp.proofs.columns.small_margins import hunt
-from interp.proofs.columns.window_search import MOST_LEAVES, ClassProof, Search, prove
+from interp.proofs.columns.window_search import MOST_WINDOWS, ClassProof, Search, prove_query
 from interp.proofs.numbers.rounded_operations import FLOAT32, REAL, Rounding
 from interp.proofs.numbers.rounding_errors import LARGEST_WEIGHT
 from interp.proofs.verdict.subject import CannotJudge
@@ -24,11 +24,11 @@ from models.errors import UserError, unknown_name
 from models.transformer import HookedModel
 
 STORED = 1 - 1e-9  # factor of a stored lower bound, as another order of summation in float64 may find it lower
-FEW_LEAVES = 300  # of one query, where the model cannot be certified anyhow
+FEW_WINDOWS = 300  # of one query, where the model cannot be certified anyhow
 UNPROVED = ClassProof(float("nan"), 0, 0, 0, ())
 
 
-class BranchAndBound:
+class ClassProver:
     """Proofs of classes, query by query, as all classes of a query are proved at once.
 
     Attributes:
@@ -40,7 +40,7 @@ class BranchAndBound:
         CannotJudge: attention that cannot be read even over the reals.
     """
 
-    def __init__(self, adder: OneLayerAdder, arithmetic: Rounding):
+    def __init__(self, adder: AdderWeights, arithmetic: Rounding):
         out_of_range = weights_out_of_range(adder) if arithmetic.unit32 else None
         # Where there are no bounds with rounding, the terms over the reals do, which the hunt can read as well.
         enclosed = read_ratio_attention(adder, REAL if out_of_range else arithmetic)
@@ -54,7 +54,7 @@ class BranchAndBound:
         self._terms = terms if terms is not enclosed or out_of_range or not arithmetic.unit32 else None
         self._proofs: dict[tuple[int, int], dict[tuple[int, int], ClassProof]] = {}
 
-    def over_the_reals(self) -> BranchAndBound:
+    def over_the_reals(self) -> ClassProver:
         """The same classes and hunted problems, to be proved over the reals."""
         found, adder = copy(self), self.search.adder
         found.search = Search(adder, REAL, self._terms or read_ratio_attention(adder, REAL))
@@ -72,7 +72,7 @@ class BranchAndBound:
         """The classes whose hunted problem alone cannot be proved right or wrong, as rounding may reach its margin.
 
         No split of their windows decides them. Where there are some, the model cannot be certified, and other classes
-        are only tried with ``FEW_LEAVES``.
+        are only tried with ``FEW_WINDOWS``.
         """
         found = np.zeros(len(self.classes), dtype=bool)
         if not self.search.downstream.unit or self.obstacle:
@@ -86,16 +86,16 @@ class BranchAndBound:
             at = np.arange(tokens.shape[1])
             weights, coords = query.weights[:, at, tokens], query.coords[:, at, tokens]  # [head, problem, pos, (r)]
             point = ((weights[..., None] * coords).sum(2) / weights.sum(2)[..., None]).sum(0)
-            lower, upper = self.search.margins(query, c.answer[rows], point, point)
+            lower, upper = self.search.bounds_without_halving(query, c.answer[rows], point, point)
             found[rows] = ~((lower > 0) | (upper < 0))
         return found
 
-    def prove(self, index: int, aim: float) -> ClassProof:
+    def prove_class(self, index: int, aim: float) -> ClassProof:
         """A proof of one class. The first ``aim`` asked for serves all classes of its query."""
         query, own = self._keys(index)
         if query not in self._proofs:
-            most = FEW_LEAVES if self.beyond_rounding.any() else MOST_LEAVES
-            self._proofs[query] = prove(self.search, self.search.query(*query), aim=aim, most=most)
+            most = FEW_WINDOWS if self.beyond_rounding.any() else MOST_WINDOWS
+            self._proofs[query] = prove_query(self.search, self.search.query(*query), aim=aim, most=most)
         return self._of_class(self._proofs[query][own], index, STORED)
 
     def verify(
@@ -112,7 +112,7 @@ class BranchAndBound:
         for query, indices in watched(by_query.items(), "checking", "query", len(by_query)):
             splits = np.array([code for index in indices for code in cuts[index]], dtype=np.int64)
             aims = {self._keys(index)[1]: max(0.0, np.nan_to_num(levels[index])) for index in indices}
-            found = prove(self.search, self.search.query(*query), splits, aims)
+            found = prove_query(self.search, self.search.query(*query), splits, aims)
             for index in indices:
                 if (own := found.get(self._keys(index)[1])) is not None:
                     proofs[index] = self._of_class(own, index, 1.0)
@@ -123,7 +123,7 @@ class BranchAndBound:
         return replace(found, lowest=found.lowest * share if found.certified == self.numbers[index] else float("nan"))
 
 
-def weights_out_of_range(adder: OneLayerAdder) -> str | None:
+def weights_out_of_range(adder: AdderWeights) -> str | None:
     """Why the bounds on float32 do not apply: they are for weights of moderate size
     (:mod:`interp.proofs.numbers.rounding_errors`)."""
     weights = [value.abs().max() for value in adder.stored.values() if value.numel()]
@@ -132,7 +132,7 @@ def weights_out_of_range(adder: OneLayerAdder) -> str | None:
     return None
 
 
-def rounding_of(name: ArithmeticName, model: HookedModel, adder: OneLayerAdder) -> Rounding:
+def rounding_of(name: ArithmeticName, model: HookedModel, adder: AdderWeights) -> Rounding:
     """The arithmetic with this name, if ``model``, read as ``adder``, can be judged in it.
 
     Raises:

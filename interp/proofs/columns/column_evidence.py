@@ -206,6 +206,7 @@ class PairEvidence(Evidence):
             fail = f"{self.failing:,} of {n:,} classes fail"
             if not self.failing:  # it fails in the model's own precision only
                 fail = "though no extreme pair of a class is wrong over the reals"
+            assert self.wrong_token is not None
             wrong = _wrong(self.rule, verdict.counterexample, self.wrong_token)
             return f"refuted: {wrong}, {fail}{accuracy}{digits}"
         rest = "".join(f"; {part}" for part in (self.obstacle, self.reals and self.reals.words()) if part)
@@ -247,6 +248,7 @@ class PairEvidence(Evidence):
             (reals is None or status == "undecided", "a verdict over the reals beside another"),
             (value["domain"] == rule.domain, "another domain"),
             (wrong is None or rule.holds(*wrong[:2]), "a counterexample that is no problem"),
+            ((wrong is None) == (token is None), "a counterexample and its wrong token belong together"),
         ):
             if not holds:
                 raise ValueError(what)

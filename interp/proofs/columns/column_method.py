@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Float, Int
 
 from interp.proofs.columns.accuracy_bounds import WIDTH, bounds_of, check_tolerance
-from interp.proofs.columns.adder_weights import FEW, FEW_OF_TWO, OneLayerAdder, known_layout, require_unchanged
-from interp.proofs.columns.class_prover import UNPROVED, BranchAndBound, rounding_of
+from interp.proofs.columns.adder_weights import FEW, FEW_OF_TWO, AdderWeights, known_layout, require_unchanged
+from interp.proofs.columns.class_prover import UNPROVED, ClassProver, rounding_of
 from interp.proofs.columns.column_classes import Classes
 from interp.proofs.columns.column_evidence import CLASS, OverTheReals, PairEvidence, dataset
 from interp.proofs.columns.column_rule import ColumnRule
@@ -88,7 +88,7 @@ def prove(subject: Subject, claim: str, options: CertifyOptions) -> Outcome:
     if adder.fingerprint != subject.identity:
         raise UserError(f"The weights of {model_name(subject.model)} change from one call to the next.")
     rounding = rounding_of(arithmetic, subject.model, adder)
-    case = BranchAndBound(adder, rounding)
+    case = ClassProver(adder, rounding)
     leads = replay(adder, case.classes, arithmetic)
     wrong, proofs, obstacle = leads.wrong(adder, case.classes), [UNPROVED] * len(case.classes), case.obstacle
     failing, ended = ~(leads.own > 0), None
@@ -131,13 +131,13 @@ def prove(subject: Subject, claim: str, options: CertifyOptions) -> Outcome:
     return Outcome(status, found, wrong[0] if wrong else None, ended)
 
 
-def smallest_of(case: BranchAndBound, margins: Float[np.ndarray, "..."]) -> float:
+def smallest_of(case: ClassProver, margins: Float[np.ndarray, "..."]) -> float:
     """The smallest positive margin that was met. Proofs try for a share of it."""
     met = np.concatenate((case.hunted, margins))
     return float(met[met > 0].min(initial=np.inf))
 
 
-def prove_all(case: BranchAndBound, proofs: list[ClassProof], smallest: float) -> None:
+def prove_all(case: ClassProver, proofs: list[ClassProof], smallest: float) -> None:
     """Fill in a proof of each class, trying for a bound of ``AIM * smallest``.
 
     No proof is tried where there is an obstacle, nor for a class whose hunted margin is not positive, as it could not
@@ -145,10 +145,10 @@ def prove_all(case: BranchAndBound, proofs: list[ClassProof], smallest: float) -
     """
     for index, hunted in enumerate(watched(case.hunted.tolist(), "proving", "class")):
         if case.obstacle is None and hunted > 0:
-            proofs[index] = case.prove(index, AIM * smallest)
+            proofs[index] = case.prove_class(index, AIM * smallest)
 
 
-def _over_the_reals(rounded: BranchAndBound) -> OverTheReals | None:
+def _over_the_reals(rounded: ClassProver) -> OverTheReals | None:
     case = rounded.over_the_reals()
     proofs = [UNPROVED] * len(case.classes)
     prove_all(case, proofs, smallest_of(case, np.zeros(0)))
@@ -156,7 +156,7 @@ def _over_the_reals(rounded: BranchAndBound) -> OverTheReals | None:
     return OverTheReals(sum(not proof.proved for proof in proofs), bound)
 
 
-def _table(case: BranchAndBound, margins: np.ndarray, proofs: list[ClassProof]) -> Any:
+def _table(case: ClassProver, margins: np.ndarray, proofs: list[ClassProof]) -> Any:
     classes = case.classes
     columns: dict[str, Int[np.ndarray, "..."] | Float[np.ndarray, "..."]] = {
         name: getattr(classes, name) for name in CLASS
@@ -171,7 +171,7 @@ def _claimed(bound: float) -> float:
     return float(f"{(1 - RESERVE) * bound:.5g}") if bound > 0 else bound
 
 
-def _counts(case: BranchAndBound, proofs: list[ClassProof]) -> tuple[tuple[int, int, int], ...]:
+def _counts(case: ClassProver, proofs: list[ClassProof]) -> tuple[tuple[int, int, int], ...]:
     """How many problems of each class were certified, refuted and left open."""
     return tuple(
         (0, 0, number) if proof is UNPROVED else proof.counts
@@ -197,7 +197,7 @@ def check_one_layer(certificate: Verdict, model: HookedModel, task: Task | None 
     rounding = rounding_of(certificate.arithmetic, model, adder)
     if certificate.method != METHOD.name:
         raise _broken(f"it was made by a method of an earlier version ({certificate.method}); make it again")
-    case = BranchAndBound(adder, rounding)
+    case = ClassProver(adder, rounding)
     classes = _same_classes(certificate, case)
     data = certificate.classes
     leads = replay(adder, replace(case.classes, witnesses=classes.witnesses), certificate.arithmetic)
@@ -243,7 +243,7 @@ def _broken(why: str) -> UserError:
     return UserError(f"This certificate does not hold: {why}.")
 
 
-def _same_classes(certificate: Verdict, case: BranchAndBound) -> Classes:
+def _same_classes(certificate: Verdict, case: ClassProver) -> Classes:
     """The certificate's classes with its own witnesses, checked against the model and the task."""
     data, classes = certificate.classes, case.classes
     if case.obstacle or certificate.rule != classes.rule or len(certificate.cuts) != len(classes):
@@ -258,8 +258,8 @@ def _same_classes(certificate: Verdict, case: BranchAndBound) -> Classes:
 
 def _proved_again(
     certificate: Verdict,
-    adder: OneLayerAdder,
-    case: BranchAndBound,
+    adder: AdderWeights,
+    case: ClassProver,
     classes: Classes,
     leads: Leads,
 ) -> list[ClassProof]:

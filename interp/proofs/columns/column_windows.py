@@ -1,8 +1,8 @@
-"""Windows of columns as leaves of a search: which problems they hold, and what attention can write on them.
+"""Windows of columns, the pieces of a search: which problems they hold, and what attention can write on them.
 
-A *leaf* fixes the target, the token at its query, the carry into a window of neighbouring columns, and the digit pairs
-of these columns. A dynamic programme with the carry as its state bounds the columns below, and another those above,
-which are free apart from where their carry ends (:class:`interp.proofs.columns.column_rule.ColumnRule`).
+A *window* fixes the target, the token at its query, the carry into a window of neighbouring columns, and the digit
+pairs of these columns. A dynamic programme with the carry as its state bounds the columns below, and another those
+above, which are free apart from where their carry ends (:class:`interp.proofs.columns.column_rule.ColumnRule`).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ LEVELS = 64  # number of values of a coordinate at which the sums are bounded
 
 
 @dataclass(frozen=True, eq=False)
-class Leaves:
-    """n leaves of one query, all with a window of the same columns ``low .. high``.
+class Windows:
+    """n windows of one query, all of the same columns ``low .. high``.
 
     Attributes:
         rule: what a column does.
@@ -42,8 +42,8 @@ class Leaves:
     def high(self) -> int:
         return self.low + self.pairs.shape[1] - 1
 
-    def __getitem__(self, rows: Int[np.ndarray, " m"] | Bool[np.ndarray, " n"] | slice) -> Leaves:
-        return Leaves(self.rule, self.low, self.carry[rows], self.pairs[rows])
+    def __getitem__(self, rows: Int[np.ndarray, " m"] | Bool[np.ndarray, " n"] | slice) -> Windows:
+        return Windows(self.rule, self.low, self.carry[rows], self.pairs[rows])
 
     def carries(self) -> Int[np.ndarray, "n carry"]:
         """The carry into each column of the window, and the carry out of the last one."""
@@ -61,24 +61,24 @@ class Leaves:
         return self.rule.digit(self.totals(), self.carries()[:, :-1])
 
     def codes(self) -> Int[np.ndarray, " n"]:
-        """One number per leaf: low, columns, carry and pairs (one decimal digit each, two per pair)."""
+        """One number per window: low, columns, carry and pairs (one decimal digit each, two per pair)."""
         code = (self.low * 10 + self.pairs.shape[1] % 10) * 10 + self.carry.astype(np.int64)
         for pair in self.pairs.T:
             code = code * 100 + pair
         return code
 
 
-class Query:
-    """All leaves for one target and token at its query: how many problems they hold, and the extremes of attention.
+class WindowBounds:
+    """All windows for one target and token at its query: how many problems they hold, and the extremes of attention.
 
-    Lemma (Dinkelbach): for every coordinate k of the basis and both signs, ``f(level) = max over a leaf's problems of
+    Lemma (Dinkelbach): for every coordinate k of the basis and both signs, ``f(level) = max over a window's problems of
     sum_j w_j (+-coords_jk - level)`` is convex and falls, and its root is the largest ``+-coordinate`` of N / D. The
     chord between two levels where f changes its sign lies above f, so that its root is an upper bound. What columns
-    outside the window add to f is tabulated once, by level and carry into or out of the window; a leaf adds its own
+    outside the window add to f is tabulated once, by level and carry into or out of the window; a window adds its own
     terms.
 
-    Cost: heads x 2 r x LEVELS x 200 additions per column to build it; about 0.2 us per leaf, coordinate and level to
-    bound a leaf.
+    Cost: heads x 2 r x LEVELS x 200 additions per column to build it; about 0.2 us per window, coordinate and level to
+    bound a window.
     """
 
     def __init__(self, attention: RatioAttention, layout: TokenLayout, target: int, token: int):
@@ -168,102 +168,102 @@ class Query:
             counts.append([sum(int(ways[out, c]) * counts[-1][c] for c in (0, 1)) for out in (0, 1)])
         return counts
 
-    def problems(self, leaves: Leaves) -> list[list[int]]:
-        """How many problems a leaf holds, [carry into its window][carry out of it]."""
-        return [[below * above for above in self.free[leaves.high + 1]] for below in self.count[leaves.low]]
+    def problems(self, windows: Windows) -> list[list[int]]:
+        """How many problems a window holds, [carry into its window][carry out of it]."""
+        return [[below * above for above in self.free[windows.high + 1]] for below in self.count[windows.low]]
 
-    # ---- leaves
+    # ---- windows
 
-    def roots(self) -> Leaves:
-        """The leaves whose window is the target's own column (the last column for the targets after it)."""
-        empty = Leaves(self.rule, self.top + 1, np.array([0, 1]), np.zeros((2, 0), dtype=int))
+    def roots(self) -> Windows:
+        """The windows that are the target's own column (the last column for the targets after it)."""
+        empty = Windows(self.rule, self.top + 1, np.array([0, 1]), np.zeros((2, 0), dtype=int))
         if self.target >= self.rule.digits:
             return self.below_of(empty)
         pairs, carry = np.tile(np.arange(100), 2), np.repeat([0, 1], 100)
-        return self._possible(Leaves(self.rule, self.top, carry, pairs[:, None]))
+        return self._possible(Windows(self.rule, self.top, carry, pairs[:, None]))
 
-    def below_of(self, leaves: Leaves) -> Leaves:
-        """Each leaf extended by one column below its window, which makes about 100 leaves of one."""
-        column = leaves.low - 1
+    def below_of(self, windows: Windows) -> Windows:
+        """Each window extended by one column below its window, which makes about 100 windows of one."""
+        column = windows.low - 1
         pair, carry, out, _ = self.rule.columns
-        row, choice = np.nonzero(self.may_stand(column) & (leaves.carry[:, None] == out))
-        pairs = np.concatenate((pair[choice, None], leaves.pairs[row]), 1)
-        return self._possible(Leaves(self.rule, column, carry[choice], pairs))
+        row, choice = np.nonzero(self.may_stand(column) & (windows.carry[:, None] == out))
+        pairs = np.concatenate((pair[choice, None], windows.pairs[row]), 1)
+        return self._possible(Windows(self.rule, column, carry[choice], pairs))
 
-    def above_of(self, leaves: Leaves) -> Leaves:
-        """Each leaf extended by one column above its window, which makes up to 100 leaves of one."""
-        pairs = np.tile(np.arange(100), len(leaves))[:, None]
-        longer = np.hstack((np.repeat(leaves.pairs, 100, 0), pairs))
-        return self._possible(Leaves(self.rule, leaves.low, np.repeat(leaves.carry, 100), longer))
+    def above_of(self, windows: Windows) -> Windows:
+        """Each window extended by one column above its window, which makes up to 100 windows of one."""
+        pairs = np.tile(np.arange(100), len(windows))[:, None]
+        longer = np.hstack((np.repeat(windows.pairs, 100, 0), pairs))
+        return self._possible(Windows(self.rule, windows.low, np.repeat(windows.carry, 100), longer))
 
-    def holds(self, leaves: Leaves) -> Bool[np.ndarray, " n"]:
-        """Which leaves hold a problem with this token at the query."""
-        carries = leaves.carries()
-        found = self._ends(leaves, carries)
-        for index, pair in enumerate(leaves.pairs.T):
-            found &= self.may_stand(leaves.low + index)[pair * 2 + carries[:, index]]
+    def holds(self, windows: Windows) -> Bool[np.ndarray, " n"]:
+        """Which windows hold a problem with this token at the query."""
+        carries = windows.carries()
+        found = self._ends(windows, carries)
+        for index, pair in enumerate(windows.pairs.T):
+            found &= self.may_stand(windows.low + index)[pair * 2 + carries[:, index]]
         return found
 
-    def _ends(self, leaves: Leaves, carries: Int[np.ndarray, "n carry"]) -> Bool[np.ndarray, " n"]:
+    def _ends(self, windows: Windows, carries: Int[np.ndarray, "n carry"]) -> Bool[np.ndarray, " n"]:
         """Which windows have problems, as far as the carries into and out of them say."""
-        below = np.array([number > 0 for number in self.count[leaves.low]])
-        above = np.array([number > 0 for number in self.free[leaves.high + 1]])
-        return below[leaves.carry] & above[carries[:, -1]]
+        below = np.array([number > 0 for number in self.count[windows.low]])
+        above = np.array([number > 0 for number in self.free[windows.high + 1]])
+        return below[windows.carry] & above[carries[:, -1]]
 
-    def _possible(self, leaves: Leaves) -> Leaves:
-        return leaves[self._ends(leaves, leaves.carries())]
+    def _possible(self, windows: Windows) -> Windows:
+        return windows[self._ends(windows, windows.carries())]
 
-    def answer(self, leaves: Leaves) -> Int[np.ndarray, " n"]:
+    def answer(self, windows: Windows) -> Int[np.ndarray, " n"]:
         """The right token at the target."""
         if self.target == self.rule.written:
             assert self.layout.eos is not None
-            return np.full(len(leaves), self.layout.eos)
-        own = self.target - leaves.low
-        return leaves.carries()[:, own] if self.target == self.rule.digits else leaves.written()[:, own]
+            return np.full(len(windows), self.layout.eos)
+        own = self.target - windows.low
+        return windows.carries()[:, own] if self.target == self.rule.digits else windows.written()[:, own]
 
-    def class_of(self, leaves: Leaves) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"]]:
-        """Carry and total of each leaf's class, as in :class:`interp.proofs.columns.column_classes.Classes`."""
-        carries = leaves.carries()
+    def class_of(self, windows: Windows) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"]]:
+        """Carry and total of each window's class, as in :class:`interp.proofs.columns.column_classes.Classes`."""
+        carries = windows.carries()
         if self.target >= self.rule.digits:
-            return carries[:, self.rule.digits - leaves.low], np.full(len(leaves), -1)
-        own = self.target - leaves.low
-        return carries[:, own], leaves.totals()[:, own]
+            return carries[:, self.rule.digits - windows.low], np.full(len(windows), -1)
+        own = self.target - windows.low
+        return carries[:, own], windows.totals()[:, own]
 
     # ---- what attention writes
 
-    def box(self, leaves: Leaves) -> tuple[Float[np.ndarray, "n r"], Float[np.ndarray, "n r"]]:
-        """Least and largest coordinates of what attention writes on the basis, over each leaf's problems.
+    def box(self, windows: Windows) -> tuple[Float[np.ndarray, "n r"], Float[np.ndarray, "n r"]]:
+        """Least and largest coordinates of what attention writes on the basis, over each window's problems.
 
-        Postcondition: for every problem of a leaf, ``sum_h N_h / D_h`` lies between them, for the stored terms and for
-        whatever rounding may do to each weight (``spread``). The extremes of several heads are added up, which ignores
-        how the heads depend on each other; longer windows make up for that.
+        Postcondition: for every problem of a window, ``sum_h N_h / D_h`` lies between them, for the stored terms and
+        for whatever rounding may do to each weight (``spread``). The extremes of several heads are added up, which
+        ignores how the heads depend on each other; longer windows make up for that.
         """
-        total = np.zeros((len(leaves), self.levels.shape[1]))
+        total = np.zeros((len(windows), self.levels.shape[1]))
         for h in range(len(self.weights)):
-            total += self._head(h, leaves)
+            total += self._head(h, windows)
         r = self.coords.shape[-1]
         beyond = np.zeros(r) if total.shape[1] == 2 * r else np.maximum(total[:, 2 * r :], 0) * (1 + 2.0**-40)
         return -total[:, r : 2 * r] - beyond, total[:, :r] + beyond
 
-    def _head(self, h: int, leaves: Leaves) -> Float[np.ndarray, "n side"]:
-        layout, n = self.layout, len(leaves)
+    def _head(self, h: int, windows: Windows) -> Float[np.ndarray, "n side"]:
+        layout, n = self.layout, len(windows)
         weight, sums = np.zeros(n), np.zeros((n, self.sides.shape[-1]))
         weighted = self.weights[h][..., None] * self.sides[h]
-        for index, column in enumerate(range(leaves.low, leaves.high + 1)):
+        for index, column in enumerate(range(windows.low, windows.high + 1)):
             x, y = layout.operands[:, column]
-            standing = [(x, leaves.pairs[:, index] // 10), (y, leaves.pairs[:, index] % 10)]
+            standing = [(x, windows.pairs[:, index] // 10), (y, windows.pairs[:, index] % 10)]
             if self.shows(column):
-                standing.append((layout.answers[column], leaves.written()[:, index]))
+                standing.append((layout.answers[column], windows.written()[:, index]))
             for position, token in standing:
                 weight += self.weights[h, position, token]
                 sums += weighted[position, token]
-        outside = self.below[h, leaves.low][:, None] + self.above[h, leaves.high + 1]  # [carry in, out, side, level]
-        out = leaves.carries()[:, -1]
+        outside = self.below[h, windows.low][:, None] + self.above[h, windows.high + 1]  # [carry in, out, side, level]
+        out = windows.carries()[:, -1]
         found = np.empty_like(sums)
         for k, levels in enumerate(self.levels[h]):
 
             def f(level: Int[np.ndarray, " n"], k: int = k, levels: np.ndarray = levels) -> Float[np.ndarray, " n"]:
-                rest = outside[leaves.carry, out, k, level]
+                rest = outside[windows.carry, out, k, level]
                 return sums[:, k] - levels[level] * weight + rest + self.slack[h]
 
             low, high = np.zeros(n, dtype=int), np.full(n, LEVELS - 1)
@@ -278,7 +278,7 @@ class Query:
             root = root + 2.0**-48 * np.abs(levels[[0, -1]]).max()
             # Neither end of the levels needs f, and nothing lies below the first. f is a number, as coordinates are
             # finite (:func:`interp.proofs.columns.ratio_attention.attention_of_keys` refuses others); and its slack is
-            # that of the largest weights of all, so that f is positive at every level of a leaf whose weights nearly
+            # that of the largest weights of all, so that f is positive at every level of a window whose weights nearly
             # vanish.
             found[:, k] = np.where(at_low > 0, np.minimum(root, levels[high]), levels[low])
         return found

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 
-from interp.proofs.columns.adder_weights import OneLayerAdder
+from interp.proofs.columns.adder_weights import AdderWeights
 from interp.proofs.columns.column_classes import Classes
 from interp.proofs.columns.column_evidence import WrongToken
 from interp.proofs.columns.small_margins import lead_of
@@ -38,7 +38,7 @@ class Leads:
     margins: Float[np.ndarray, " n"]
     size: Float[np.ndarray, " n"]
 
-    def wrong(self, adder: OneLayerAdder, classes: Classes) -> tuple[tuple[int, int, int | None], WrongToken] | None:
+    def wrong(self, adder: AdderWeights, classes: Classes) -> tuple[tuple[int, int, int | None], WrongToken] | None:
         """The worst witness that the model gets wrong by greedy decoding; witnesses with a wrong digit come first."""
         rows = np.flatnonzero(~(self.own > 0))
         found = np.nan_to_num(self.own[rows], nan=-np.inf)
@@ -58,7 +58,7 @@ class Leads:
 
 
 @torch.inference_mode()
-def replay(adder: OneLayerAdder, classes: Classes, arithmetic: ArithmeticName) -> Leads:
+def replay(adder: AdderWeights, classes: Classes, arithmetic: ArithmeticName) -> Leads:
     """Run all extreme pairs through the model, with the weights as they were read."""
     model, problems = adder.model, torch.from_numpy(classes.witnesses[:, 0].copy())
     queries, answers = np.array(adder.layout.queries)[classes.target], classes.answer
@@ -80,7 +80,7 @@ def replay(adder: OneLayerAdder, classes: Classes, arithmetic: ArithmeticName) -
     return Leads(own, margins, size)
 
 
-def require_bounds(adder: OneLayerAdder, classes: Classes, leads: Leads, proofs: list[ClassProof]) -> None:
+def require_bounds(adder: AdderWeights, classes: Classes, leads: Leads, proofs: list[ClassProof]) -> None:
     """Check that every margin that was run reaches its class's proved bound; over the reals up to float64's rounding.
 
     Raises:
@@ -100,7 +100,7 @@ def require_bounds(adder: OneLayerAdder, classes: Classes, leads: Leads, proofs:
 
 @torch.inference_mode()
 def wrong_pair(
-    adder: OneLayerAdder, pair: Int[torch.Tensor, "1 2"]
+    adder: AdderWeights, pair: Int[torch.Tensor, "1 2"]
 ) -> tuple[tuple[int, int, int | None], WrongToken] | None:
     """The problem and the model's greedily decoded answer if it is wrong (None if that does not spell a number)."""
     task, asked = adder.model.task, len(adder.layout.queries)
@@ -115,5 +115,5 @@ def wrong_pair(
     return (a, b, decoded), token
 
 
-def _token_text(adder: OneLayerAdder, token: int) -> str:
+def _token_text(adder: AdderWeights, token: int) -> str:
     return "NaN" if token < 0 else adder.model.task.token_text(token)

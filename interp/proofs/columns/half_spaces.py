@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from interp.proofs.columns.column_rule import ColumnRule
-from interp.proofs.columns.column_windows import Query
+from interp.proofs.columns.column_windows import WindowBounds
 from interp.proofs.columns.pair_counting import NODES, OPEN, RIGHT, WRONG, Diagram, reduced, symbols
 from interp.proofs.columns.small_margins import gradient_at
 from interp.proofs.columns.window_search import Search
@@ -75,19 +75,19 @@ def half_space_diagrams(search: Search, target: int, apart: bool = False) -> lis
     for query in search.queries(target):
         check_time()
         roots = query.roots()
-        lower, _ = search.judge(query, roots)
+        lower, _ = search.bounds_of_windows(query, roots)
         found.append((query, roots[~(lower > 0)]))
-    if apart and sum(len(leaves) for _, leaves in found) > MOST_APART:
+    if apart and sum(len(windows) for _, windows in found) > MOST_APART:
         return None
-    for query, leaves in found:
-        carry, total = query.class_of(leaves)
-        low, high = query.box(leaves)
-        key = np.arange(len(leaves)) if apart else carry * 20 + total
+    for query, windows in found:
+        carry, total = query.class_of(windows)
+        low, high = query.box(windows)
+        key = np.arange(len(windows)) if apart else carry * 20 + total
         for one in np.unique(key):
             rows = np.flatnonzero(key == one)
-            box, answer = (low[rows].min(0), high[rows].max(0)), int(query.answer(leaves[rows[:1]])[0])
-            u = _direction(search, query, leaves[rows[:1]], *box)
-            kinds.append(_Kind(query.token, leaves.carry[rows] * 100 + leaves.pairs[rows, 0]))
+            box, answer = (low[rows].min(0), high[rows].max(0)), int(query.answer(windows[rows[:1]])[0])
+            u = _direction(search, query, windows[rows[:1]], *box)
+            kinds.append(_Kind(query.token, windows.carry[rows] * 100 + windows.pairs[rows, 0]))
             sums[0].append(_sums(query, u, _level(search, query, answer, *box, u), 1))
             sums[1].append(_sums(query, u, -_level(search, query, answer, *box, -u, wrong=True), -1))
     ends = ((RIGHT, OPEN), (RIGHT, WRONG))
@@ -96,12 +96,12 @@ def half_space_diagrams(search: Search, target: int, apart: bool = False) -> lis
 
 
 def _direction(
-    search: Search, query: Query, leaf: object, low: np.ndarray, high: np.ndarray
+    search: Search, query: WindowBounds, window: object, low: np.ndarray, high: np.ndarray
 ) -> Float[np.ndarray, " r"]:
     """The margin's gradient where it is smallest on the box, to first order; any direction gives a valid bound."""
     centre, radius = (low + high)[None] / 2, (high - low)[None] / 2
-    first = gradient_at(search.adder, query, leaf, centre, radius)  # pyright: ignore[reportArgumentType]
-    found = gradient_at(search.adder, query, leaf, centre - radius * np.sign(first), radius)[0]  # pyright: ignore
+    first = gradient_at(search.adder, query, window, centre, radius)  # pyright: ignore[reportArgumentType]
+    found = gradient_at(search.adder, query, window, centre - radius * np.sign(first), radius)[0]  # pyright: ignore
     found = found if np.isfinite(found).all() and found.any() else first[0]
     size = float(np.abs(found).max())
     return found / size if np.isfinite(size) and size > 0 else np.eye(len(found))[0]
@@ -109,7 +109,7 @@ def _direction(
 
 def _level(
     search: Search,
-    query: Query,
+    query: WindowBounds,
     answer: int,
     low: Float[np.ndarray, " r"],
     high: Float[np.ndarray, " r"],
@@ -127,12 +127,12 @@ def _level(
     for _ in range(ROUNDS):
         check_time()
         middle = (lows + highs) / 2
-        below, above = search.margins(query, np.full(len(lows), answer), lows, highs)
+        below, above = search.bounds_without_halving(query, np.full(len(lows), answer), lows, highs)
         keep = ~(above < 0 if wrong else below > 0)
         lows, highs, middle = lows[keep], highs[keep], middle[keep]
         if not len(lows):
             break
-        at_below, at_above = search.margins(query, np.full(len(lows), answer), middle, middle)
+        at_below, at_above = search.bounds_without_halving(query, np.full(len(lows), answer), middle, middle)
         bad = ~(at_above < 0 if wrong else at_below > 0)
         known = max(known, float((middle[bad] @ u).max(initial=-np.inf)))
         tops = np.maximum(lows * u, highs * u).sum(1)
@@ -158,7 +158,7 @@ def _level(
     return left + 2.0**-40 * (abs(left) + float(np.abs(u) @ np.maximum(np.abs(low), np.abs(high))))
 
 
-def _sums(query: Query, u: Float[np.ndarray, " r"], level: float, sign: int) -> _Sum:
+def _sums(query: WindowBounds, u: Float[np.ndarray, " r"], level: float, sign: int) -> _Sum:
     """``w (u . c - level)`` in integers, rounded down (``sign`` 1) or up (-1) by more than rounding may do."""
     r, weights, coords = len(u), query.weights[0], query.coords[0]
     beyond = query.sides[0, ..., 2 * r :]

@@ -1,9 +1,10 @@
 """From what attention writes to the answer: bounds of the right token's lead, for many regions at once.
 
 After the attention, a query's residual stream is ``y = x + b_O + attn_out``; MLP, last norm and logits follow. For a
-region of attention outputs (a box in some directions, and an error) :meth:`Downstream.margins` bounds the margin ``min
-over others of (logit_answer - logit_other)`` from below and above over the whole region. It uses first-order forms
-(:mod:`forms`), so that what the bounds lose falls with the square of the region's radius. Both arithmetics of
+region of attention outputs (a box in some directions, and an error) :meth:`LeadEnclosure.margins` bounds the margin
+``min over others of (logit_answer - logit_other)`` from below and above over the whole region. It uses first-order
+forms (:mod:`interp.proofs.numbers.affine_forms`), so that what the bounds lose falls with the square of the region's
+radius. Both arithmetics of
 :mod:`interp.proofs.numbers.rounded_operations` are enclosed, with the roundings of each operation of
 :mod:`models.transformer.parts`.
 
@@ -20,7 +21,7 @@ from functools import singledispatch
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from interp.proofs.columns.adder_weights import OneLayerAdder
+from interp.proofs.columns.adder_weights import AdderWeights
 from interp.proofs.numbers import affine_forms
 from interp.proofs.numbers.activation_functions import ACTIVATIONS
 from interp.proofs.numbers.affine_forms import EnclosedMatrix, Forms, centring, exactly, linear, multiply, scaled
@@ -99,14 +100,14 @@ class _Leads:
     biases: Float[np.ndarray, " other"]
 
 
-class Downstream:
+class LeadEnclosure:
     """Bounds of margins downstream of the attention of one adder, in one arithmetic (``REAL`` or ``FLOAT32``).
 
     Raises:
         UserError: float32 roundings are asked for, but the model has another dtype.
     """
 
-    def __init__(self, adder: OneLayerAdder, arithmetic: Rounding):
+    def __init__(self, adder: AdderWeights, arithmetic: Rounding):
         if arithmetic.unit32 and adder.model.config.dtype != "float32":
             raise UserError(
                 f"float32 rounding is bounded for float32 models, and this one is in {adder.model.config.dtype}."
@@ -369,9 +370,9 @@ class Downstream:
 
 
 @singledispatch
-def downstream_of(adder: OneLayerAdder, arithmetic: Rounding) -> Downstream:
+def downstream_of(adder: AdderWeights, arithmetic: Rounding) -> LeadEnclosure:
     """What bounds the margins of such an adder."""
-    return Downstream(adder, arithmetic)
+    return LeadEnclosure(adder, arithmetic)
 
 
 def _outwards(x: np.ndarray, sign: int) -> np.ndarray:

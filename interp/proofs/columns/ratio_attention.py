@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.proofs.columns.adder_weights import OneLayerAdder
+from interp.proofs.columns.adder_weights import AdderWeights
 from interp.proofs.numbers.enclosure import Enclosure, TrimmedMatrix
 from interp.proofs.numbers.rounded_operations import REAL, Rounding
 from interp.proofs.numbers.rounding_errors import EXP_ULPS, UP, roundings, up
@@ -79,7 +79,7 @@ class RatioAttention:
 
 
 @functools.singledispatch
-def read_ratio_attention(adder: OneLayerAdder, arithmetic: Rounding) -> RatioAttention:
+def read_ratio_attention(adder: AdderWeights, arithmetic: Rounding) -> RatioAttention:
     """The terms of every query and token at it, with bounds of what they leave out.
 
     Precondition: finite weights. Postcondition: for every problem and every target, what ``arithmetic`` makes of the
@@ -119,7 +119,7 @@ def read_ratio_attention(adder: OneLayerAdder, arithmetic: Rounding) -> RatioAtt
 
 
 def attention_of_keys(
-    adder: OneLayerAdder,
+    adder: AdderWeights,
     arithmetic: Rounding,
     cells: list[tuple[int, int]],
     vectors: tuple[Enclosure, Enclosure, Enclosure],

@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from interp.proofs.columns.adder_weights import OneLayerAdder, read_adder, read_layers
-from interp.proofs.columns.lead_enclosure import CHUNK, Downstream, Regions, downstream_of
+from interp.proofs.columns.adder_weights import AdderWeights, read_adder, read_layers
+from interp.proofs.columns.lead_enclosure import CHUNK, LeadEnclosure, Regions, downstream_of
 from interp.proofs.columns.ratio_attention import (
     QueryTerms,
     RatioAttention,
@@ -43,11 +43,11 @@ PIECES = 512
 
 
 @dataclass(frozen=True, eq=False)
-class TwoLayerAdder(OneLayerAdder):
+class TwoLayerAdder(AdderWeights):
     """The second layer of an adder, and the first one in front of it. What attention writes has 2 d numbers: those of
     the first layer's attention, then those of the second's."""
 
-    first: OneLayerAdder = field(kw_only=True)
+    first: AdderWeights = field(kw_only=True)
 
     def after_attention(self, token: int, position: int, written: Float[np.ndarray, "n both"]) -> np.ndarray:
         d = len(self.W_in)
@@ -55,7 +55,7 @@ class TwoLayerAdder(OneLayerAdder):
         return after_mlp(self.first, y) + self.b_O + written[:, d:]
 
 
-def read_columns(model: HookedModel, task: Task | None = None, targets: Targets = "all") -> OneLayerAdder:
+def read_columns(model: HookedModel, task: Task | None = None, targets: Targets = "all") -> AdderWeights:
     """As :func:`interp.proofs.columns.adder_weights.read_adder`, for a model of one or two layers."""
     if model.cfg.n_layers == 1:
         return read_adder(model, task, targets)
@@ -63,14 +63,14 @@ def read_columns(model: HookedModel, task: Task | None = None, targets: Targets 
     return TwoLayerAdder(**vars(second), first=first)
 
 
-class TwoLayers(Downstream):
-    """As :class:`Downstream`, for what both attentions write at the query."""
+class TwoLayers(LeadEnclosure):
+    """As :class:`LeadEnclosure`, for what both attentions write at the query."""
 
     adder: TwoLayerAdder
 
     def __init__(self, adder: TwoLayerAdder, arithmetic: Rounding):
         super().__init__(adder, arithmetic)
-        self.first, self.written = Downstream(adder.first, arithmetic), 2 * self.d
+        self.first, self.written = LeadEnclosure(adder.first, arithmetic), 2 * self.d
         self.moderate &= self.first.moderate
 
     def stream(self, regions: Regions) -> Forms:
@@ -134,7 +134,7 @@ def _read(adder: TwoLayerAdder, arithmetic: Rounding) -> RatioAttention:
     return RatioAttention(basis, coords, queries, above.tokens)
 
 
-def _second(adder: TwoLayerAdder, arithmetic: Rounding, first: OneLayerAdder, below: RatioAttention) -> RatioAttention:
+def _second(adder: TwoLayerAdder, arithmetic: Rounding, first: AdderWeights, below: RatioAttention) -> RatioAttention:
     """The terms of the second layer's attention."""
     middle, radius = [], []
     for low, high in hulls(adder, arithmetic, first, below):  # [cell, head, e], and what is written [cell, head, d]
@@ -151,7 +151,7 @@ def _second(adder: TwoLayerAdder, arithmetic: Rounding, first: OneLayerAdder, be
 
 
 def hulls(
-    adder: TwoLayerAdder, arithmetic: Rounding, first: OneLayerAdder, below: RatioAttention
+    adder: TwoLayerAdder, arithmetic: Rounding, first: AdderWeights, below: RatioAttention
 ) -> list[Float[np.ndarray, "end cell head e"]]:
     """Least and largest normed queries and keys, values and written vectors of the second layer, at each of its cells.
 
@@ -161,8 +161,8 @@ def hulls(
     read = np.concatenate((adder.W_Q, adder.W_K, adder.W_V))
     biases = np.concatenate((adder.b_Q, adder.b_K, adder.b_V)).reshape(-1)
     reading = {"W_in": np.moveaxis(read, 0, 1).reshape(d, -1), "b_in": biases, "W_out": np.zeros((len(biases), d))}
-    reader = Downstream(replace(adder, W_gate=None, ln2=adder.ln1, ln2_b=adder.ln1_b, **reading), arithmetic)
-    down = Downstream(first, arithmetic)
+    reader = LeadEnclosure(replace(adder, W_gate=None, ln2=adder.ln1, ln2_b=adder.ln1_b, **reading), arithmetic)
+    down = LeadEnclosure(first, arithmetic)
     regions, pieces = _pieces(below)
     found: list[list[np.ndarray]] = []
     with np.errstate(all="ignore"):
@@ -185,7 +185,7 @@ def hulls(
     return [np.stack((part[0].min(1), part[1].max(1))) for part in apart]
 
 
-def _normed(reader: Downstream, x: Forms, gain: Float[np.ndarray, " e"] | None) -> Forms:
+def _normed(reader: LeadEnclosure, x: Forms, gain: Float[np.ndarray, " e"] | None) -> Forms:
     """The queries or keys of one head after their norm, if they have one."""
     if gain is None:
         return x

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Int
 
 from interp.proofs.columns.column_rule import ColumnRule
-from interp.proofs.columns.column_windows import Leaves, Query
+from interp.proofs.columns.column_windows import WindowBounds, Windows
 from interp.proofs.columns.pair_counting import NODES, OPEN, RIGHT, WRONG, Diagram, diagram_of_windows, symbols
 from interp.proofs.columns.window_search import CHUNK, Search
 
@@ -49,9 +49,9 @@ def window_verdicts(search: Search, depth: int) -> WindowVerdicts:
     the query's own token is not yet known at most targets; a window is right there if it is right with every token.
 
     Postcondition: as :class:`WindowVerdicts` says, in the search's arithmetic, for each problem and each window that it
-    lies in. Cost: at depth 1, 20,000 leaves; deeper, about 100 leaves for each open one (at most 2 10^6 per target at
-    depth 3), at some 50 us per leaf; 2 MB per table. Columns above the window stay free, and may leave windows open for
-    good.
+    lies in. Cost: at depth 1, 20,000 windows; deeper, about 100 windows for each open one (at most 2 10^6 per target at
+    depth 3), at some 50 us per window; 2 MB per table. Columns above the window stay free, and may leave windows open
+    for good.
 
     Precondition: attention with terms, and a depth of 1, 2 or 3.
     """
@@ -87,21 +87,21 @@ def table_of(search: Search, target: int, depth: int) -> Int[np.ndarray, "2 *pai
     return table
 
 
-def _judge_open(search: Search, queries: list[Query], table: Int[np.ndarray, "2 *pairs"], low: int) -> None:
+def _judge_open(search: Search, queries: list[WindowBounds], table: Int[np.ndarray, "2 *pairs"], low: int) -> None:
     """Judge the windows that are open in a table, and write their verdicts into it."""
     open_ = np.flatnonzero(table == 0)
     for start in range(0, len(open_), 10 * CHUNK):
         places = open_[start : start + 10 * CHUNK]
         carry, *pairs = np.unravel_index(places, table.shape)
-        leaves = Leaves(search.adder.layout.rule, low, carry, np.stack(pairs, 1))
+        windows = Windows(search.adder.layout.rule, low, carry, np.stack(pairs, 1))
         for query in queries:
-            own = np.flatnonzero(query.holds(leaves))
-            table.flat[places[own]] = verdicts(search, query, leaves[own])
+            own = np.flatnonzero(query.holds(windows))
+            table.flat[places[own]] = verdicts(search, query, windows[own])
 
 
-def verdicts(search: Search, query: Query, leaves: Leaves) -> Int[np.ndarray, " n"]:
-    """The verdict on each leaf: 1 right, -1 wrong, 0 open."""
-    lower, upper = search.judge(query, leaves)
+def verdicts(search: Search, query: WindowBounds, windows: Windows) -> Int[np.ndarray, " n"]:
+    """The verdict on each window: 1 right, -1 wrong, 0 open."""
+    lower, upper = search.bounds_of_windows(query, windows)
     return (lower > 0).astype(np.int8) - (upper < 0).astype(np.int8)
 
 
@@ -135,19 +135,19 @@ def _longer(
     carry, *pairs = np.unravel_index(np.flatnonzero(table == 0), table.shape)
     rule = search.adder.layout.rule
     known = symbols(rule)
-    leaves = Leaves(rule, low, carry, np.stack(pairs, 1))
+    windows = Windows(rule, low, carry, np.stack(pairs, 1))
     # A window without a problem is open, too, and nothing leads to it.
-    holds = np.any([query.holds(leaves) for query in queries], axis=0)
+    holds = np.any([query.holds(windows) for query in queries], axis=0)
     found: list[np.ndarray] = []
-    while leaves.low and len(leaves):
-        column = leaves.low - 1
-        possible = np.stack([known.possible(column, c) for c in (0, 1)])[leaves.carry] & holds[:, None]
+    while windows.low and len(windows):
+        column = windows.low - 1
+        possible = np.stack([known.possible(column, c) for c in (0, 1)])[windows.carry] & holds[:, None]
         row, symbol = np.nonzero(possible)
         if len(row) > most:
             break
         most -= len(row)
         added = (10 * known.x + known.y)[symbol, None]
-        longer = Leaves(rule, column, known.carry_in[symbol], np.concatenate((added, leaves.pairs[row]), 1))
+        longer = Windows(rule, column, known.carry_in[symbol], np.concatenate((added, windows.pairs[row]), 1))
         verdict = np.zeros(len(row), dtype=np.int8)
         for query in queries:
             own = np.flatnonzero(query.holds(longer))
@@ -155,8 +155,8 @@ def _longer(
         level = np.full(possible.shape, -1, dtype=np.int32)
         level[row, symbol] = _END[verdict]
         if found:  # the open windows above are this level's nodes, in the same order
-            found[-1][found[-1] == OPEN] = NODES + np.arange(len(leaves))
+            found[-1][found[-1] == OPEN] = NODES + np.arange(len(windows))
         found.append(level)
-        leaves = longer[np.flatnonzero(verdict == 0)]
-        holds = np.ones(len(leaves), dtype=bool)
+        windows = longer[np.flatnonzero(verdict == 0)]
+        holds = np.ones(len(windows), dtype=bool)
     return found, most

@@ -9,7 +9,7 @@ settles the verdict. Answers that then differ are *open*, and leave the verdict 
 Another machine may round differently: compare the smallest margin with the noise to see how much that could matter.
 
 Problems that begin alike share what is computed of their beginnings, where that is faster
-(:mod:`models.fast.shared_prefixes`). The noise holds the difference: problems run alone go through the usual forward.
+(:mod:`models.run.shared_prefixes`). The noise holds the difference: problems run alone go through the usual forward.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from interp.proofs.verdict.verdict_files import is_count, is_number
 from interp.proofs.verdict.wrong_answers import WrongAnswer, wrong_answer
 from models import UserError
 from models.evaluation import BATCH_SIZE, Score, Tally, margins, most_likely, predict, rows_at_once, teacher_forcing
-from models.fast import logits_by_prefix, numbers_kept, shares_prefixes
 from models.number_format import shown
+from models.run import logits_by_prefix, numbers_kept, shares_prefixes
 from models.tasks import Domain, Task, domain_of
 from models.transformer import HookedModel
 
@@ -310,32 +310,34 @@ class _Run:
         """Run the problems with these numbers."""
         problems, targets, lead, predicted = self._leads(index)
         self._keep_smallest(index, targets, lead)
-        sure = lead > self.near
-        first = (~sure).long().argmax(1)
-        hangs_on = lead.gather(1, first[:, None])[:, 0]
-        near = (~sure.all(1) & (hangs_on >= -self.near)).nonzero().flatten()
-        if len(near):
-            again = self._decoded(problems[near], targets[near], bool((hangs_on < -self.near).any()))
-            right = [(tokens == targets[near]).all(1) for tokens in (again, predicted[near])]
-            self.near_ties, self.open = self.near_ties + len(near), self.open + int((right[0] != right[1]).sum())
-            predicted[near] = again
+        clear = lead > self.near
+        first = (~clear).long().argmax(1)
+        deciding_margin = lead.gather(1, first[:, None])[:, 0]
+        near_tie = (~clear.all(1) & (deciding_margin >= -self.near)).nonzero().flatten()
+        if len(near_tie):
+            again = self._decoded(problems[near_tie], targets[near_tie], bool((deciding_margin < -self.near).any()))
+            right = [(tokens == targets[near_tie]).all(1) for tokens in (again, predicted[near_tie])]
+            self.near_ties, self.open = self.near_ties + len(near_tie), self.open + int((right[0] != right[1]).sum())
+            predicted[near_tie] = again
         self.tally.add(problems, predicted, targets)
         failed = (predicted != targets).any(1)
         self.open += int((~failed & ~lead.isfinite().all(1)).sum())
-        found = zip(hangs_on[failed].tolist(), index[failed].tolist(), strict=True)
+        found = zip(deciding_margin[failed].tolist(), index[failed].tolist(), strict=True)
         self.wrong += islice(found, MOST_WRONG - len(self.wrong))
 
-    def _decoded(self, problems: Tensor, targets: Int[Tensor, "n target"], settled: bool) -> Int[Tensor, "n target"]:
+    def _decoded(
+        self, problems: Tensor, targets: Int[Tensor, "n target"], already_refuted: bool
+    ) -> Int[Tensor, "n target"]:
         """What the model answers to near ties: alone until a wrong answer settles the verdict, then in batches."""
-        settled, found = settled or bool(self.wrong), []
+        already_refuted, found = already_refuted or bool(self.wrong), []
         for part in range(0, len(problems), RUN_ALONE):
-            if settled:
+            if already_refuted:
                 found.append(predict(self.model, problems[part:], "greedy", self.rows, self.task).cpu())
                 break
             check_time()
             own = slice(part, part + RUN_ALONE)
             found.append(predict(self.model, problems[own], "greedy", 1, self.task).cpu())
-            settled = bool((found[-1] != targets[own]).any())
+            already_refuted = bool((found[-1] != targets[own]).any())
         return torch.cat(found)
 
     def _keep_smallest(self, index: Tensor, targets: Int[Tensor, "n target"], lead: Float[Tensor, "n target"]) -> None:

@@ -8,11 +8,25 @@ from torch import Tensor
 
 from interp.proofs.listed.prefix_forward import PrefixForward
 from interp.proofs.listed.prefix_tree import Rows, Tree
+from interp.proofs.numbers.activation_functions import ACTIVATIONS
 from interp.proofs.verdict.subject import not_float32
 from interp.proofs.verdict.time_limit import check_time
 from models import ArithmeticTransformer
 from models.transformer import HookedModel
+from models.transformer.config import ANY, PLAIN, uncovered
 
+#: What the enclosures are stated for.
+COVERS = PLAIN | {
+    "act_fn": tuple(ACTIVATIONS),
+    "gated_mlp": ANY,
+    "normalization_type": ("LN", "RMS", None),
+    "norm_placement": ANY,
+    "norm_eps_outside": ANY,
+    "final_norm": ANY,
+    "positional_embedding_type": ("standard", "coupled", "rotary", "none"),
+    "attn_scores": ("dot", "neg_l1", "max_plus"),
+    "attn_top_k": ANY,
+}
 SPLIT = 16  # problems at a time when they are proved by cases
 
 Leads = Float[Tensor, "problem target"]
@@ -22,11 +36,8 @@ def why_not_model(model: HookedModel) -> str | None:
     """Why the enclosures do not cover what a model computes, in words, or None if they do."""
     if not isinstance(model, ArithmeticTransformer):
         return "a prefix tree is proved of this project's models"
-    config = model.config
-    if config.positional_embedding_type == "fire":
-        return "FIRE's biases are not enclosed by the prefix tree"
-    if config.later_switches:
-        return f"the prefix tree does not know {config.later_switches[0]}"
+    if more := uncovered(model.config, COVERS):
+        return f"the prefix tree does not know {', '.join(more)}"
     return not_float32(model)
 
 

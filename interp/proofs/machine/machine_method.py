@@ -23,6 +23,7 @@ from interp.proofs.machine.path_projection import query_paths
 from interp.proofs.machine.path_search import PathClass, PathSearch, classes_of, grouped, problems_of
 from interp.proofs.machine.post_attention import AfterAttention
 from interp.proofs.machine.query_reading import query_reading
+from interp.proofs.numbers.activation_functions import ACTIVATIONS
 from interp.proofs.numbers.rounded_operations import rounding_named
 from interp.proofs.numbers.token_tables import TokenTables
 from interp.proofs.verdict.class_table import COUNTED, MEASURED, MachineEvidence, falls_short
@@ -35,12 +36,28 @@ from interp.proofs.verdict.wrong_answers import WrongAnswer, wrong_answer
 from models import ArithmeticTransformer, UserError
 from models.tasks import Machine, MultiOperandAddition, Task
 from models.transformer import HookedModel, model_name
+from models.transformer.config import ANY, PLAIN, uncovered
 
 FEW_PROBLEMS = 2**15  # see :func:`cost`
 REPLAYED = 64  # classes whose lowest problem is run through the model itself
 ROUNDED = 1e-3  # how far float32 may move a lead of a problem that is run, against a bound over the reals
-#: What the bounds are stated for; what a config switches on beyond it is named in a refusal.
-SWITCHES = ("d_vocab_out", "rotary_dim", "parallel_attn_mlp", "use_qk_norm", "attn_bias", "attn_softmax", "final_gain")
+#: What the bounds are stated for (a decoder that sees near keys has a table of its own).
+COVERS = PLAIN | {
+    "act_fn": tuple(ACTIVATIONS),
+    "gated_mlp": ANY,
+    "normalization_type": ("LN", "RMS", None),
+    "norm_placement": ("pre", "post", "none"),
+    "norm_eps_outside": ANY,
+    "final_norm": ANY,
+    "final_gain": ANY,
+    "positional_embedding_type": ("standard", "rotary", "none"),
+    "rotary_dim": ANY,
+    "parallel_attn_mlp": ANY,
+    "use_qk_norm": ANY,
+    "attn_bias": ANY,
+    "attn_scores": ("dot", "neg_l1", "max_plus"),
+    "attn_softmax": ("softmax", "softmax1"),
+}
 LEAST_EPS = 2.0**-40
 
 # ---- what can be judged
@@ -57,17 +74,8 @@ def why_not_model(model: HookedModel) -> str | None:
         return reason
     if config.attn_window is not None:
         return window_contents.why_not_model(model)
-    if more := [name for name in config.later_switches if name not in SWITCHES]:
-        return f"the bounds do not know {more[0]}"
-    for name, allowed in (
-        ("positional_embedding_type", ("standard", "rotary", "none")),
-        ("attn_top_k", (None,)),
-        ("norm_placement", ("pre", "post", "none")),
-    ):
-        if getattr(config, name) not in allowed and not (
-            name == "norm_placement" and config.normalization_type is None
-        ):
-            return f"the bounds do not know {name}={getattr(config, name)!r}"
+    if more := uncovered(config, COVERS if config.normalization_type else COVERS | {"norm_placement": ANY}):
+        return f"the bounds do not know {', '.join(more)}"
     if config.parallel_attn_mlp and config.has_post_norm:
         return "the bounds do not know norms after parallel attention and MLP"
     if config.normalization_type is not None and config.eps < LEAST_EPS:

@@ -20,24 +20,41 @@ from torch import Tensor
 from interp.proofs.machine.gated_block import Bounds, GatedBlock, is_gated_block
 from interp.proofs.machine.path_graph import QueryPaths
 from interp.proofs.machine.path_search import PathClass, PathNode, grouped, masks_of
+from interp.proofs.numbers.activation_functions import ACTIVATIONS
 from interp.proofs.numbers.enclosure import Enclosure
 from interp.proofs.numbers.token_tables import TokenTables
 from interp.proofs.verdict.time_limit import check_time, watched
 from models import ArithmeticTransformer
 from models.families import TWO_BY_TWO
 from models.tasks import Task
+from models.transformer.config import ANY, PLAIN, uncovered
 
 BATCH = 1024  # contents at a time
 WEAK, FOLLOWED = 1.0, 64  # leads with bounds below this are followed along their directions, this many at a time
 
 
+#: What the leads of each content of a window are stated for, beside :func:`is_gated_block`.
+COVERS = PLAIN | {
+    "positional_embedding_type": ("coupled",),
+    "attn_window": ANY,
+    "act_fn": tuple(ACTIVATIONS),
+    "gated_mlp": ANY,
+    "normalization_type": ("RMS",),
+    "norm_placement": ("both",),
+    "norm_eps_outside": ANY,
+    "final_norm": ANY,
+}
+
+
 def why_not_model(model: ArithmeticTransformer) -> str | None:
     """What of a model with ``attn_window`` is in the way of the bounds, in words. None says that nothing is."""
     config = model.config
-    if config.later_switches != ("attn_window",) or not set(config.window_offsets) <= set(TWO_BY_TWO):
+    if more := uncovered(config, COVERS):
+        return f"what near keys hold is bounded without {', '.join(more)}"
+    if not set(config.window_offsets) <= set(TWO_BY_TWO):
         return "its heads see more than two columns of two running sums"
-    if config.n_layers != 1 or config.attn_top_k is not None or config.attn_scores != "dot":
-        return "it has several layers, or another attention than the softmax"
+    if config.n_layers != 1:
+        return "it has several layers"
     if not is_gated_block(config, model.effective_weights()):
         return "its block is not gated with RMS norms before and after, or has biases"
     return None

@@ -1,8 +1,8 @@
 """What is assumed of float32, of float64 and of the functions of their libraries, and what n roundings add up to.
 
 All proofs share these numbers. ``UNIT`` is the unit roundoff of float32, which models compute in, and ``DOUBLE`` that
-of float64, which bounds are computed in. What is assumed (``tests/interp/proofs/test_rounding.py`` and
-``test_enclosures.py`` hold this environment's torch against it on dense samples):
+of float64, which bounds are computed in. What is assumed (``tests/interp/proofs/numbers/test_rounding_errors.py`` and
+``test_rounded_operations.py`` hold this environment's torch against it on dense samples):
 
 * ``+ - *`` are correctly rounded; a square, a quotient and ``sqrt`` are off by at most one unit in the last place
   (IEEE 754 gives half of one);
@@ -19,7 +19,7 @@ of float64, which bounds are computed in. What is assumed (``tests/interp/proofs
   longer.
 
 The forward pass is the hooked one of :mod:`models.transformer.arithmetic_transformer`. Paths that compute the same
-function by other steps (:mod:`models.fast` with torch's fused attention and LayerNorm, ``torch.compile``) are not
+function by other steps (:mod:`models.run` with torch's fused attention and LayerNorm, ``torch.compile``) are not
 enclosed. ``sin`` and ``cos`` also occur in weight maps: a certificate is about the effective weights that they
 produced, bit for bit.
 """

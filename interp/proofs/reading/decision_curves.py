@@ -12,7 +12,7 @@ from interp.core.drawings import drawing
 from interp.core.results import Provenance, Result
 from interp.core.views import Curves, Line, Picture, Series
 from interp.proofs.columns.adder_weights import read_adder
-from interp.proofs.columns.column_windows import Query
+from interp.proofs.columns.column_windows import WindowBounds
 from interp.proofs.columns.ratio_attention import read_ratio_attention
 from interp.proofs.columns.small_margins import lead_of, logits_after
 from interp.proofs.numbers.rounded_operations import REAL
@@ -80,11 +80,11 @@ def decision_curves(model: HookedModel, target: int, token: int, task: Task | No
         raise UserError(f"{model_name(model)} has no decision function of one number: {reason}.")
     if (target, token) not in attention.queries:
         raise UserError(f"No problem asks for target {target} after token {token}.")
-    query = Query(attention, adder.layout, target, token)
-    leaves = query.roots()
-    carry, total = query.class_of(leaves)
-    low, high = query.box(leaves)
-    rows = {"answer": query.answer(leaves), "carry": carry, "total": total, "low": low[:, 0], "high": high[:, 0]}
+    query = WindowBounds(attention, adder.layout, target, token)
+    windows = query.roots()
+    carry, total = query.class_of(windows)
+    low, high = query.box(windows)
+    rows = {"answer": query.answer(windows), "carry": carry, "total": total, "low": low[:, 0], "high": high[:, 0]}
     ends = {"low": "min", "high": "max"}
     reached = pd.DataFrame(rows).groupby(["carry", "total"], as_index=False).agg({"answer": "first"} | ends)
     start, end = reached.low.min(), reached.high.max()

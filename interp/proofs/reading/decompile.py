@@ -34,10 +34,10 @@ from interp.core.measured import Measured
 from interp.core.probe import Scalar, probe
 from interp.core.results import Provenance, Result
 from interp.core.views import Grid, Picture
-from interp.proofs.columns.adder_weights import OneLayerAdder, one_layer_adder, read_adder
+from interp.proofs.columns.adder_weights import AdderWeights, one_layer_adder, read_adder
 from interp.proofs.columns.column_method import certify_one_layer
 from interp.proofs.columns.column_rule import SUMS, ColumnRule, over_all_pairs
-from interp.proofs.columns.column_windows import Leaves, Query
+from interp.proofs.columns.column_windows import WindowBounds, Windows
 from interp.proofs.columns.ratio_attention import FAR, NO_SPREAD, RatioAttention, read_ratio_attention
 from interp.proofs.numbers.rounded_operations import FLOAT32, REAL
 from interp.proofs.verdict.verdict import IN_WORDS, ArithmeticName
@@ -226,27 +226,27 @@ def prove_program(source: str = PROGRAM, rule: ColumnRule = SUMS) -> int:
     return len(states)
 
 
-def _level(adder: OneLayerAdder, attention: RatioAttention, target: int, token: int) -> dict[str, int | float]:
+def _level(adder: AdderWeights, attention: RatioAttention, target: int, token: int) -> dict[str, int | float]:
     """How far apart the levels of one query are, by sum plus carry. The box and the error include rounding.
 
     Windows of one column tell them apart if one head reads all digits. The extremes of several heads add up as if the
     heads read different problems, so that windows take in the previous column where levels overlap otherwise. The
     direction is the first of the basis along which they are apart.
     """
-    query = Query(attention, adder.layout, target, token)
-    leaves = query.roots()
-    first = _levels(attention, query, leaves, 0)
-    windows = [leaves, query.below_of(leaves)] if leaves.low else [leaves]
-    tried = (_levels(attention, query, some, along) for along in range(len(query.basis)) for some in windows)
+    query = WindowBounds(attention, adder.layout, target, token)
+    windows = query.roots()
+    first = _levels(attention, query, windows, 0)
+    candidates = [windows, query.below_of(windows)] if windows.low else [windows]
+    tried = (_levels(attention, query, some, along) for along in range(len(query.basis)) for some in candidates)
     return first if first["gap"] > 0 else next((found for found in tried if found["gap"] > 0), first)
 
 
-def _levels(attention: RatioAttention, query: Query, leaves: Leaves, along: int) -> dict[str, int | float]:
+def _levels(attention: RatioAttention, query: WindowBounds, windows: Windows, along: int) -> dict[str, int | float]:
     target, token = query.target, query.token
-    carry, total = query.class_of(leaves)
+    carry, total = query.class_of(windows)
     rule = query.rule
     count = (total if target < rule.digits else 0) + rule.sign * carry
-    low, high = (end[:, along] for end in query.box(leaves))
+    low, high = (end[:, along] for end in query.box(windows))
     if target < rule.digits:  # the direction's sign is arbitrary; choose it so that levels rise with the sum
         rises = low[count == count.max()].mean() > low[count == count.min()].mean()
     else:
@@ -261,7 +261,7 @@ def _levels(attention: RatioAttention, query: Query, leaves: Leaves, along: int)
     return {"target": target, "own": token, "along": along, "step": step_size, "gap": float(gaps.min() / step_size)}
 
 
-def _reads(adder: OneLayerAdder, attention: RatioAttention) -> pd.DataFrame:
+def _reads(adder: AdderWeights, attention: RatioAttention) -> pd.DataFrame:
     """Bounds of each head's shares of attention, at targets with both columns."""
     rows = []
     for head in range(len(adder.W_V)):
@@ -292,7 +292,7 @@ def _share(least: np.ndarray, most: np.ndarray, columns: np.ndarray) -> tuple[fl
     return float(low), float(most[inside].sum() / (most[inside].sum() + least[~inside].sum()))
 
 
-def _digits(adder: OneLayerAdder, attention: RatioAttention, along: int) -> pd.DataFrame:
+def _digits(adder: AdderWeights, attention: RatioAttention, along: int) -> pd.DataFrame:
     """What a digit in the own column writes along a direction of the basis, on a scale from 0 to 9, by the head that
     weighs it most."""
     written = []

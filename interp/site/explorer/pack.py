@@ -24,9 +24,9 @@ from models.errors import UserError, unknown_name
 from models.importers import from_transformer_lens
 from models.tasks import MultiOperandAddition, Multiplication, Parity, Task
 from models.tasks.named.addition import adds_pairs_below
-from models.training.publish import load_snapshots
 from models.transformer import HookedModel, alterations, own_name
 from models.zoo import load, zoo_names
+from models.zoo.snapshots import load_snapshots
 
 METHODS = ("zero", "mean")
 MOST_TOKENS = 512  # in one problem's sequence: a page of cells, far more than a view is useful for

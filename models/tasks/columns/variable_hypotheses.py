@@ -117,7 +117,7 @@ def task_columns(task: Task) -> TaskColumns:
     )
 
 
-def causal_model(task: Task, algorithm: Any, step: int | None) -> tuple[Any, ColumnLayout]:
+def causal_model(task: Task, algorithm: Any) -> tuple[Any, ColumnLayout]:
     """(algorithm, layout) of a hypothesis about a task. ``algorithm`` is an algorithm of column addition or its name,
     or :class:`TaskVariables`; None means "chained" if the task adds column by column ("look-ahead" if its answer starts
     with the highest digit), else the task's variables.
@@ -127,12 +127,10 @@ def causal_model(task: Task, algorithm: Any, step: int | None) -> tuple[Any, Col
     """
     if algorithm is None:
         try:
-            layout = column_layout(task, step)
+            layout = column_layout(task)
             return resolve_algorithm("look-ahead" if layout.highest_first else "chained"), layout
         except UserError:
-            if step is not None:
-                raise
-        algorithm = TaskVariables()
+            algorithm = TaskVariables()
     if isinstance(algorithm, TaskVariables):
         return algorithm, task_columns(task)
-    return resolve_algorithm(algorithm), column_layout(task, step)
+    return resolve_algorithm(algorithm), column_layout(task)

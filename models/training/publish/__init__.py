@@ -1,14 +1,15 @@
 """Turn training runs into a zoo entry, which says which seed is stored, how good it is, and how many seeds it took.
 
-Each kind of task has its own function from runs to a :class:`~models.training.publish.report.Report`, which decides
-what is scored and which seed is stored. Checks, the record of how a model was made, curves and card are the same for
-all.
+A function from runs to a :class:`~models.training.publish.report.Report` decides what is scored and which seed is
+stored: :func:`~models.training.publish.report.report_text` for text, else
+:func:`~models.training.publish.ten_digit.report_ten_digit`, or one of the caller's. Checks, the record of how a model
+was made, curves and card are the same for all.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +19,17 @@ from torch.nn import functional as F
 
 from models.errors import UserError
 from models.evaluation import Score
-from models.files.checkpoint import assign_parameters, format_weights, parse_weights
+from models.files.checkpoint import format_weights
 from models.rates import Rate
 from models.registry import build
 from models.text_scores import TextLoss
 from models.training.acceptance import AcceptanceTest
 from models.training.provenance import how_made
-from models.training.publish.kinds import report_of
-from models.training.publish.report import Runs, Seed
+from models.training.publish.report import Report, Runs, Seed, report_text
 from models.training.publish.ten_digit import report_ten_digit
 from models.training.run_folder import MEASURED, RunFolder, differences
 from models.training.stacked_objective import ParameterLayout
-from models.transformer.arithmetic_transformer import ArithmeticTransformer
-from models.zoo import ZOO, entry_file, read_entry, save_entry
+from models.zoo import ZOO, save_entry
 
 #: Where the configs of runs that are published together may differ.
 _OF_ONE_RUN = {"seeds", "first_seed", "parts_of", "recipe.snapshots"}
@@ -42,12 +41,14 @@ def publish(
     overwrite: bool = False,
     repeats: Sequence[Path] = (),
     judge: AcceptanceTest | None = None,
+    report: Callable[[Runs], Report] | None = None,
 ) -> tuple[Path, Score | Rate | TextLoss]:
     """Write the zoo entry of the model that ``folders`` (runs of one model and one recipe) trained.
 
     ``repeats`` are runs of seeds that are already counted, on a build that rounds differently. They provide no weights,
     and the card says separately how many of their seeds grokked. ``judge`` chooses among the seeds of ten-digit adders
-    that passed validation: the first that it accepts.
+    that passed validation: the first that it accepts. ``report`` is the rule for which seed is stored and what is
+    scored, in place of that of the task.
 
     Returns:
         the entry's folder and the chosen seed's score on the task's test set.
@@ -56,11 +57,11 @@ def publish(
         UserError: unfinished runs, runs of different models or recipes, seeds tried twice, a task without a test set.
     """
     runs = _runs(folders, repeats)
-    report = report_of(runs.model.task)
+    report = report or (report_text if runs.model.task.compared_by == "loss" else report_ten_digit)
     if repeats and report is not report_ten_digit:
-        raise UserError(f"--repeats counts seeds of ten-digit adders that grok; {runs.name} is not one.")
+        raise UserError(f"--repeats counts seeds that grok; those of {runs.name} are compared otherwise.")
     if judge is not None and report is not report_ten_digit:
-        raise UserError(f"{judge.option} judges ten-digit adders; {runs.name} is not one.")
+        raise UserError(f"{judge.option} judges seeds that grok; those of {runs.name} are compared otherwise.")
     found = report(runs) if judge is None else report_ten_digit(runs, judge)
     step, configs = found.chosen.state["best_step"], runs.configs
     if found.steps is not None:
@@ -91,19 +92,6 @@ def _runs(folders: Sequence[Path], repeats: Sequence[Path]) -> Runs:
             )
     model, n = build(configs[0]["model"]), len(folders)
     return Runs(model, ParameterLayout(model), everything[:n], configs[:n], everything[n:])
-
-
-def load_snapshots(entry: str | Path) -> list[tuple[int, ArithmeticTransformer]]:
-    """(step, model) for every log-spaced snapshot of an entry's seed, in order of steps."""
-    name = read_entry(entry)["model"]
-    tensors, _ = parse_weights(entry_file(entry, "snapshots.safetensors"), f"snapshots of {entry}")
-    steps = tensors.pop("step").tolist()
-    found = []
-    for i, step in enumerate(steps):
-        model = build(name)
-        assign_parameters(model.weight_map, {key: values[i] for key, values in tensors.items()}, entry)
-        found.append((step, model))
-    return found
 
 
 def curve_files(runs: Runs, chosen: Seed, steps: int | None) -> dict[str, bytes]:

@@ -1,4 +1,4 @@
-"""The data that go from runs to a zoo entry: the runs with their seeds, and a task's report on them."""
+"""The data that go from runs to a zoo entry: the runs with their seeds, and a report on them; and that of text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from models.errors import UserError
 from models.evaluation import Score
 from models.rates import Rate
-from models.text_scores import TextLoss
+from models.text_scores import TextLoss, text_loss
 from models.training.run_folder import RunFolder
 from models.training.stacked_objective import ParameterLayout
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
@@ -104,3 +104,35 @@ def check_once(seeds: Iterable[Seed]) -> None:
 def grokked(rate: Rate) -> dict[str, Any]:
     """The counts for an entry, from the rate of its seeds that grokked."""
     return {"seeds_tried": rate.n, "seeds_grokked": rate.correct, "grok_interval_95": list(rate.interval)}
+
+
+def report_text(runs: Runs) -> Report:
+    """Report the lowest seed and not the best, as there is no text outside the validation part to choose a seed on.
+
+    Its loss is that of the stored parameters: float16, converted back to float32.
+
+    Raises:
+        UserError: unfinished runs, seeds tried twice.
+    """
+    seeds, seconds = finished_seeds(runs.folders)
+    seeds.sort(key=lambda seed: seed.number)
+    chosen = seeds[0]
+    result = text_loss(runs.load(chosen))
+    losses = [
+        {
+            "seed": seed.number,
+            "best_loss": seed.state["best_loss"],
+            "best_step": seed.state["best_step"],
+            "last_loss": seed.state["validation_loss"],
+        }
+        for seed in seeds
+    ]
+    return Report(
+        chosen=chosen,
+        result=result,
+        counts={"seeds_tried": len(seeds)},
+        seconds=seconds,
+        score=result.to_dict()
+        | {"problems": "next characters", "method": "teacher_forced", "strength": "all of the validation part"},
+        seeds=losses,
+    )

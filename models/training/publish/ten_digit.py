@@ -1,12 +1,12 @@
-"""Zoo entries of adders whose seeds either grok or do not.
+"""Zoo entries of models whose seeds either grok or do not.
 
 The seed is chosen without the test set. The first choice, among the seeds whose selected checkpoint answers every
-validation problem and every problem of a second, larger validation set, is the one that was perfect first. Half of
-these problems are harder than the task's natural distribution, and a small model may grok without ever answering all of
-them. So the second choice, among the seeds that once answered every problem of the natural distribution, is the one
-that is right most often on the second set. The last choice is the seed that is best on validation. The test set is then
-scored for every seed that passed validation in either sense and for the chosen one, and the entry reports that score,
-whatever it is.
+validation problem and every problem of a second, larger validation set (if the task has one), is the one that was
+perfect first. Half of these problems are harder than the task's natural distribution, and a small model may grok
+without ever answering all of them. So the second choice, among the seeds that once answered every problem of the
+natural distribution, is the one that is right most often on the second set. The last choice is the seed that is best on
+validation. The test set is then scored for every seed that passed validation in either sense and for the chosen one,
+and the entry reports that score, whatever it is.
 
 Seeds that a run's judge accepted (:mod:`models.training.acceptance`) come before all others, in the order in which they
 were accepted; the entry keeps the judge's evidence, and what it proves. A judge may also be asked when runs are
@@ -48,7 +48,7 @@ def report_ten_digit(runs: Runs, judge: AcceptanceTest | None = None) -> Report:
     second = second_validation(model.task)
 
     def right(seed: Seed) -> int:
-        return score(runs.load(seed), second).correct
+        return 0 if second is None else score(runs.load(seed), second).correct
 
     accepted = [seed for seed in seeds if seed.state.get("accepted") is not None]
     passing = sorted((seed for seed in seeds if _passes(seed)), key=lambda seed: seed.state["first_perfect_step"])
@@ -58,7 +58,7 @@ def report_ten_digit(runs: Runs, judge: AcceptanceTest | None = None) -> Report:
     if chosen is None and judge is not None:
         chosen, verdict = next(_accepted_by(judge, runs, passing), (None, None))
     if chosen is None:
-        chosen = next((seed for seed in passing if right(seed) == len(second)), None)
+        chosen = next((seed for seed in passing if second is None or right(seed) == len(second)), None)
     if chosen is None:
         chosen = max(once, key=right, default=None)
     if chosen is None:
@@ -98,20 +98,16 @@ def _accepted_by(judge: AcceptanceTest, runs: Runs, seeds: list[Seed]) -> Iterat
             yield seed, verdict
 
 
-def second_validation(task: Task) -> Tensor:
+def second_validation(task: Task) -> Tensor | None:
     """Validation problems with another seed than training's: :data:`SECOND_VALIDATION` of them, or half as many,
-    repeatedly, until the task has that many.
-
-    Raises:
-        UserError: a task without validation problems.
-    """
+    repeatedly, until the task has that many; None if it has none, as one of sequences whose recipe draws them."""
     n = SECOND_VALIDATION
     while True:
         try:
             return task.held_out.validation(n, seed=1)
         except UserError:
             if n == 1:
-                raise
+                return None
             n //= 2
 
 

@@ -7,7 +7,7 @@ import torch
 
 import interp
 import models
-from interp.causal.interchange.interchange_intervention import interchange
+from interp.causal.interchange.interchange_intervention import interchange_intervention
 from models.errors import UserError
 from tests.exams.subjects import scaled
 
@@ -33,7 +33,9 @@ def test_a_mask_takes_the_numbers_that_carry_a_variable():
     """The head writes along one direction in the token plane, so that two numbers of the stream carry the total."""
     model = models.load("microadder-57")
     place = "blocks.0.hook_resid_mid"
-    found = interchange(model, "total", place, 5, "ripple", 2, "dbm", n=100, n_train=200, controls=False)
+    found = interchange_intervention(
+        model, "total", 5, sites=place, algorithm="ripple", subspace=2, method="dbm", n=100, n_train=200, controls=False
+    )
     assert found.basis is not None
     assert set(torch.from_numpy(found.basis).argmax(0).tolist()) == {0, 1}
     assert found.accuracy().value > 0.9

@@ -13,7 +13,7 @@ import torch
 
 import interp
 import models
-from interp.cli.answers import page_of
+from interp.cli.page_commands import page_of
 from interp.core.probe import (
     applying,
     chains,
@@ -168,7 +168,7 @@ def test_what_a_model_s_scores_do_not_allow_is_not_listed():
 
 def test_what_a_task_does_not_allow_is_not_listed():
     listed = set(interp.probes(highest_first()).index)
-    for name in ("carry_unit_ranges", "accuracy_bounds", "decompile"):
+    for name in ("accuracy_bounds", "decompile"):
         assert name not in listed and registered()[name].why_not(highest_first())
     assert {"certify", "which_algorithm", "attention_readout"} <= listed  # these take either order of digits
     assert not {"training_dynamics", "learning_curves"} & listed  # these are asked of runs

@@ -18,7 +18,7 @@ from interp.cli import main
 from interp.proofs import check_certificate, load_certificate
 from interp.proofs.columns.accuracy_bounds import AccuracyBounds
 from interp.proofs.columns.adder_weights import read_adder
-from interp.proofs.columns.column_windows import Query
+from interp.proofs.columns.column_windows import WindowBounds
 from interp.proofs.columns.pair_counting import Counts
 from interp.proofs.columns.ratio_attention import read_ratio_attention
 from interp.proofs.columns.small_margins import attention_of
@@ -336,7 +336,7 @@ def test_the_decision_function_says_what_the_model_says():
     assert found.inside == len(found.reached) == 38
     adder = read_adder(model)
     attention = read_ratio_attention(adder, REAL)
-    query = Query(attention, adder.layout, 5, 3)
+    query = WindowBounds(attention, adder.layout, 5, 3)
     pairs = random_pairs(300, seed=3)
     _, coords = attention_of(query, digits_of(pairs))
     for pair, s in zip(pairs.tolist(), coords[:, 0, 0].tolist(), strict=True):

@@ -16,6 +16,7 @@ from interp.proofs.columns.column_method import certify_one_layer
 from interp.proofs.columns.digit_layout import read_layout
 from interp.proofs.listed import exhaustive
 from interp.proofs.listed.exhaustive import certify_exhaustively
+from interp.proofs.reading.unit_ranges import unit_ranges
 from interp.proofs.verdict.method import CertifyOptions, Outcome
 from interp.proofs.verdict.subject import Subject
 from interp.proofs.verdict.time_limit import TimeUp
@@ -26,7 +27,7 @@ from models.tasks import formatted, function
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.config import TransformerConfig
 from models.weight_maps.dense import DenseWeights
-from tests.interp.proofs.columns_by_hand import by_hand
+from tests.interp.proofs.columns.columns_by_hand import by_hand
 
 FORMAT, IDS = "{a:10r}+{b:10r}={s:11r}<EOS>", {**{str(d): d for d in range(10)}, "+": 0, "=": 0, "<EOS>": 0}
 
@@ -56,7 +57,7 @@ def test_an_answer_that_differs_on_few_pairs_has_no_proof(planted):
     task = sums(f"a + b + {planted}")
     with pytest.raises(UserError):
         read_layout(task)
-    for ask in (interp.decompile, interp.carry_unit_ranges, interp.accuracy_bounds):
+    for ask in (interp.decompile, unit_ranges, interp.accuracy_bounds):
         with pytest.raises(UserError):
             ask(adder_of(task))
 
@@ -92,8 +93,8 @@ def test_what_was_only_tried_is_conditional_and_every_claim_says_so(tmp_path):
     verdict.save(tmp_path / "verdict.json")
     stored = load_certificate(tmp_path / "verdict.json")
     assert check_certificate(stored, model).status == "conditional"
-    for found in (interp.carry_unit_ranges(model), interp.accuracy_bounds(model)):
-        assert found.provenance.strength == "sampled" and model.task.parsed.operand_fields[0].name in str(found)
+    found = interp.accuracy_bounds(model)
+    assert found.provenance.strength == "sampled" and model.task.parsed.operand_fields[0].name in str(found)
     value = stored.to_dict()
     for change in ({"status": "certified"}, {"rule": value["rule"] | {"tried": None}}):
         with pytest.raises(UserError):
@@ -257,14 +258,14 @@ def test_the_circuit_without_edges_is_an_empty_tuple_and_a_model():
 # ---- files
 
 
-def leaves(value, path=()):
+def windows(value, path=()):
     """The paths of a file's numbers and texts, two of each list."""
     if isinstance(value, dict):
         for key in value:
-            yield from leaves(value[key], (*path, key))
+            yield from windows(value[key], (*path, key))
     elif isinstance(value, list) and value:
         for index in {0, len(value) // 2}:
-            yield from leaves(value[index], (*path, index))
+            yield from windows(value[index], (*path, index))
     else:
         yield path
 
@@ -283,7 +284,7 @@ def other(value):
 def test_every_field_of_a_file_is_checked_or_derived_again(prove):
     model = bits(2)
     whole = prove(model).to_dict()
-    for path in leaves(whole):
+    for path in windows(whole):
         altered = json.loads(json.dumps(whole))
         *above, last = path
         holder = altered

@@ -28,8 +28,8 @@ from models.transformer.config import TransformerConfig
 from models.transformer.parts.norms import Norm
 from models.transformer.parts.positions import rotate
 from models.weight_maps import DenseWeights
-from tests.interp.proofs.machine_exam import TASKS, Truth, random_model
-from tests.interp.proofs.test_machine_proof_exams import bounds_hold_of, proof_of
+from tests.interp.proofs.machine.machine_exam import TASKS, Truth, random_model
+from tests.interp.proofs.machine.test_machine_method import bounds_hold_of, proof_of
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 

@@ -17,7 +17,7 @@ from interp.site.story import Chapter, Story
 from models.errors import UserError
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from studies.claims import table as headlines
-from tests.interp.proofs.columns_by_hand import by_hand
+from tests.interp.proofs.columns.columns_by_hand import by_hand
 from tests.interp.site.looks import FAINT_TEXTS, MEETING_TEXTS, wait_until
 from tests.shape_checks import unchecked_shapes
 

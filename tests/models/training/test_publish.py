@@ -13,12 +13,13 @@ from models.tasks.held_out import FIXED_TESTS
 from models.tasks.named.adder_test_sets import ADDER_BOARD, FixedPairs
 from models.training import train
 from models.training.acceptance import Acceptance
-from models.training.publish import curve_files, load_snapshots, publish, ten_digit
+from models.training.publish import curve_files, publish, ten_digit
 from models.training.publish.report import Runs, Seed
 from models.training.recipes import Recipe
 from models.training.run_folder import RunFolder, digest_of, log_spaced_steps
 from models.training.stacked_objective import ParameterLayout
 from models.training.warm_start import Start
+from models.zoo.snapshots import load_snapshots
 from studies.checkpoints import load_published
 from tests.models.training.edited import edit_checkpoint, plant
 

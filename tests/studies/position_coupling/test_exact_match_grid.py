@@ -13,7 +13,7 @@ import models
 from interp.core.stats import clopper_pearson
 from models.errors import UserError
 from models.families.position_coupling import SMALL
-from models.fast import greedy
+from models.run import greedy
 from models.tasks import Parity
 from models.tasks.named.position_coupling.multi_addition import AdditionFormat, MultiOperandAddition
 from models.transformer.arithmetic_transformer import ArithmeticTransformer

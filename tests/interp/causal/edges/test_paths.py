@@ -9,6 +9,8 @@ from transformer_lens import patching
 
 import models
 from interp.causal.edges import EdgeExperiment, edge_attribution, path_patching
+from interp.causal.edges.edge_graph import part_and_input
+from interp.causal.edges.path_patching import compute_all, compute_direct, compute_senders
 from interp.causal.metrics import Metric, resolve_metrics
 from models.errors import UserError
 from models.tasks import carry_pairs, same_carry_pairs
@@ -44,6 +46,69 @@ def compare(result, expected: torch.Tensor, letter: str) -> int:
             assert float(means.sel(edge=edge)) == pytest.approx(theirs, rel=1e-6, abs=1e-6)  # theirs is kept in float32
             compared += 1
     return compared
+
+
+@pytest.mark.parametrize("groups", [None, {"first": (0, 1, 2), "rest": range(3, 40)}], ids=["whole", "by groups"])
+@pytest.mark.parametrize("name", builders())
+def test_single_edges_and_senders_are_those_of_masks(name, groups):
+    """Every edge and every sender, as a variant of one run, is the masked model with that alone cut."""
+    model, pairs = with_pairs(BUILDERS[name](0).double())
+    experiment = EdgeExperiment(model, pairs, ["logit_diff", "kl"], direction="noise", groups=groups)
+    graph = experiment.graph
+    edges = experiment.without_each(torch.arange(len(graph)), len(graph))
+    senders = experiment.without_each(graph.edge_index[:, 2], len(graph.senders))
+    base = experiment.full[:, None]
+    for found, wanted in ((compute_direct(experiment), edges), (compute_senders(experiment), senders)):
+        scale = (wanted - base).abs().amax((1, 2), keepdim=True)
+        assert bool(((wanted - base).abs() > 1e-6 * scale).any(2).double().mean() > 0.3)  # many of them count
+        assert bool(((found - wanted).abs() <= 1e-9 * scale.clamp(min=1)).all())
+
+
+def reads(model, cache, receiver: str):
+    """What a receiver reads in a run, and the hook and head at which it does."""
+    last = f"blocks.{model.config.n_layers - 1}.hook_resid_post"
+    if receiver == "logits":
+        return cache[last], last, None
+    part, letter = part_and_input(receiver)
+    if not letter:
+        hook = f"blocks.{part[1]}.hook_mlp_in"
+        return cache[hook], hook, None
+    layer, head = (int(x) for x in part[1:].split("H"))
+    return cache[f"blocks.{layer}.hook_resid_pre"], f"blocks.{layer}.hook_{letter}_input", head
+
+
+@pytest.mark.parametrize("name", sampled(["gated, rotary", "parallel", "four layers", "attention only"], "parallel"))
+@torch.no_grad()
+def test_all_paths_are_runs_whose_receiver_reads_what_it_would(name):
+    """By hooks: the sender is patched everywhere, and one receiver of the plain run then reads what it read there."""
+    model, pairs = with_pairs(BUILDERS[name](0).double(), 2)
+    experiment = EdgeExperiment(model, pairs, direction="noise")
+    found, metric = compute_all(experiment)[0], experiment.metrics[0]
+    hooked = model.dense_copy()
+    hooked.set_use_split_qkv_input(True)
+    hooked.set_use_hook_mlp_in(bool(model.config.d_mlp))
+    tokens = experiment.tokens
+    graph = experiment.graph
+    change = experiment.replacement[:, : len(tokens)] - experiment.values[:, : len(tokens)]
+    for i, sender in enumerate(graph.senders):
+        hook = {"embed": "hook_embed", "pos_embed": "hook_pos_embed"}.get(sender)
+        if hook is None:
+            hook = f"blocks.{sender[1]}.hook_{'mlp' if sender.endswith('mlp') else 'attn'}_out"
+        grown = lambda x, hook, i=i: torch.cat((x[:, : graph.n_positions] + change[i], x[:, graph.n_positions :]), 1)  # noqa: E731
+        with hooked.hooks(fwd_hooks=[(hook, grown)]):
+            patched = hooked.run_with_cache(tokens)[1]
+        for edge, name in enumerate(graph.names):
+            if graph.edges[edge].sender == sender:
+                new, at, head = reads(hooked, patched, graph.edges[edge].receiver)
+
+                def put(x, hook, new=new, head=head):
+                    if head is None:
+                        return new
+                    return torch.cat((x[:, :, :head], new[:, :, None], x[:, :, head + 1 :]), 2)
+
+                true = metric.of(hooked.run_with_hooks(tokens, fwd_hooks=[(at, put)]))
+                torch.testing.assert_close(found[edge], true, rtol=1e-9, atol=1e-9, msg=name)
+    assert bool(((found - experiment.full[0]).abs() > 1e-6).double().mean() > 0.5)
 
 
 @has_direct_paths

@@ -18,7 +18,7 @@ from interp.proofs.hand_built.shape_problems import grid_problems
 from models.errors import UserError
 from models.families.hand_built.construction import codes
 from models.families.hand_built.position_coupling_addition import HandBuiltOptions
-from models.fast import logits_at
+from models.run import logits_at
 from studies.position_coupling.hand_built import run_cell
 from tests.comparing import assert_same
 from tests.conformance.expected import expected_activations

@@ -8,7 +8,7 @@ import torch
 import models
 from models.errors import UserError
 from models.families.position_coupling import TWO_BY_TWO
-from models.fast import exact_match, logits_from
+from models.run import exact_match, logits_from
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.weight_maps.constant import ConstantWeights
 from tests.conformance.table import dense
