@@ -26,7 +26,7 @@ import torch
 
 import interp
 import models
-from interp.core.problems import draw
+from interp.core.samples import draw
 from interp.core.stats import Proportion, proportion
 from interp.figures import theme
 from interp.figures.figure_panels import Panel, compose, hline

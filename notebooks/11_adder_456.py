@@ -24,7 +24,7 @@ import torch
 import interp
 import models
 from interp.causal.ablation import Together, role_edges
-from interp.core.problems import draw
+from interp.core.samples import draw
 from interp.core.stats import proportion
 from interp.figures.tables import findings, table
 from models.tasks import problem_pairs

@@ -17,7 +17,7 @@ import pytest
 from stored_notebooks import figure_words, read_notebook, stored_notebooks
 
 import models
-from interp.core.parameters import parameter_table
+from interp.compare.parameter_tables import parameter_table
 from models.registry import constructed
 from tests.interp.site.looks import FAINT_TEXTS, wait_until
 

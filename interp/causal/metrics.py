@@ -23,7 +23,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.core.problems import Sample, check_targets, chunks, require_able, right_tokens
+from interp.core.batches import chunks, right_tokens
+from interp.core.samples import Sample
+from interp.core.task_checks import check_targets, require_able
 from models.errors import UserError, unknown_name
 from models.tasks import ProblemPairs, Task
 from models.transformer import HookedModel, model_name

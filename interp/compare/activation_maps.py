@@ -20,7 +20,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.compare.swapped_parts import PATTERNS, SwappedPart
-from interp.core.problems import chunks
+from interp.core.batches import chunks
 from interp.core.runs import Activations, passes
 from models import ArithmeticTransformer
 from models.errors import UserError

@@ -25,9 +25,10 @@ from interp.causal.circuits.circuit_as_model import N_FITTED, constants_of, mask
 from interp.causal.circuits.edge_space import space_of_runs
 from interp.causal.edges.masked_model import MaskedModel
 from interp.core.probe import probe, sums
-from interp.core.problems import Sample, draw, resolve_task
 from interp.core.results import Findings, Provenance, Strength
+from interp.core.samples import Sample, draw
 from interp.core.stats import proportion
+from interp.core.task_checks import resolve_task
 from interp.proofs import certify
 from models import ArithmeticTransformer
 from models.errors import UserError

@@ -36,14 +36,15 @@ from interp.compare.head_matching import head_distances, shuffled_roles
 from interp.compare.matching import match, relabelled_distances, scaled_distance
 from interp.compare.neuron_matching import correlations, matched_units, sign_free, unit_distances, varying
 from interp.compare.paired_readings import ReadingFrame, Readings, frame, read
+from interp.compare.parameter_tables import parameters_beside
 from interp.compare.weight_circuits import NAMES, head_tables, model_tables
 from interp.core.controls import copies_to_draw
 from interp.core.model_checks import pair_names
-from interp.core.parameters import parameters_beside
 from interp.core.probe import probe
-from interp.core.problems import digit_ids, draw, resolve_task
+from interp.core.samples import draw
 from interp.core.significance import permutation_p
 from interp.core.stats import mean_intervals
+from interp.core.task_checks import digit_ids, resolve_task
 from models.errors import UserError
 from models.importers import from_transformer_lens
 from models.tasks import Task

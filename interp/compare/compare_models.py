@@ -23,8 +23,8 @@ from interp.compare.model_table import ModelRow, ModelTable, TableQuestion
 from interp.core.controls import untrained_twin
 from interp.core.measured import DoesNotApply, Measured
 from interp.core.probe import Probe, probe, with_number
-from interp.core.problems import resolve_task
 from interp.core.results import Provenance
+from interp.core.task_checks import resolve_task
 from models.errors import UserError
 from models.tasks import MultiOperandAddition, SequenceTask, Task
 from models.transformer import HookedModel, model_name

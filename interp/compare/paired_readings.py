@@ -12,8 +12,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.core import runs
+from interp.core.key_roles import membership, visible_roles
 from interp.core.places import Place
-from interp.core.problems import membership, visible_roles
 from models import ArithmeticTransformer
 from models.errors import UserError
 from models.tasks import Task

@@ -51,12 +51,14 @@ from interp.compare.compare import require_one_format
 from interp.compare.paired_readings import ReadingFrame, Readings, frame, read
 from interp.compare.swap_result import CLEAN, Outcome, Swaps, compute_swaps
 from interp.compare.swapped_parts import PATTERNS, SwappedPart, by_role, components_of, parts_beside
+from interp.core.batches import chunks, derangement, distinct
 from interp.core.controls import copies_to_draw
 from interp.core.model_checks import pair_names
 from interp.core.probe import probe
-from interp.core.problems import chunks, derangement, distinct, draw, every_problem, resolve_task
 from interp.core.results import Provenance
 from interp.core.runs import Activations, passes
+from interp.core.samples import draw, every_problem
+from interp.core.task_checks import resolve_task
 from models import ArithmeticTransformer
 from models.calls import Count, Index
 from models.errors import UserError

@@ -14,9 +14,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.compare.swapped_parts import EVERYTHING
+from interp.core.batches import right_tokens
 from interp.core.controls import NO_CONTROL
 from interp.core.drawings import drawing
-from interp.core.problems import right_tokens
 from interp.core.results import Provenance, Result
 from interp.core.significance import permutation_p
 from interp.core.stats import percentile_interval, proportion

@@ -30,7 +30,7 @@ from jaxtyping import Float, Int
 
 from interp.compare.matching import centred_rows
 from interp.compare.paired_readings import ReadingFrame, Readings, read_gain, weights_of, write_gain
-from interp.core.problems import digit_ids
+from interp.core.task_checks import digit_ids
 from models.transformer import in_block
 
 #: Tables are as wide as the vocabulary up to so many tokens; beyond, tokens that no problem has are left out.

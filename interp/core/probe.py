@@ -23,11 +23,11 @@ import numpy as np
 import pandas as pd
 import torch
 
+from interp.core.answer_columns import column_variables, signal_columns
 from interp.core.loading import load
 from interp.core.measured import Measured
 from interp.core.model_checks import has_mlp, require_sums
-from interp.core.problems import has_chains, resolve_task
-from interp.core.strata import column_variables, signal_columns
+from interp.core.task_checks import has_chains, resolve_task
 from models.calls import MODELS, SEVERAL_MODELS, checked
 from models.errors import UserError, known_name
 from models.tasks import NoDomain, Task, column_layout, group_of, pairs

@@ -4,7 +4,7 @@
     logits = run(model, tokens, [place.put(held[0].mean(0))], queries)
 
 All replacements of one run act together; :meth:`interp.core.places.Place.put` makes them. Chunks are those of
-:func:`interp.core.problems.chunks`.
+:func:`interp.core.batches.chunks`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from interp.core.batches import chunks, slices
 from interp.core.places import Place, Replacement
-from interp.core.problems import chunks, slices
 from models.errors import UserError
 from models.run import Frame, Run, Variants, everywhere, has_run
 from models.run.blocks import seen_hooks

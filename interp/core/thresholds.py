@@ -63,13 +63,3 @@ LEAST_SAID = 0.01
 HARMLESS = 0.01
 #: Share of the whole model's answers that a swapped part must give to be said to keep them.
 KEPT = 0.95
-
-#: Largest half-width of a 95% interval that still confirms a paper's number: as a share of the number; for counted
-#: rates, absolute and as a share of the rarer outcome's rate, since every rate near 0 is within 0.05 of another.
-CONFIRMS, CONFIRMS_RATE, CONFIRMS_RARE = 0.1, 0.05, 0.5
-#: Half-width, as a share of the paper's number, above which an interval cannot tell: numbers of twice the size fit too.
-DECIDES = 1.0
-
-#: Models of one architecture are in one class if their aligned parameters lie closer than this share of the distance
-#: of the closest untrained pair.
-ONE_CLASS = 0.5

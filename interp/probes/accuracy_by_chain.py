@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from interp.core.probe import Scalar, chains, probe
-from interp.core.problems import of_every_chain_length, resolve_task
+from interp.core.samples import of_every_chain_length
+from interp.core.task_checks import resolve_task
 from interp.probes.score import score
 from interp.probes.score_result import Scores, worst_stratum
 from models.calls import Count

@@ -37,12 +37,14 @@ from scipy.special import stdtrit
 
 from interp.core.drawings import drawing
 from interp.core.frames import as_frame, leading, select
+from interp.core.key_roles import membership, target_labels, visible_roles
 from interp.core.measured import Measured
 from interp.core.probe import Scalar, probe
-from interp.core.problems import N_PROBLEMS, digit_ids, draw, membership, resolve_task, target_labels, visible_roles
 from interp.core.results import Provenance, Result
 from interp.core.runs import read_patterns
+from interp.core.samples import N_PROBLEMS, draw
 from interp.core.stats import mean_interval
+from interp.core.task_checks import digit_ids, resolve_task
 from interp.core.thresholds import FAINT, MAJORITY, POSITION_ONLY
 from interp.core.views import Grid, Line, Picture, Points, Series, View
 from interp.probes.attention_keys import Keys, gap_interval, shuffled_keys, times

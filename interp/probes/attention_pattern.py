@@ -16,9 +16,9 @@ import pandas as pd
 import xarray as xr
 
 from interp.core.drawings import drawing
-from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.runs import read_patterns
+from interp.core.task_checks import resolve_task
 from interp.core.views import Grid
 from models.errors import UserError, known_name
 from models.number_format import in_percent

@@ -43,10 +43,11 @@ from interp.core.controls import NO_CONTROL, untrained_copy
 from interp.core.drawings import drawing
 from interp.core.measured import Measured
 from interp.core.probe import Scalar, columns, probe
-from interp.core.problems import N_PROBLEMS, Sample, draw, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.runs import passes
+from interp.core.samples import N_PROBLEMS, Sample, draw
 from interp.core.stats import TAILS, percentile_interval
+from interp.core.task_checks import resolve_task
 from interp.core.thresholds import EXPLAINS, FAINT
 from interp.core.views import Picture, Points, Series
 from models.errors import UserError

@@ -35,11 +35,13 @@ import xarray as xr
 from jaxtyping import Bool, Float, Int
 
 from interp.core import runs
+from interp.core.answer_columns import column_variables, signal_columns
+from interp.core.batches import right_tokens
 from interp.core.measured import Measured, MeasuredPart
 from interp.core.probe import Scalar, neurons, probe, two_valued
-from interp.core.problems import N_PROBLEMS, Sample, draw, resolve_task, right_tokens
 from interp.core.results import Provenance
-from interp.core.strata import column_variables, signal_columns
+from interp.core.samples import N_PROBLEMS, Sample, draw
+from interp.core.task_checks import resolve_task
 from interp.probes import neuron_selectivity as measures
 from interp.probes.carry_units_result import CarryUnits
 from models.calls import Index, Share

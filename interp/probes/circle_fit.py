@@ -38,9 +38,9 @@ from interp.core.drawings import drawing
 from interp.core.measured import Measured
 from interp.core.modular.embedding_replacement import EmbeddingTest, embedding_test
 from interp.core.probe import Scalar, digits, probe
-from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.significance import permutation_p
+from interp.core.task_checks import resolve_task
 from interp.core.thresholds import EVEN, POOR, STRONG
 from interp.core.views import Picture, Points, Series
 from interp.probes.circle_geometry import (

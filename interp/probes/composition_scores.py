@@ -31,10 +31,10 @@ from torch import Tensor
 
 from interp.core.drawings import drawing
 from interp.core.probe import probe, sums
-from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.significance import permutation_p
 from interp.core.stats import TAILS
+from interp.core.task_checks import resolve_task
 from interp.core.views import Points, Series
 from models.calls import Count, Seed
 from models.errors import UserError, known_name

@@ -39,10 +39,11 @@ from interp.core.controls import NO_CONTROL, untrained_models
 from interp.core.drawings import drawing
 from interp.core.measured import Measured, MeasuredPart
 from interp.core.probe import Scalar, probe, sums
-from interp.core.problems import N_PROBLEMS, draw, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.runs import passes
+from interp.core.samples import N_PROBLEMS, draw
 from interp.core.stats import mean_interval
+from interp.core.task_checks import resolve_task
 from interp.core.views import Picture, Points, Series
 from models.errors import UserError
 from models.importers import from_transformer_lens

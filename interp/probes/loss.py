@@ -13,9 +13,10 @@ import pandas as pd
 from interp.core import runs
 from interp.core.measured import Measured
 from interp.core.probe import Scalar, probe
-from interp.core.problems import N_PROBLEMS, draw, resolve_task
 from interp.core.results import Findings
+from interp.core.samples import N_PROBLEMS, draw
 from interp.core.stats import mean_interval
+from interp.core.task_checks import resolve_task
 from models.tasks import Task
 from models.transformer import HookedModel, model_name
 

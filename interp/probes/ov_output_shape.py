@@ -35,10 +35,11 @@ from interp.core.controls import NO_CONTROL, untrained_models
 from interp.core.drawings import drawing
 from interp.core.measured import Measured, MeasuredPart
 from interp.core.probe import Scalar, digits, probe
-from interp.core.problems import N_PROBLEMS, draw, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.runs import passes
+from interp.core.samples import N_PROBLEMS, draw
 from interp.core.significance import permutation_p
+from interp.core.task_checks import resolve_task
 from interp.core.views import Curves, Line, Picture, Series
 from models.errors import UserError
 from models.number_format import in_percent, p_value

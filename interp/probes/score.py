@@ -24,8 +24,9 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.core.probe import Scalar, probe
-from interp.core.problems import draw, of_every_chain_length, resolve_task
 from interp.core.results import Provenance
+from interp.core.samples import draw, of_every_chain_length
+from interp.core.task_checks import resolve_task
 from interp.probes.score_result import Scores, share_right
 from interp.probes.stress_suites import SHARE, suites
 from models.errors import UserError, unknown_name

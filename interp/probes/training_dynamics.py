@@ -32,8 +32,8 @@ import xarray as xr
 from interp.core.drawings import drawing
 from interp.core.measured import Measured, MeasuredPart
 from interp.core.probe import Probe, Scalar, find_probe, probe, with_number
-from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
+from interp.core.task_checks import resolve_task
 from interp.core.views import Curves, Line, Picture, Series
 from interp.probes.training_snapshots import snapshots
 from models.calls import Count, Seed

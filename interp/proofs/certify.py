@@ -25,7 +25,7 @@ from typing import Any
 
 from interp.core.measured import Measured
 from interp.core.probe import Scalar, probe
-from interp.core.problems import resolve_task
+from interp.core.task_checks import resolve_task
 from interp.proofs.attacks import first_look, search_method
 from interp.proofs.attention_only import arrangement_method
 from interp.proofs.columns import column_method, per_operator

@@ -9,8 +9,8 @@ import pandas as pd
 from markupsafe import Markup
 
 from interp.compare.model_table import value_text
+from interp.compare.parameter_tables import parameter_table
 from interp.core.controls import untrained_copy
-from interp.core.parameters import parameter_table
 from interp.core.probe import Probe
 from interp.probes.accuracy_by_chain import accuracy_by_chain
 from interp.probes.score import score

@@ -12,8 +12,9 @@ from scipy.special import stdtrit
 
 from interp.core.results import Provenance, Strength
 from interp.core.significance import holm
-from interp.core.stats import UPPER, clopper_pearson, mean_difference, mean_interval, rate_difference
+from interp.core.stats import UPPER, clopper_pearson, mean_interval
 from models.errors import UserError
+from studies.claims.differences import mean_difference, rate_difference
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 #: What claims may call: the statistics here, and each paper's own functions (its module ``measures``).

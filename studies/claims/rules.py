@@ -19,10 +19,16 @@ import numpy as np
 from scipy.special import gammaln
 
 from interp.core.stats import clopper_pearson
-from interp.core.thresholds import CONFIRMS, CONFIRMS_RARE, CONFIRMS_RATE, DECIDES, SIGNIFICANT
+from interp.core.thresholds import SIGNIFICANT
 from models.errors import UserError
 from studies.claims.ours import Ours
 from studies.claims.printed import Printed
+
+#: Largest half-width of a 95% interval that still confirms a paper's number: as a share of the number; for counted
+#: rates, absolute and as a share of the rarer outcome's rate, since every rate near 0 is within 0.05 of another.
+CONFIRMS, CONFIRMS_RATE, CONFIRMS_RARE = 0.1, 0.05, 0.5
+#: Half-width, as a share of the paper's number, above which an interval cannot tell: numbers of twice the size fit too.
+DECIDES = 1.0
 
 Judgement = Literal["reproduced", "compatible", "differs", "undecided"]
 

@@ -29,8 +29,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.core.drawings import drawing
-from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
+from interp.core.task_checks import resolve_task
 from interp.core.views import Bars, Picture, Series
 from models import ArithmeticTransformer
 from models.calls import checked

@@ -32,9 +32,10 @@ from interp.core.bootstrap_draws import resampled_sums
 from interp.core.controls import NO_CONTROL, untrained_copy
 from interp.core.drawings import drawing
 from interp.core.frames import as_frame
-from interp.core.problems import draw, resolve_task
 from interp.core.results import Provenance, Result
+from interp.core.samples import draw
 from interp.core.stats import bootstrap_interval, clopper_pearson, percentile_interval
+from interp.core.task_checks import resolve_task
 from interp.core.thresholds import ABLE
 from interp.core.views import Curves, Picture, Series
 from models.calls.argument_kinds import Several

@@ -29,8 +29,8 @@ from interp.compare.model_table import TableQuestion
 from interp.core.controls import untrained_twin
 from interp.core.drawings import drawing
 from interp.core.probe import Probe, with_number
-from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
+from interp.core.task_checks import resolve_task
 from interp.core.views import Picture, Points, Series
 from models.calls.checked_calls import checked
 from models.errors import UserError, known_name

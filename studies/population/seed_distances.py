@@ -25,12 +25,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from interp.core.batches import chunks
 from interp.core.controls import NO_CONTROL, untrained_models
 from interp.core.drawings import drawing
 from interp.core.frames import leading
-from interp.core.problems import chunks, draw, resolve_task
 from interp.core.results import Provenance, Result
+from interp.core.samples import draw
 from interp.core.stats import bootstrap_interval, clopper_pearson, js_divergence
+from interp.core.task_checks import resolve_task
 from interp.core.views import Grid, Picture, Points, Series, View
 from models.calls.argument_kinds import Index
 from models.calls.checked_calls import checked

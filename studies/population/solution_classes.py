@@ -27,7 +27,6 @@ from jaxtyping import Float, Int
 from interp.core.controls import NO_CONTROL, untrained_models
 from interp.core.drawings import drawing
 from interp.core.results import Provenance, Result
-from interp.core.thresholds import ONE_CLASS
 from interp.core.views import Bars, Grid, Line, Picture, Series
 from models.calls.argument_kinds import Index
 from models.calls.checked_calls import checked
@@ -36,6 +35,10 @@ from models.tasks.task import Task
 from models.transformer import model_name
 from models.transformer.hooked import HookedModel
 from studies.population.alignment import aligned_distances
+
+#: Models of one architecture are in one class if their aligned parameters lie closer than this share of the distance
+#: of the closest untrained pair.
+ONE_CLASS = 0.5
 
 CONTROLS = 3
 

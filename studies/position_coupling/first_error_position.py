@@ -28,8 +28,8 @@ import xarray as xr
 from jaxtyping import Int
 
 from interp.compare.construction.needed_keys import KeySets, draw_coupled, key_sets, resolve_coupled_task
-from interp.core.problems import N_PROBLEMS
 from interp.core.results import Provenance
+from interp.core.samples import N_PROBLEMS
 from interp.core.stats import clopper_pearson
 from interp.probes.score_result import Scores
 from models.errors import UserError

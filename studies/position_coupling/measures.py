@@ -136,7 +136,8 @@ def compared(panels: GridPanels, pairs: str) -> Ours:
     """The least difference of some of :data:`PAIRS` with an interval over seeds; each difference has its own (95%).
 
     The interval is Newcombe's hybrid of the two means', which allows for seeds that are not among so few (see
-    :func:`interp.core.stats.mean_difference`), so that three or four seeds of a panel are rarely sure of anything.
+    :func:`studies.claims.differences.mean_difference`), so that three or four seeds of a panel are rarely sure of
+    anything.
     """
     of = [means(one) for one in panels.panels]
     found = [difference(of[a], of[b], "problems", bounds=(0.0, 1.0)) for a, b in PAIRS[pairs](len(of))]

@@ -243,7 +243,7 @@ def test_signals_and_rivals_are_those_of_the_base(adders: Any, name: str):
     model = adders(name)[0]
     base, task = model.task.base, model.task
     units = interp.carry_units(model, n=200, max_ablated=1).table
-    problems = interp.core.problems.draw(task, None, 200, 0, 0.5).problems
+    problems = interp.core.samples.draw(task, None, 200, 0, 0.5).problems
     carried = task.variables(problems)["digit_sum"][:, :2] >= base
     assert int(units.n.sel(signal="generate", present=True)) == int(carried.sum())
     assert f"s={base - 1}" in units.signal.values and f"s={base}" not in units.signal.values
@@ -284,7 +284,7 @@ def test_units_detect_the_tasks_own_variables_of_two_values(adders: Any):
     result = interp.carry_units(model, n=1000, max_ablated=26, signals=("s=0", "digit_sum=3"))
     assert result.table.signal.values.tolist() == ["carry_out", "s=0", "digit_sum=3", "shuffled"]
     assert result.agreement.rival.values.tolist() == ["carry_out", "s=0", "digit_sum=3"]
-    total = interp.core.problems.draw(model.task, None, 1000, 0, 0.5).problems.sum(1).numpy()
+    total = interp.core.samples.draw(model.task, None, 1000, 0, 0.5).problems.sum(1).numpy()
     assert result.table.n.sel(present=True).values.tolist()[:3] == [
         int((total >= 12).sum()),
         int((total % 12 == 0).sum()),
@@ -318,7 +318,7 @@ def test_a_task_without_signals_is_asked_for_one_and_has_no_rivals():
         interp.carry_units(model, n=N)
     result = interp.carry_units(model, n=300, max_ablated=1, signals="s=3")
     assert result.by_sum is None and result.table.signal.values.tolist() == ["s=3", "shuffled"]
-    problems = interp.core.problems.draw(task, None, 300, 0, 0.5).problems
+    problems = interp.core.samples.draw(task, None, 300, 0, 0.5).problems
     expected = task.variables(problems)["s"][:, :2] == 3
     assert int(result.table.n.sel(signal="s=3", present=True)) == int(expected.sum())
     assert np.allclose(  # with no other signal there is no rival to hold fixed

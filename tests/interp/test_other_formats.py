@@ -7,7 +7,7 @@ import torch
 
 import models
 from interp.core.probe import Probe, registered
-from interp.core.problems import draw
+from interp.core.samples import draw
 from models.errors import UserError
 from models.tasks import FormattedTask, formatted, problem_pairs
 from models.weight_maps.dense import DenseWeights

@@ -8,7 +8,7 @@ import torch
 import interp
 import models
 from interp.core.probe import applying
-from interp.core.problems import draw
+from interp.core.samples import draw
 from models.errors import UserError
 from models.tasks import formatted
 from tests.other_tasks import column_addition, exact_adder

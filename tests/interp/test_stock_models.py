@@ -301,7 +301,7 @@ def test_two_users_models_are_compared_by_their_parameters():
     a, b = make(n_layers=1, seed=1), make(n_layers=1, seed=2)
     line = mode_connectivity(a, b, task=TASK, n=20, points=3)
     ends = line.table[(line.table["path"] == "as stored") & line.table["t"].isin([0.0, 1.0])]
-    problems = interp.core.problems.draw(TASK, None, 20, 0, 0.5).problems
+    problems = interp.core.samples.draw(TASK, None, 20, 0, 0.5).problems
     for row, model in zip(ends.itertuples(), (a, b), strict=True):
         logits = model(TASK.encode(problems))[:, list(TASK.query_positions)]
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), TASK.targets(problems).flatten())

@@ -12,10 +12,9 @@ Every intervention is checked to change something: if it does not, that is an er
 
 from interp.causal.ablation.ablated_runs import REPLACEMENTS, mean_activations, run_ablations
 from interp.causal.ablation.attention_edges import role_edges
+from interp.causal.ablation.carry_strata import carry_strata
 from interp.causal.ablation.component_ablation import ComponentAblation, component_ablation, compute_component_ablation
-from interp.causal.ablation.parameter_ablation import ParameterAblation, compute_parameter_ablation, parameter_ablation
-from interp.causal.ablation.parameter_variants import parameter_names
-from interp.core.places import (
+from interp.causal.ablation.components import (
     AttentionEdges,
     Component,
     Direction,
@@ -27,4 +26,5 @@ from interp.core.places import (
     neurons,
     sublayers,
 )
-from interp.core.strata import carry_strata
+from interp.causal.ablation.parameter_ablation import ParameterAblation, compute_parameter_ablation, parameter_ablation
+from interp.causal.ablation.parameter_variants import parameter_names

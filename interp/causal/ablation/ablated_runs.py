@@ -27,9 +27,10 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from interp.causal.ablation.components import Component
+from interp.core.batches import derangement
 from interp.core.model_checks import require_evaluation_mode
-from interp.core.places import Component, Place, Replacement
-from interp.core.problems import derangement
+from interp.core.places import Place, Replacement
 from interp.core.runs import Activations, base_runs
 from models.errors import UserError, known_name
 from models.transformer import HookedModel

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from interp.core.places import AttentionEdges, Place
-from interp.core.problems import check_targets
+from interp.causal.ablation.components import AttentionEdges
+from interp.core.places import Place
+from interp.core.task_checks import check_targets
 from models.errors import known_name
 from models.tasks import Task
 from models.transformer import HookedModel

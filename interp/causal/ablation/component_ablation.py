@@ -27,6 +27,8 @@ import xarray as xr
 from jaxtyping import Bool, Float
 
 from interp.causal.ablation.ablated_runs import REPLACEMENTS, check_replacement, in_words, run_ablations
+from interp.causal.ablation.carry_strata import ALL
+from interp.causal.ablation.components import Component, check_components, heads, hooks_of, neurons, sublayers
 from interp.causal.ablation.intervals import bootstrap_ratio, masked_proportions
 from interp.causal.ablation.metrics_per_example import ACCURACY, MetricReader, metrics_asked, strata_of
 from interp.causal.metrics import Metric, require_answered, require_pairs_answered, spoken
@@ -34,11 +36,10 @@ from interp.core.drawings import drawing
 from interp.core.frames import as_frame
 from interp.core.measured import Measured, MeasuredPart
 from interp.core.model_checks import with_writable_stream
-from interp.core.places import Component, check_components, heads, hooks_of, neurons, sublayers
 from interp.core.probe import Scalar, probe
-from interp.core.problems import N_PROBLEMS, check_targets, draw, resolve_task
 from interp.core.results import Provenance, Result
-from interp.core.strata import ALL
+from interp.core.samples import N_PROBLEMS, draw
+from interp.core.task_checks import check_targets, resolve_task
 from interp.core.views import Grid, Picture
 from models.calls import Share
 from models.errors import UserError, known_name
@@ -298,7 +299,7 @@ def component_ablation(
     unchanged: str | None = None,
     control: bool = True,
 ) -> ComponentAblation:
-    """Ablate components one by one (:class:`~interp.core.places.Together` ablates several at once).
+    """Ablate components one by one (:class:`~interp.causal.ablation.components.Together` ablates several at once).
 
     Args:
         model: any model with TransformerLens hooks.

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from interp.causal.ablation.carry_strata import ALL, carry_strata
 from interp.causal.metrics import Metric, resolve_metrics
-from interp.core.problems import right_tokens
-from interp.core.strata import ALL, carry_strata
+from interp.core.batches import right_tokens
 from models.errors import UserError
 from models.tasks import ProblemPairs
 from models.transformer import HookedModel

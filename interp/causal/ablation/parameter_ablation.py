@@ -35,14 +35,15 @@ from torch import Tensor
 from interp.causal.ablation.intervals import masked_proportions
 from interp.causal.ablation.parameter_variants import flat_parameters, initial_values, make_variants, run_variants
 from interp.causal.metrics import require_answered
+from interp.core.answer_columns import answer_columns
 from interp.core.drawings import drawing
 from interp.core.frames import as_frame
 from interp.core.measured import Measured
 from interp.core.probe import Scalar, parameters, probe
-from interp.core.problems import draw, resolve_task
 from interp.core.results import Provenance, Result
+from interp.core.samples import draw
 from interp.core.stats import Bounds, bootstrap_interval, unseen
-from interp.core.strata import answer_columns
+from interp.core.task_checks import resolve_task
 from interp.core.thresholds import HARMLESS
 from interp.core.views import Grid, Picture, Points, Series, View
 from models import ArithmeticTransformer

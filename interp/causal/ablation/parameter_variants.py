@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from interp.core.parameters import places
 from models import ArithmeticTransformer
 from models.errors import UserError, unknown_name
 from models.transformer import require_unaltered
@@ -163,3 +163,8 @@ def run_variants(
         right.append(torch.cat([ok for ok, _ in parts], -1).transpose(1, 2).cpu())
         loss.append(torch.cat([value for _, value in parts], -1).cpu())
     return torch.cat(right), torch.cat(loss), time.perf_counter() - start
+
+
+def places(shape: tuple[int, ...]) -> list[str]:
+    """The index of every entry of a tensor, in the order of its memory: "1,0,2"; and "" for a single number."""
+    return [",".join(map(str, place)) for place in np.ndindex(*shape)]

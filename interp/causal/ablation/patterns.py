@@ -20,8 +20,8 @@ from torch import Tensor
 
 from interp.causal.ablation.ablated_runs import mean_activations
 from interp.core import runs
+from interp.core.batches import right_tokens
 from interp.core.places import Place, Replacement
-from interp.core.problems import right_tokens
 from models.errors import unknown_name
 from models.tasks import Task
 from models.transformer import HookedModel, in_block

@@ -43,8 +43,8 @@ from interp.causal.metrics import require_pairs_answered
 from interp.core.drawings import drawing
 from interp.core.measured import Measured
 from interp.core.probe import Scalar, probe
-from interp.core.problems import middle_carry_pairs
 from interp.core.results import Provenance, Result
+from interp.core.samples import middle_carry_pairs
 from interp.core.views import Line, Picture, Points, Series
 from models.calls import Share
 from models.errors import UserError, known_name

@@ -39,8 +39,8 @@ from interp.causal.metrics import Metric, require_pairs_answered, spoken
 from interp.core.frames import as_frame, leading
 from interp.core.measured import Measured
 from interp.core.probe import Scalar, probe
-from interp.core.problems import middle_carry_pairs
 from interp.core.results import Provenance, Result
+from interp.core.samples import middle_carry_pairs
 from interp.core.significance import permutation_p
 from models.calls import Index, Share
 from models.errors import UserError

@@ -16,7 +16,7 @@ from torch import Tensor
 from interp.causal.edges.edge_graph import EdgeGraph
 from interp.causal.edges.masked_model import MaskedModel
 from interp.causal.metrics import Metric, resolve_metrics
-from interp.core.problems import slices
+from interp.core.batches import slices
 from models.errors import UserError, known_name
 from models.tasks import ProblemPairs
 from models.transformer import HookedModel, model_name

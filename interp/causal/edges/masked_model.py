@@ -32,8 +32,8 @@ from torch import Tensor
 
 from interp.causal.edges.edge_graph import EdgeGraph
 from interp.causal.edges.sender_values import Writes, batches, written
+from interp.core.batches import derangement
 from interp.core.model_checks import require_evaluation_mode, require_sums
-from interp.core.problems import derangement
 from models.errors import UserError, known_name
 from models.importers import from_transformer_lens
 from models.run import Frame, Run, unknown_switches

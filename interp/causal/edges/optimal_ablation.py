@@ -16,7 +16,7 @@ from torch import Tensor
 
 from interp.causal.edges.edge_experiment import EdgeExperiment
 from interp.causal.edges.masked_model import MaskedModel
-from interp.core.problems import slices
+from interp.core.batches import slices
 
 STEPS = 100
 _RATE = 0.1  # of the constants' scale

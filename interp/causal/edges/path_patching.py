@@ -25,9 +25,9 @@ from torch import Tensor
 from interp.causal.edges.edge_effects import EdgeEffects, asked, edge_grid, edge_matrix, effect_table, labelled
 from interp.causal.edges.edge_experiment import EdgeExperiment
 from interp.causal.metrics import Metric, spoken
+from interp.core.batches import slices
 from interp.core.drawings import drawing
 from interp.core.probe import probe
-from interp.core.problems import slices
 from interp.core.stats import difference_bounds
 from interp.core.views import Picture
 from models.calls import Index

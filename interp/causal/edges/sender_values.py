@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.core.problems import slices
+from interp.core.batches import slices
 
 #: Numbers that are held, and that one batch of examples may take (256 MB in float32).
 NUMBERS_HELD = 2**26

@@ -36,9 +36,9 @@ from interp.core.bootstrap_draws import resampled_sums
 from interp.core.drawings import drawing
 from interp.core.model_checks import with_writable_stream
 from interp.core.probe import probe
-from interp.core.problems import require_able, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.stats import percentile_interval
+from interp.core.task_checks import require_able, resolve_task
 from interp.core.views import ENDS, Curves, Line, Picture, Series
 from models.errors import UserError
 from models.number_format import counted, in_percent, in_percent_with

@@ -51,9 +51,10 @@ from interp.core.modular.group_spectra import (
 )
 from interp.core.places import Place
 from interp.core.probe import Scalar, group, probe
-from interp.core.problems import ABLE, require_able, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.stats import Proportion, proportion
+from interp.core.task_checks import require_able, resolve_task
+from interp.core.thresholds import ABLE
 from interp.core.views import Points, values_and_controls
 from models.calls import Resamples
 from models.errors import known_name

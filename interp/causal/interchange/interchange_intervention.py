@@ -48,9 +48,9 @@ from interp.core.model_checks import with_writable_stream
 from interp.core.named_places import find_place
 from interp.core.places import QUERY, Place
 from interp.core.probe import Scalar, probe
-from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.stats import LEVEL, Proportion, clopper_pearson, proportion
+from interp.core.task_checks import resolve_task
 from interp.core.views import ENDS, Grid, Picture, Points, Series
 from models.calls import Count, Index
 from models.errors import UserError, known_name

@@ -15,7 +15,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from interp.core.problems import distinct, draw
+from interp.core.batches import distinct
+from interp.core.samples import draw
 from models.errors import UserError
 from models.tasks import ColumnLayout
 

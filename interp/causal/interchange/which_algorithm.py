@@ -50,10 +50,10 @@ from interp.core.controls import untrained_twin
 from interp.core.drawings import drawing
 from interp.core.measured import Measured
 from interp.core.probe import Scalar, columns, probe
-from interp.core.problems import ABLE, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.stats import Proportion, proportion
-from interp.core.thresholds import FOLLOWS
+from interp.core.task_checks import resolve_task
+from interp.core.thresholds import ABLE, FOLLOWS
 from interp.core.views import Bars, Picture, Series
 from models.errors import UserError, known_name
 from models.tasks import CHAINED_FROM_ABOVE, Algorithm, Task, column_layout, resolve_algorithm

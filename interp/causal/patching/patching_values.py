@@ -22,8 +22,8 @@ from interp.causal.patching.patch_sites import (
     parts_of,
     position_groups,
 )
+from interp.core.batches import slices
 from interp.core.places import Place, as_slice
-from interp.core.problems import slices
 from models import ArithmeticTransformer
 from models.errors import UserError
 from models.run import Frame, Run, Variants

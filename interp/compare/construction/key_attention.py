@@ -44,11 +44,12 @@ from interp.core.controls import untrained_models
 from interp.core.drawings import drawing
 from interp.core.measured import Measured
 from interp.core.probe import Scalar, probe, task_of
-from interp.core.problems import draw, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.runs import read_patterns
+from interp.core.samples import draw
 from interp.core.significance import permutation_p
 from interp.core.stats import mean_intervals
+from interp.core.task_checks import resolve_task
 from interp.core.thresholds import MAJORITY, RESTING, SIGNIFICANT
 from interp.core.views import Grid, Picture
 from models.errors import UserError

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from interp.core.problems import membership
+from interp.core.key_roles import membership
 from models.errors import known_name
 from models.tasks import REST, Task
 

@@ -24,7 +24,8 @@ import torch
 
 from interp.compare.construction import key_sets as general
 from interp.compare.construction.key_sets import KeySets
-from interp.core.problems import Sample, draw, resolve_task
+from interp.core.samples import Sample, draw
+from interp.core.task_checks import resolve_task
 from models.errors import UserError
 from models.tasks import MultiOperandAddition
 from models.transformer import HookedModel
@@ -61,7 +62,7 @@ def _step(task: MultiOperandAddition, target: int) -> int:
 
 
 def draw_coupled(task: MultiOperandAddition, problems: Any, n: int, seed: int) -> Sample:
-    """:func:`interp.core.problems.draw`, with the shape of the problems in their provenance."""
+    """:func:`interp.core.samples.draw`, with the shape of the problems in their provenance."""
     sample = draw(task, problems, n, seed)
     operands, digits = task.shape
     if problems is not None:

@@ -14,8 +14,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp.core import runs
+from interp.core.batches import right_tokens
 from interp.core.places import Place
-from interp.core.problems import draw, right_tokens
+from interp.core.samples import draw
 from interp.core.stats import Proportion, proportion
 from models.tasks import Task
 from models.transformer import HookedModel

@@ -21,9 +21,10 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.core.drawings import drawing
+from interp.core.key_roles import target_labels
 from interp.core.measured import Measured, MeasuredPart
-from interp.core.problems import draw, target_labels
 from interp.core.results import Provenance, Result
+from interp.core.samples import draw
 from interp.core.significance import holm, sign_test
 from interp.core.stats import LEVEL, bootstrap_interval
 from interp.core.views import Picture, Points, Series

@@ -34,13 +34,15 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.core.drawings import drawing
+from interp.core.key_roles import membership, target_labels, visible_roles
 from interp.core.measured import Measured
 from interp.core.model_checks import require_layer
 from interp.core.probe import Scalar, probe, sums
-from interp.core.problems import draw, membership, resolve_task, target_labels, visible_roles
 from interp.core.results import Provenance, Result
 from interp.core.runs import read_patterns
+from interp.core.samples import draw
 from interp.core.stats import bootstrap_interval
+from interp.core.task_checks import resolve_task
 from interp.core.views import Grid, Picture
 from interp.probes.lens.attention_score_sources import score_parts, sources_of
 from models import ArithmeticTransformer

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from interp.core.problems import chunks
+from interp.core.batches import chunks
 from models import ArithmeticTransformer
 from models.errors import UserError
 from models.transformer import head_name, in_block, layer_part, rotate

@@ -35,11 +35,13 @@ import xarray as xr
 from jaxtyping import Float
 
 from interp.core.drawings import drawing
+from interp.core.key_roles import target_labels
 from interp.core.measured import Measured, MeasuredPart
 from interp.core.probe import Scalar, probe, sums
-from interp.core.problems import N_PROBLEMS, draw, resolve_task, target_labels
 from interp.core.results import Provenance, Result
+from interp.core.samples import N_PROBLEMS, draw
 from interp.core.stats import bootstrap_interval
+from interp.core.task_checks import resolve_task
 from interp.core.views import Grid, Line, Picture, Points, Series, View
 from interp.probes.lens.residual_contributions import PARTS_AXES, attributed, choose_rivals
 from interp.probes.lens.residual_points import digit_targets

@@ -24,8 +24,9 @@ from torch import Tensor
 
 from interp.core.places import Replacement
 from interp.core.probe import Scalar, probe
-from interp.core.problems import N_PROBLEMS, resolve_task
 from interp.core.runs import passes
+from interp.core.samples import N_PROBLEMS
+from interp.core.task_checks import resolve_task
 from interp.probes.lens.affine_lens import TranslatedLens, best_reading, translated
 from interp.probes.lens.logit_lens import Translators
 from models.calls import Count, Resamples

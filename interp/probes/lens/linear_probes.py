@@ -33,13 +33,16 @@ import pandas as pd
 import torch
 from jaxtyping import Float, Int
 
+from interp.core.batches import distinct
 from interp.core.controls import untrained_copy, untrained_twin
 from interp.core.drawings import drawing
+from interp.core.key_roles import target_labels
 from interp.core.measured import Measured, MeasuredPart
 from interp.core.named_places import positions_for
 from interp.core.probe import Scalar, probe
-from interp.core.problems import N_PROBLEMS, distinct, draw, resolve_task, target_labels
 from interp.core.results import Provenance, Result
+from interp.core.samples import N_PROBLEMS, draw
+from interp.core.task_checks import resolve_task
 from interp.core.views import Picture, Points, Series
 from interp.probes.lens.probe_labels import (
     SIGNALS,

@@ -29,11 +29,13 @@ from jaxtyping import Float, Int
 from scipy.special import log_softmax
 
 from interp.core.drawings import drawing
+from interp.core.key_roles import target_labels
 from interp.core.measured import Measured, MeasuredPart
 from interp.core.probe import Scalar, probe
-from interp.core.problems import N_PROBLEMS, draw, resolve_task, target_labels
 from interp.core.results import Provenance, Result
+from interp.core.samples import N_PROBLEMS, draw
 from interp.core.stats import bootstrap_interval, clopper_pearson, clustered_proportion
+from interp.core.task_checks import resolve_task
 from interp.core.views import Grid, Picture
 from interp.probes.lens.residual_points import read, stream_points
 from models.calls import Resamples

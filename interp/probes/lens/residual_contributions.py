@@ -11,7 +11,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.core.problems import chunks, membership, visible_roles
+from interp.core.batches import chunks
+from interp.core.key_roles import membership, visible_roles
 from interp.probes.lens.residual_points import carry_flipped
 from models import ArithmeticTransformer
 from models.calls import dense

@@ -38,9 +38,9 @@ from interp.core.modular.group_spectra import (
     table_spectrum,
 )
 from interp.core.probe import Scalar, digits, probe
-from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.significance import permutation_p
+from interp.core.task_checks import resolve_task
 from interp.core.views import Bars, Picture, Series
 from interp.probes.circle_fit import RESAMPLES, Table, all_rows, owed_to
 from interp.probes.circle_geometry import as_table

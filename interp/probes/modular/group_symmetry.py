@@ -12,8 +12,9 @@ import pandas as pd
 from interp.core.measured import Measured
 from interp.core.modular.gradient_symmetricity import group_marks
 from interp.core.probe import Scalar, group, probe
-from interp.core.problems import N_PROBLEMS, resolve_task
 from interp.core.results import Findings, Provenance
+from interp.core.samples import N_PROBLEMS
+from interp.core.task_checks import resolve_task
 from models.tasks import Task, group_of
 from models.transformer import HookedModel, model_name
 

@@ -18,8 +18,8 @@ from jaxtyping import Float
 from interp.core.measured import Measured, MeasuredPart
 from interp.core.modular.group_spectra import frequencies_text, only_frequencies, pair_spectrum, right_logs
 from interp.core.probe import Scalar, group, probe
-from interp.core.problems import resolve_task
 from interp.core.results import Findings, Provenance
+from interp.core.task_checks import resolve_task
 from models.calls import Resamples
 from models.tasks import CyclicGroup, Task, group_of
 from models.transformer import HookedModel, model_name

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.core.problems import slices
+from interp.core.batches import slices
 from interp.proofs.attacks.counted_runs import GRADIENT_RUNS, Margins, Runner, estimates
 from interp.proofs.attacks.problem_digits import (
     Digits,

@@ -21,8 +21,8 @@ from interp.core.drawings import drawing
 from interp.core.measured import Measured
 from interp.core.model_checks import require_hook
 from interp.core.probe import Scalar, probe
-from interp.core.problems import resolve_task
 from interp.core.results import Provenance, Result
+from interp.core.task_checks import resolve_task
 from interp.core.views import Curves, Line, Picture, Points, Series
 from interp.proofs.attacks.attack_search import Report, SearchRecord, Wrong, gradient_search, random_search
 from interp.proofs.attacks.counted_runs import EMBED, Runner

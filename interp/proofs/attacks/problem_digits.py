@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from interp.core.problems import draw
+from interp.core.samples import draw
 from models.tasks import Domain, Task, domain_of
 
 CARRY_RICH = 0.5  # share of the draws that are rich in carries, where a task has carries

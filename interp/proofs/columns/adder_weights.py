@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from interp.core.problems import resolve_task
+from interp.core.task_checks import resolve_task
 from interp.proofs.columns.digit_layout import TokenLayout, read_layout
 from interp.proofs.verdict.identity import fingerprint, require_plain
 from interp.proofs.verdict.verdict import Targets

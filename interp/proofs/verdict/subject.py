@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor
 
-from interp.core.problems import resolve_task
+from interp.core.task_checks import resolve_task
 from interp.proofs.verdict.identity import identify
 from models import ArithmeticTransformer, UserError
 from models.importers import from_transformer_lens
@@ -45,7 +45,7 @@ class Subject:
 
     @cached_property
     def task(self) -> Task:
-        """The task, checked against the model. Raises UserError as :func:`interp.core.problems.resolve_task` does."""
+        """The task, checked against the model. Raises UserError as :func:`interp.core.task_checks.resolve_task`."""
         return resolve_task(self.model, self.given)
 
     @cached_property

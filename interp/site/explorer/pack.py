@@ -18,7 +18,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from interp.core.model_checks import require_evaluation_mode
-from interp.core.problems import resolve_task
+from interp.core.task_checks import resolve_task
 from interp.site.explorer.own_tasks import drawn_texts, own_task, shown_variable
 from models.errors import UserError, unknown_name
 from models.importers import from_transformer_lens

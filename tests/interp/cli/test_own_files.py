@@ -102,7 +102,8 @@ from dataclasses import dataclass
 import pandas as pd
 
 from interp.core.probe import probe
-from interp.core.problems import draw, resolve_task
+from interp.core.task_checks import resolve_task
+from interp.core.samples import draw
 from interp.core.results import Findings
 
 

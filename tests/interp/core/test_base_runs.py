@@ -8,7 +8,8 @@ import pytest
 import torch
 
 import models
-from interp.core.places import AttentionEdges, Component, Head, Neuron, Place, Replacement, Sublayer, Together, hooks_of
+from interp.causal.ablation.components import AttentionEdges, Component, Head, Neuron, Sublayer, Together, hooks_of
+from interp.core.places import Place, Replacement
 from interp.core.runs import base_runs, passes
 from models.run import has_run
 from models.transformer import in_block

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from interp.core.parameters import places
+from interp.causal.ablation.parameter_variants import places
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3), (2, 3, 4)])

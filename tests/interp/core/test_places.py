@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import models
-from interp.core import problems, runs
+from interp.core import batches, runs
 from interp.core.places import Place
 from models.errors import UserError
 
@@ -49,7 +49,7 @@ def test_writing_a_piece_changes_it_and_nothing_else(name):
 
 def test_reading_gives_what_the_cache_holds_and_writing_it_back_changes_no_logit(adder, monkeypatch):
     tokens = adder.task.encode(adder.task.sample(7, torch.Generator().manual_seed(0)))
-    monkeypatch.setattr(problems, "WEIGHTS_AT_ONCE", 3 * tokens.shape[1] ** 2)  # three chunks
+    monkeypatch.setattr(batches, "WEIGHTS_AT_ONCE", 3 * tokens.shape[1] ** 2)  # three chunks
     values = Place("blocks.0.attn.hook_v", (3, 25))
     (held,), logits = runs.read(adder, tokens, [values], [25])
     _, cache = adder.run_with_cache(tokens)

@@ -17,8 +17,8 @@ import models
 from interp.core.exam import Case, Exam
 from interp.core.probe import probe, registered
 from interp.core.probe_checks import CHECKS
-from interp.core.problems import draw
 from interp.core.results import Findings, Provenance, Result
+from interp.core.samples import draw
 from interp.core.stats import mean_interval
 from models.errors import UserError
 from tests.exams.coupled_subjects import built

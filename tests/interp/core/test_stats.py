@@ -33,6 +33,7 @@ from interp.probes.separation import auroc, best_threshold, stratified_auroc, st
 from models.errors import UserError
 from models.number_format import in_percent, in_percent_with
 from models.text_scores import TextLoss
+from studies.claims import differences
 from tests.sampling import sampled
 
 
@@ -347,10 +348,10 @@ INTERVALS = {
     )[1:],
     "mean_interval": lambda rng, n, p: stats.mean_interval(1.0 * (rng.random(n) < p), (0.0, 1.0))[1:],
     "mean_intervals": lambda rng, n, p: np.stack(stats.mean_intervals(rng.normal(p, 1, (n, 1))))[1:, 0],
-    "mean_difference": lambda rng, n, p: stats.mean_difference(
+    "mean_difference": lambda rng, n, p: differences.mean_difference(
         1.0 * (rng.random(n) < p), 0 * rng.random(n), bounds=(0.0, 1.0)
     )[1:],
-    "rate_difference": lambda rng, n, p: stats.rate_difference(rng.binomial(n, p), n, 0, n)[1:],
+    "rate_difference": lambda rng, n, p: differences.rate_difference(rng.binomial(n, p), n, 0, n)[1:],
     "clustered_proportion": _clustered,
     "effect_interval": lambda rng, n, p: _first_lost(rng, n, p) + 0.02,
     "recovered_share": _share_of_loss,
@@ -383,11 +384,11 @@ def test_the_difference_of_two_shares_has_newcombes_interval():
         ((9, 10, 3, 10), (0.1705, 0.8090)),
         ((10, 10, 0, 20), (0.6791, 1.0000)),
     ):
-        value, low, high = stats.rate_difference(*counts)
+        value, low, high = differences.rate_difference(*counts)
         assert value == pytest.approx(counts[0] / counts[1] - counts[2] / counts[3])
         assert (round(low, 4), round(high, 4)) == expected
     with pytest.raises(UserError):
-        stats.rate_difference(3, 2, 0, 1)
+        differences.rate_difference(3, 2, 0, 1)
 
 
 def test_shares_in_sentences_are_never_rounded_to_all_or_none() -> None:

@@ -10,8 +10,8 @@ import torch
 
 import interp
 import models
-from interp.core.problems import draw
 from interp.core.results import Provenance
+from interp.core.samples import draw
 from interp.probes.carry_units import CarryUnits, compute_carry_units
 from interp.probes.neuron_selectivity import RIVALS, column_signals
 from models.errors import UserError

@@ -14,12 +14,12 @@ import xarray as xr
 from scipy.stats import binomtest, sem, t, ttest_ind
 
 import models
-from interp.core.stats import rate_difference
 from interp.probes.learning_curves import learning_curves
 from studies.adder_456.measures import halfway, keys_like_values
 from studies.adder_456.studies import errors_by_test_seed
 from studies.addlm.measures import best_losses, gaps, runs
 from studies.claims import NotStored, Store, registered
+from studies.claims.differences import rate_difference
 from studies.claims.ours import Ours, answered, difference, least, ranked, rates
 from studies.claims.printed import read_numbers
 from studies.claims.read import Expression

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import models
-from interp.core.problems import draw
 from interp.core.results import Provenance
+from interp.core.samples import draw
 from interp.core.stats import js_divergence
 from models.errors import UserError
 from studies.checkpoints import load_published

@@ -26,10 +26,10 @@ from interp.causal.ablation import (
 )
 from interp.causal.ablation.ablated_runs import as_far
 from interp.causal.ablation.component_ablation import counts
+from interp.causal.ablation.components import check_components
 from interp.causal.ablation.intervals import bootstrap_ratio, masked_proportions
 from interp.causal.metrics import Metric, exact_match, kl, logit_diff
-from interp.core.places import check_components
-from interp.core.problems import derangement
+from interp.core.batches import derangement
 from interp.core.results import Provenance
 from interp.core.stats import bootstrap_interval, clopper_pearson
 from models.errors import UserError
@@ -217,7 +217,7 @@ def test_resampling_everything_at_the_last_stream_is_answering_the_other_problem
 
 def test_a_sample_longer_than_a_batch_is_resampled_across_batches(monkeypatch, model):
     whole = {method: ablated_logits(model, Sublayer(0, "mlp"), method) for method in ("mean", "resample")}
-    monkeypatch.setattr("interp.core.problems.WEIGHTS_AT_ONCE", 7 * model.cfg.n_heads * TOKENS.shape[1] ** 2)
+    monkeypatch.setattr("interp.core.batches.WEIGHTS_AT_ONCE", 7 * model.cfg.n_heads * TOKENS.shape[1] ** 2)
     for method, expected in whole.items():
         parts: dict[int, torch.Tensor] = {}
 
@@ -304,7 +304,7 @@ def test_the_table_counts_every_example_in_its_strata(n):
 
 
 def component_problems(task, n, seed):
-    from interp.core.problems import draw
+    from interp.core.samples import draw
 
     return draw(task, None, n, seed, 0.5).problems
 

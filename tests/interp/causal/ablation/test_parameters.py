@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 import models
 from interp.causal.ablation import compute_parameter_ablation, parameter_ablation, parameter_names
 from interp.causal.ablation.parameter_variants import initial_values, make_variants, run_variants
-from interp.core.parameters import parameter_table
-from interp.core.problems import draw
+from interp.compare.parameter_tables import parameter_table
 from interp.core.results import Provenance
+from interp.core.samples import draw
 from models.errors import UserError
 from models.training.stacked_objective import ParameterLayout
 from tests.conformance.table import dense

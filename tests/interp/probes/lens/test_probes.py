@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import models
+from interp.core.batches import distinct
 from interp.core.named_places import positions_for
-from interp.core.problems import distinct
 from interp.core.results import Provenance
 from interp.probes.lens import compute_linear_probes, linear_probes
 from interp.probes.lens.probe_labels import SIGNALS, column_labels, pair_folds

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
 
+from interp.causal.ablation.parameter_variants import places
 from models.transformer import HookedModel
-
-
-def places(shape: tuple[int, ...]) -> list[str]:
-    """The index of every entry of a tensor, in the order of its memory: "1,0,2"; and "" for a single number."""
-    return [",".join(map(str, place)) for place in np.ndindex(*shape)]
 
 
 def parameter_table(model: HookedModel) -> pd.DataFrame:

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 import models
-from interp.core.problems import derangement, draw, has_chains, of_every_chain_length, resolve_task, right_tokens
+from interp.core.batches import derangement, right_tokens
+from interp.core.samples import draw, of_every_chain_length
+from interp.core.task_checks import has_chains, resolve_task
 from models.errors import UserError
 from models.tasks import Parity, formatted
 from models.tasks.columns.long_carries import carry_rich
