@@ -1,8 +1,9 @@
 """Activation patching sweeps: ours beside ``transformer_lens.patching``, the same numbers, side by side in one run.
 
-Both get the clean cache and the corrupted tokens, and a metric that reads one answer digit; both sweep over all layers,
-which for the one-layer models is the last layer. Rounds are interleaved, the ratio is that of the medians. Where a
-sweep has more than MOST_RUN variants the reference runs a random sample of so many, and its time is scaled up.
+Both get the clean cache, the corrupted tokens and a metric that reads one answer digit; ours are the variants of one
+run themselves, without the checks and tables of :func:`interp.activation_patching`. Both sweep over all layers, which
+for the one-layer models is the last layer. Rounds are interleaved, the ratio is that of the medians. Where a sweep has
+more than MOST_RUN variants the reference runs a random sample of so many, and its time is scaled up.
 
 What a patch changes must be computed: of L > 1 layers that bounds the ratio of a sweep of the stream by about
 4 L / (L - 1) (see :mod:`models.run.variants`), which is printed next to it. A stock model that cannot be
@@ -24,7 +25,9 @@ import models
 from benchmarks.record import middle
 from benchmarks.scoring import cpu_seconds
 from interp.causal.metrics import Metric
-from interp.causal.patching import patch_sweep
+from interp.causal.patching.patch_sites import SweepSite, get_site, parts_of, position_groups
+from interp.causal.patching.patching_values import PatchQuestion, plain_values
+from models.run import Frame, Run, Variants, has_run
 from models.tasks.task import Task
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.weight_maps import DenseWeights
@@ -99,6 +102,45 @@ def sampled(name: str, model: Any, n_pos: int) -> tuple[pd.DataFrame, int]:
     return chosen.reset_index(drop=True), len(every)
 
 
+def swept(model: Any, base: Tensor, cache: Any, metric: Metric, site: str, by: str, layers: list[int]) -> np.ndarray:
+    """The mean of the metric for every variant, [layer, part, group], by variants of one run that take activations of a
+    cache; a pattern's parts are (head, source)."""
+    (query,), kind, length = metric.positions or (0,), get_site(site, model.cfg), base.shape[1]
+    groups = position_groups(length, by)
+    n_parts = parts_of(kind, model.cfg) * (len(groups) if kind.by_source else 1)
+    with torch.inference_mode():
+        frame = Frame(model, [query], length if kind.pattern else None)
+        run, found = Run(frame, base), torch.full((len(layers), n_parts, len(groups)), float("nan"))
+        for into, layer in zip(found, layers, strict=True):
+
+            def emit(parts: slice, which: list[int], logits: Tensor, into: Tensor = into) -> None:
+                into[parts, which] = metric(logits, slice(0, len(base))).mean(-1)
+
+            Variants(run, groups.places, emit).patched(kind.of_run, layer, at_rows(frame, cache, kind, layer))
+        unpatched = metric(run.logits(), slice(0, len(base))).mean()
+        return torch.where(found.isnan(), unpatched, found).numpy()  # what is after the query changes nothing
+
+
+def at_rows(frame: Frame, cache: Any, site: SweepSite, layer: int) -> Tensor:
+    """A cached activation at the rows that a run holds."""
+    value, rows = cache[site.hook_name(layer)], frame.rows(layer)
+    if site.name in ("resid_pre", "k", "v"):
+        return value[:, : frame.n_pos]
+    return value[:, :, rows, : frame.n_pos] if site.pattern else value[:, rows]
+
+
+def by_hooks(
+    model: Any, base: Tensor, source: Tensor, metric: Metric, site: str, by: str, layers: list[int], task: Task
+) -> np.ndarray:
+    """The same of a model that has no run, through its hooks, from the tokens of the other run."""
+    how: Any = {"unpatched": False, "allow_equal": True}
+    return (
+        plain_values(model, PatchQuestion.of(model, base, source, [metric], site, by, layers, task, None, **how))
+        .patched[0]
+        .mean(-1)
+    )
+
+
 def cell(
     model: Any, site: tuple[str, str], batch: int, task: Task | None = None, single: bool = False
 ) -> tuple[float, float, float]:
@@ -117,15 +159,16 @@ def cell(
     index, variants = sampled(name, model, clean.shape[1])
     if single:
         index, variants = index[:1], 1
-    layers = 0 if single else None
+    layers = [0] if single else list(range(model.cfg.n_layers))
     theirs = lambda: reference(name)(model, corrupted, cache, score, index_axis_names=None, index_df=index)  # noqa: E731
-    asked: Any = {"site": site[0], "by": site[1], "layers": layers, "allow_equal": True}
-    ours = lambda: patch_sweep(model, corrupted, cache, metric, **asked)  # noqa: E731
-    there, here = theirs().double().numpy(), ours().labelled[0].mean("pair")
-    here = here.transpose("layer", *[axis for axis in ("pos", "head", "dest", "src") if axis in here.dims])
-    if "dest" in here.dims:
-        here = here.transpose("layer", "head", "dest", ...)
-    here = here.values[tuple(index.values.T)]
+    if has_run(model):
+        ours = lambda: swept(model, corrupted, cache, metric, *site, layers)  # noqa: E731
+    else:
+        ours = lambda: by_hooks(model, corrupted, clean, metric, *site, layers, task)  # noqa: E731
+    there, here = theirs().double().numpy(), ours()  # [layer, part, group]
+    at = {axis: index[axis].to_numpy() if axis in index else 0 for axis in ("layer", "head", "pos", "dest", "src")}
+    part = at["head"] * clean.shape[1] + at["src"] if "src" in index else at["head"]
+    here = here[at["layer"], part, at["dest"] if "dest" in index else at["pos"]]
     error = float(np.abs(here - there).max() / np.abs(there).max())
     times: list[tuple[float, float]] = []
     for _ in range(ROUNDS):
