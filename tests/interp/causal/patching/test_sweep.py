@@ -393,7 +393,9 @@ class _Counting(TorchDispatchMode):
 @pytest.mark.usefixtures("without_shape_checks")
 @pytest.mark.parametrize(("site", "most"), [("resid_pre", 290), ("v", 286)])
 def test_a_small_sweep_of_the_last_layer_is_few_operations(site: str, most: int):
-    """Which is its cost at batch 16, with both runs. Under a dispatch mode the weights are made anew, which is a good part of them."""
+    """Which is its cost at batch 16, with both runs.
+
+    Under a dispatch mode the weights are made anew, which is a good part of them."""
     few = PAIRS.select(slice(0, 16))
     metric = Metric("mine", (26,), lambda logits, rows: logits[..., 0, 3] - logits[..., 0, 7])
     asked: Any = (ADDER, few.corrupted_tokens, few.clean_tokens, metric, site)
