@@ -45,7 +45,6 @@ from interp.probes.lens.logit_lens import logit_lens as logit_lens
 from interp.probes.loss import loss as loss
 from interp.probes.ov_output_shape import ov_output_shape as ov_output_shape
 from interp.causal.ablation.parameter_ablation import parameter_ablation as parameter_ablation
-from interp.causal.patching.activation_patching import patch_sweep as patch_sweep
 from interp.causal.edges.path_patching import path_patching as path_patching
 from interp.compare.construction.pattern_patching import pattern_patching as pattern_patching
 from interp.core.probe import probe as probe
@@ -103,7 +102,6 @@ __all__ = [
     "loss",
     "ov_output_shape",
     "parameter_ablation",
-    "patch_sweep",
     "path_patching",
     "pattern_patching",
     "probe",

@@ -6,7 +6,6 @@ from typing import Any
 
 import interp
 import models
-from interp.causal.metrics import logit_diff
 from interp.core.exam import REFUSED, Case, Exam
 from tests.exams import register_exam
 from tests.exams.rules import bypassed, chains, copies, ripples, running
@@ -181,38 +180,6 @@ register_exam(
 )
 
 
-def _restored(asked: Any) -> tuple[float, dict[str, float]]:
-    """What the two runs differ by, and what patching the values at each role makes of it; in logits."""
-    model, pairs = asked
-    tokens = pairs.corrupted_tokens, pairs.clean_tokens
-    found = interp.patch_sweep(model, *tokens, logit_diff(pairs), site="v", by="role", target=pairs.target)
-    assert found.found.source is not None  # patches come from a run
-    base, source = found.found.base.mean(), found.found.source.mean()
-    moved = found.labelled.squeeze(drop=True).mean("pair") - base
-    return float(source - base), dict(zip(moved.role.values.tolist(), moved.values.tolist(), strict=True))
-
-
-def _all_by_one_role(got: tuple[float, dict[str, float]]) -> bool:
-    span, moved = got
-    others = [abs(value) for role, value in moved.items() if role != "previous operands"]
-    return span > 50 and abs(moved["previous operands"] / span - 1) < 1e-4 and max(others) < 1e-4
-
-
-def _nothing(got: tuple[float, dict[str, float]]) -> bool:
-    return max(map(abs, (got[0], *got[1].values()))) < 0.01
-
-
-register_exam(
-    Exam(
-        "patch_sweep",
-        lambda asked: asked,
-        _restored,
-        presence=Case(lambda: carry_pairs(trained(), n=24), _all_by_one_role),
-        absence=Case(lambda: carry_pairs(without("out_A"), n=24), _nothing),
-        inversion=Case(lambda: carry_pairs(trained(), turned=True, n=24), _all_by_one_role),
-        untrained=Case(lambda: carry_pairs(untrained(), n=24), _nothing),
-    )
-)
 register_exam(
     Exam(
         "scrubbing_hypothesis",

@@ -26,7 +26,7 @@ from transformer_lens.hook_points import HookPoint
 
 import interp
 import models
-from interp.causal.metrics import Metric, resolve_metrics
+from interp.causal.metrics import Metric
 from interp.core.probe import registered
 from interp.site.explorer import Subject
 from models.calls.checked_calls import checked
@@ -40,6 +40,7 @@ from models.transformer.parts.weights import WeightView
 from models.transformer.unaltered import alterations
 from studies.population import sameness
 from studies.position_coupling.exact_match_grid import exact_match_grid
+from tests.interp.causal.patching.swept import swept
 
 #: Every question is asked many times of one model; test_questions.py asks them with the checks.
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
@@ -297,16 +298,10 @@ def _few(model: Any) -> torch.Tensor:
     return model.task.sample(24, torch.Generator().manual_seed(0))
 
 
-def _patch_sweep(model: Any) -> Any:
-    pairs = _pairs()
-    metrics = resolve_metrics(model, pairs, "logit_diff")
-    return interp.patch_sweep(model, pairs.corrupted_tokens, pairs.clean_tokens, metrics).found.patched
-
-
 def _sweep_of_tokens(model: Any, task: Any) -> Any:
     base, source = (task.encode(task.sample(4, torch.Generator().manual_seed(seed))) for seed in (0, 1))
     metric = Metric("logit", (task.query_positions[-1],), lambda logits, rows: logits[..., 0, 3])
-    return interp.patch_sweep(model, base, source, metric, site="attn_out", task=task).found.patched
+    return swept(model, base, source, metric, "attn_out", task=task).found.patched
 
 
 def _attack(model: Any, **options: Any) -> Any:
@@ -334,7 +329,6 @@ ADDER: dict[str, Callable[[Any], Any]] = {
     "attack": lambda m: _attack(m, runs=100),
     "activation_patching": lambda m: interp.activation_patching(m, _pairs()),
     "activation_patching, checked": lambda m: interp.activation_patching(m, _pairs(), site="head_out", check=True),
-    "patch_sweep": _patch_sweep,
     "path_patching": lambda m: interp.path_patching(m, _pairs()),
     "edge_attribution": lambda m: interp.edge_attribution(m, _pairs()),
     "smallest_circuit": lambda m: interp.smallest_circuit(m, _pairs()),
@@ -370,7 +364,7 @@ SUMMER: dict[str, Callable[[Any], Any]] = {
     "exact_match_grid, answers": lambda m: exact_match_grid(
         m, shapes=[(2, 2)], n=10, final_answer=True, early_exit=False, progress=False
     ),
-    "patch_sweep": lambda m: _sweep_of_tokens(m, m.task.at(2, 2)),
+    "activation_patching, of tokens": lambda m: _sweep_of_tokens(m, m.task.at(2, 2)),
 }
 BUILT: dict[str, Callable[[Any], Any]] = {
     "residual_by_dimension": lambda m: interp.residual_by_dimension(m, "$12+34=00>21>64"),

@@ -91,7 +91,7 @@ QUESTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "attention_readout": lambda a, b: interp.attention_readout(a, n=N),
 }
 #: Names that ask nothing of a model, or of another one's folder.
-NO_QUESTION = {"patch_sweep", "learning_curves", "training_dynamics", "composition_scores"}  # the last: two layers
+NO_QUESTION = {"learning_curves", "training_dynamics", "composition_scores"}  # the last: two layers
 
 
 def test_every_public_question_is_asked_here():

@@ -28,6 +28,7 @@ from models.importers.stock import from_transformer_lens
 from models.tasks import TwoDigitAddition, problem_pairs
 from studies.population import mode_connectivity, seed_distances, solution_classes
 from tests.comparing import assert_same, numbers_are_finite
+from tests.interp.causal.patching.swept import swept as swept_tokens
 from tests.interp.conftest import stock_copy
 from tests.other_tasks import modular_addition
 from tests.sampling import sampled
@@ -170,9 +171,9 @@ def test_a_lost_write_is_found_out_without_a_task_too():
     """Without a task there is no copy; patched through hooks, half of the intervention would not happen."""
     metric = Metric("first logit", (-1,), lambda logits, rows: logits[..., 0, 0])
     with pytest.raises(UserError, match="does not reach this model's stream.*give task="):
-        interp.patch_sweep(variant("LN"), PAIRS.clean_tokens, PAIRS.corrupted_tokens, metric, site="resid_mid")
-    given = interp.patch_sweep(
-        variant("LN"), PAIRS.clean_tokens, PAIRS.corrupted_tokens, metric, site="resid_mid", task=TASK, check=True
+        swept_tokens(variant("LN"), PAIRS.clean_tokens, PAIRS.corrupted_tokens, metric, "resid_mid")
+    given = swept_tokens(
+        variant("LN"), PAIRS.clean_tokens, PAIRS.corrupted_tokens, metric, "resid_mid", task=TASK, check=0
     )
     assert given.fast
 
@@ -359,8 +360,7 @@ def test_a_bridge_around_a_hugging_face_model_is_copied_from_its_weights(name: s
     assert torch.allclose(copy(tokens), bridge(tokens), atol=1e-4)
     ours, theirs = (interp.path_patching(model, PAIRS) for model in (copy, bridge))
     assert np.array_equal(ours.values, theirs.values)
-    swept = interp.patch_sweep(bridge, tokens, PAIRS.corrupted_tokens, first_logit(), site="v", task=TASK, check=True)
-    assert swept.fast
+    assert swept_tokens(bridge, tokens, PAIRS.corrupted_tokens, first_logit(), "v", task=TASK, check=0).fast
     assert interp.which_algorithm(bridge, task=TASK, n=40).winner() is None
     with pytest.raises(UserError, match="more than 50% must be right"):
         interp.activation_patching(bridge, PAIRS)

@@ -78,7 +78,7 @@ OTHERS = {
     "accuracy_bounds", "accuracy_by_chain", "attack", "certified_circuits", "composition_scores",
     "decompile",
     "group_program", "group_symmetry", "key_attention", "learning_curves", "residual_by_dimension", "restricted_loss",
-    "patch_sweep", "pattern_patching",
+    "pattern_patching",
     "construction_units",
     "training_dynamics",
 }  # fmt: skip

@@ -28,15 +28,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import xarray as xr
-from jaxtyping import Float, Int
-from torch import Tensor
+from jaxtyping import Float
 
-from interp.causal.metrics import FACTORIES, Metric, require_metrics, require_pairs_answered, resolve_metrics, spoken
+from interp.causal.metrics import FACTORIES, Metric, require_pairs_answered, resolve_metrics, spoken
 from interp.causal.patching.patch_sites import component_name, component_sites
 from interp.causal.patching.patching_result import PatchingSweep, runs_differ
 from interp.causal.patching.patching_values import (
@@ -63,15 +61,10 @@ RIGHT = "exact_match"  # the metric that says whether the clean answer is given
 
 
 @dataclass(frozen=True, eq=False)
-class RawSweep:
-    """What :func:`patch_sweep` returns.
-
-    Attributes:
-        values: [metric, layer, ..., n], an axis for each of ``axes`` between the metrics and the examples.
-        axes: the labels of these axes by name: layer, head or neuron, pos or role or dest and src.
-        found: the values as computed, and those of the unpatched run.
-        fast: whether they are variants of one run (:mod:`models.run`).
-    """
+class SweptSite:
+    """The values of one site in one direction: ``axes`` are the labels of the axes between the metrics and the pairs by
+    name (layer, head or neuron, pos or role or dest and src), ``fast`` says whether the values are variants of one run
+    (:mod:`models.run`)."""
 
     found: SweepValues
     asked: PatchQuestion
@@ -82,58 +75,6 @@ class RawSweep:
     def values(self) -> Float[np.ndarray, "metric *axes n"]:
         patched = self.found.patched
         return patched.reshape(len(patched), *map(len, self.axes.values()), patched.shape[-1])
-
-    @cached_property
-    def labelled(self) -> xr.DataArray:
-        """The values over (metric, layer, ..., pair), with their labels."""
-        coords = {"metric": [metric.name for metric in self.asked.metrics]} | self.axes
-        return xr.DataArray(self.values, dims=(*coords, "pair"), coords=coords)
-
-
-@probe("Which activation carries it, for tokens and metrics of one's own?")
-def patch_sweep(
-    model: HookedModel,
-    base_tokens: Int[Tensor, "n pos"],
-    source: Any,
-    metrics: Metric | Sequence[Metric],
-    *,
-    site: str = "resid_pre",
-    by: str = "position",
-    layers: Sequence[int] | int | None = None,
-    task: Task | None = None,
-    target: Index | None = None,
-    check: bool = False,
-    seed: int = 0,
-    allow_equal: bool = False,
-) -> RawSweep:
-    """A patching sweep over tokens rather than problems: the metric of every variant and example.
-
-    Args:
-        model: any model with TransformerLens hooks.
-        base_tokens: the tokens to run (TransformerLens: ``corrupted_tokens``).
-        source: where patches come from: tokens of the same shape, or a cache by hook name.
-        metrics: only the positions that some metric reads are computed.
-        site: one of :data:`interp.causal.patching.patch_sites.SITES`.
-        by: a patch covers one "position", all positions of a "role" relative to ``target``, or "all".
-        task: what the tokens mean, default ``model.task``. A stock model needs it for the fast path, roles and labels.
-        target: the target to which roles are relative.
-        check: also run some cells of a fast sweep, drawn with ``seed``, through the model's own hooks, and raise
-            PatchMismatch if they differ.
-        allow_equal: if base and source have the same activations, return unchanged values instead of an error.
-
-    Returns:
-        Values of every variant and example, in the metrics' own units; ``.labelled`` names the axes. ``.found.base``
-        has the unpatched run's values; without a fast path it is computed when it is first needed.
-
-    Cost: about ``layers / 2`` runs per position for streams of all but the last layer, two runs in all for the last.
-
-    Raises:
-        UserError: no such site, layer or grouping; training mode; shapes that differ; nothing to patch; a metric that
-            reads missing positions or is not a number.
-    """
-    found = require_metrics(metrics, base_tokens.shape[-1] if base_tokens.ndim else 0)
-    more = {"unpatched": False, "allow_equal": allow_equal, "check": seed if check else None}
-    return _sweep(model, PatchQuestion.of(model, base_tokens, source, found, site, by, layers, task, target, **more))
 
 
 @probe("Which activation carries the difference between two problems?", able=require_pairs_answered, least=1)
@@ -151,7 +92,7 @@ def activation_patching(
     seed: int = 0,
     allow_equal: bool = False,
 ) -> PatchingSweep:
-    """Patch one kind of activation between the runs of each pair; see the module and :func:`patch_sweep`.
+    """Patch one kind of activation between the runs of each pair; see the module.
 
     Its sentence is about the first metric, and about pairs that the model answers rightly: it refuses a model that
     answers no more than half of the clean problems right (unless the first metric is your own or "kl", which compare
@@ -161,17 +102,21 @@ def activation_patching(
 
     Args:
         model: any model with TransformerLens hooks.
-        site, by, layers: see :func:`patch_sweep`. ``by="component"`` patches the components of the module, and takes no
-            ``site``; with ``layers``, those of these layers.
+        site: one of :data:`interp.causal.patching.patch_sites.SITES`.
+        by: a patch covers one "position", all positions of a "role" relative to ``target``, or "all". "component"
+            patches the components of the module, and takes no ``site``; with ``layers``, those of these layers.
         metrics: names of :data:`interp.causal.metrics.FACTORIES` or metrics; all come from one sweep.
         direction: "denoise", "noise" or "both".
         target: the target whose answer the metrics read, default the pairs' own.
         allow_equal: give unchanged values, and no shares, where the runs or their activations do not differ.
         seed: seed of the cells that ``check`` draws. The bootstrap has the pairs' seed.
 
+    Cost: about ``layers / 2`` runs per position for streams of all but the last layer, two runs in all for the last.
+
     Raises:
-        UserError: as :func:`patch_sweep`; an unknown metric or direction; a model that cannot do the task; or runs that
-            do not differ.
+        UserError: no such site, layer, grouping, metric or direction; training mode; nothing to patch; a metric that
+            reads missing positions or is not a number; a model that cannot do the task; or runs that do not differ.
+        PatchMismatch: cells that ``check`` draws differ from runs through the model's own hooks.
     """
     known_name("direction", direction, (*DIRECTIONS, "both"))
     bound = resolve_metrics(model, pairs, metrics, target)
@@ -190,14 +135,16 @@ def activation_patching(
         for each in ([each.name for each in component_sites(model.cfg, layers)] if whole else [site])
     ]  # fmt: skip
     directions = list(DIRECTIONS) if direction == "both" else [direction]
-    by_site = [[_sweep(model, each if one == "denoise" else each.turned) for each in asked] for one in directions]
+    by_site = [
+        [sweep(model, each if one == "denoise" else each.swapped_direction) for each in asked] for one in directions
+    ]
     swept = [_components(sites) if whole else sites[0] for sites in by_site]
     provenance = Provenance(
         len(pairs), pairs.seed, f"pairs that differ in {pairs.what}", "exhaustive" if pairs.exhaustive else "sampled"
     )
     values = np.stack([each.values for each in swept])
     unpatched = np.stack([each.found.base for each in swept])
-    other = np.stack([cast(np.ndarray, each.found.source) for each in swept])  # a run, and no cache
+    other = np.stack([each.found.source for each in swept])
     for base, source in zip(unpatched[:, 0], other[:, 0], strict=True):
         if not allow_equal and not runs_differ(base, source, provenance.resampling_seed):
             raise UserError(
@@ -224,7 +171,7 @@ def activation_patching(
     return PatchingSweep(model_name(model), patched, pairs.what, **arrays, fast=fast, provenance=provenance)
 
 
-def _components(swept: Sequence[RawSweep]) -> RawSweep:
+def _components(swept: Sequence[SweptSite]) -> SweptSite:
     """Sweeps of all positions at once as one, whose axis is the components in the order in which they write."""
     nodes = {}
     for order, each in enumerate(swept):
@@ -235,10 +182,10 @@ def _components(swept: Sequence[RawSweep]) -> RawSweep:
                 nodes[not site.embedding, layer, order, part] = node
     names, values = zip(*(nodes[key] for key in sorted(nodes)), strict=True)
     found = replace(swept[0].found, patched=np.stack(values, 1)[:, None, :, None])
-    return RawSweep(found, swept[0].asked, {"component": list(names)}, all(each.fast for each in swept))
+    return SweptSite(found, swept[0].asked, {"component": list(names)}, all(each.fast for each in swept))
 
 
-def _sweep(model: HookedModel, asked: PatchQuestion) -> RawSweep:
+def sweep(model: HookedModel, asked: PatchQuestion) -> SweptSite:
     """The values of a sweep, which are numbers, and of which at least one may differ from the unpatched run's."""
     copy = _copy(model, asked.task)
     plain = model if stream_is_written(model, asked.base, asked.hooks) else copy
@@ -248,8 +195,7 @@ def _sweep(model: HookedModel, asked: PatchQuestion) -> RawSweep:
             + ("; give task=, and a copy where it does is patched." if asked.task is None else ".")
         )
     found = plain_values(model, asked) if copy is None else fast_values(copy, asked)
-    known = copy is not None or asked.unpatched or np.isnan(found.patched).any()
-    for metric, values in zip(asked.metrics, found.base, strict=True) if known else ():
+    for metric, values in zip(asked.metrics, found.base, strict=True):
         if n_nan := int(np.isnan(values).sum()):
             raise UserError(
                 f"The metric {metric.name!r} is not a number in {n_nan:,} of {len(values):,} unpatched runs."
@@ -261,7 +207,7 @@ def _sweep(model: HookedModel, asked: PatchQuestion) -> RawSweep:
         )
     if asked.check is not None and copy is not None:
         check_values(plain, asked, found)
-    return RawSweep(found, asked, asked.axes(model.cfg), copy is not None)
+    return SweptSite(found, asked, asked.axes(model.cfg), copy is not None)
 
 
 def _copy(model: HookedModel, task: Task | None) -> ArithmeticTransformer | None:

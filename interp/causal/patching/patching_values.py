@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -41,25 +40,15 @@ TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-4}
 @dataclass(frozen=True, eq=False)
 class SweepValues:
     """``patched`` [metric, layer, part, group, (source group,) n], ``base`` and ``source`` [metric, n]: the metric of
-    the patched runs, of the unpatched run and (None for a user's cache) of the run that activations are taken from.
+    the patched runs, of the unpatched run and of the run that activations are taken from.
 
-    ``unpatched`` gives ``base``, which may cost a run; ``changes``: whether a patch changed an activation (None: not
-    known).
+    ``changes``: whether a patch changed an activation (None: not known).
     """
 
     patched: Float[np.ndarray, "metric layer part group *source n"]
-    unpatched: Callable[[], Float[np.ndarray, "metric n"]]
-    source: Float[np.ndarray, "metric n"] | None
+    base: Float[np.ndarray, "metric n"]
+    source: Float[np.ndarray, "metric n"]
     changes: bool | None = None
-
-    @cached_property
-    def base(self) -> Float[np.ndarray, "metric n"]:
-        """The metric of the unpatched run.
-
-        Raises:
-            UserError: it was not run with the sweep, and the model has changed since.
-        """
-        return self.unpatched()
 
     @property
     def unchanged(self) -> bool:
@@ -77,24 +66,21 @@ class PatchQuestion:
     It is made once, where a sweep begins, and everything after that reads it.
 
     Attributes:
-        source: tokens of base's shape, or a cache's activations by hook.
+        source: tokens of base's shape.
         task: what the tokens mean, if anybody said so.
         what: what the two runs differ in, for messages.
-        unpatched: whether the unpatched run will be needed; without a fast path it is cheaper with the sweep than
-            later.
         allow_equal: whether runs with equal activations are no error.
         check: the seed of the cells that are run through the model's hooks as well; None runs none.
     """
 
     base: Int[Tensor, "n pos"]
-    source: Int[Tensor, "n pos"] | dict[str, Tensor]
+    source: Int[Tensor, "n pos"]
     site: SweepSite
     layers: tuple[int, ...]
     groups: Groups
     metrics: tuple[Metric, ...]
     task: Task | None = None
     what: str = "what was given"
-    unpatched: bool = True
     allow_equal: bool = False
     check: int | None = None
 
@@ -103,7 +89,7 @@ class PatchQuestion:
         cls,
         model: HookedModel,
         base: Int[Tensor, "n pos"],
-        source: Any,
+        source: Int[Tensor, "n pos"],
         metrics: Sequence[Metric],
         site: str,
         by: str,
@@ -115,11 +101,11 @@ class PatchQuestion:
         """The question that the arguments of a sweep ask of a model, with the tokens where the model is.
 
         Raises:
-            UserError: no such site, layer or grouping; tokens or a cache of other shapes; nothing to run.
+            UserError: no such site, layer or grouping; tokens of other shapes; nothing to run.
         """
         if base.ndim != 2:
             raise UserError(f"A sweep runs tokens [n, pos], not of shape {list(base.shape)}.")
-        if isinstance(source, Tensor) and source.shape != base.shape:
+        if source.shape != base.shape:
             raise UserError(
                 f"Both runs need tokens of one shape [n, pos], not {list(base.shape)} and {list(source.shape)}."
             )
@@ -130,13 +116,9 @@ class PatchQuestion:
             if layers is not None and chosen != (0,):
                 raise UserError(f"{kind.name} enters before layer 0, so that no other layer has one to patch.")
             chosen = (0,)
-        if isinstance(source, Tensor):
-            source = source.to(base.device)
-        else:
-            source = checked_cache(source, [kind.hook_name(layer) for layer in chosen], kind, base)
         task = getattr(model, "task", None) if task is None else task
         groups = position_groups(base.shape[1], by, task, target)
-        return cls(base, source, kind, chosen, groups, tuple(metrics), task, **more)
+        return cls(base, source.to(base.device), kind, chosen, groups, tuple(metrics), task, **more)
 
     @property
     def hooks(self) -> list[str]:
@@ -157,15 +139,12 @@ class PatchQuestion:
         return {"layer": list(self.layers)} | part | {row: labels for row in rows if row != "all"}
 
     @property
-    def turned(self) -> PatchQuestion:
+    def swapped_direction(self) -> PatchQuestion:
         """The same between the runs the other way round."""
-        assert isinstance(self.source, Tensor)
         return replace(self, base=self.source, source=self.base)
 
     def source_cache(self, model: HookedModel) -> Any:
         """The activations to patch in, by hook name."""
-        if not isinstance(self.source, Tensor):
-            return self.source
         return model.run_with_cache(self.source, names_filter=self.hooks)[1]
 
     def judged(self, logits: Float[Tensor, "n pos d_vocab"]) -> Float[np.ndarray, "metric n"]:
@@ -183,8 +162,7 @@ def fast_values(model: ArithmeticTransformer, asked: PatchQuestion, numbers: int
     base, source, site, groups, metrics = asked.base, asked.source, asked.site, asked.groups, asked.metrics
     n, length = base.shape
     read = read_positions([metric.positions for metric in metrics], length)
-    # A user's patterns may attend to later positions.
-    frame = Frame(model, read, length if site.pattern and not isinstance(source, Tensor) else None)
+    frame = Frame(model, read)
     places = [None if m.positions is None else as_slice([read.index(p % length) for p in m.positions]) for m in metrics]
     shape = asked.shape(model.config)
     out = np.empty((len(metrics), *shape, n))
@@ -199,7 +177,7 @@ def fast_values(model: ArithmeticTransformer, asked: PatchQuestion, numbers: int
             ]
             return torch.stack(found).double().cpu().numpy()
 
-        run, other = Run(frame, base[rows]), Run(frame, source[rows]) if isinstance(source, Tensor) else None
+        run, other = Run(frame, base[rows]), Run(frame, source[rows])
         found = np.zeros((len(asked.layers), len(groups)), dtype=bool)
         for i, layer in enumerate(asked.layers):
 
@@ -215,18 +193,15 @@ def fast_values(model: ArithmeticTransformer, asked: PatchQuestion, numbers: int
                         out[:, i, head, which, origin, rows] = values[:, k]
 
             kind = "pattern" if site.by_source else site.of_run
-            new = _of_cache(frame, source, site, layer, rows) if other is None else other.get(kind, layer)
-            Variants(run, groups.places, emit, numbers).patched(site.of_run, layer, new)
+            Variants(run, groups.places, emit, numbers).patched(site.of_run, layer, other.get(kind, layer))
         unpatched = judge(run.logits())  # after the sweeps, which may have computed them together with the variants
         of_run["base"].append(unpatched)
-        if other is not None:
-            of_run["source"].append(judge(other.logits()))
+        of_run["source"].append(judge(other.logits()))
         of_base = unpatched[:, None, *[None] * (len(shape) - 2)]
         for i, missing in enumerate(~found):  # groups after every position that is read change nothing
             if missing.any():
                 out[:, i][:, :, missing, ..., rows] = of_base
-    joined = {name: np.concatenate(parts, 1) for name, parts in of_run.items() if parts}
-    return SweepValues(out, lambda: joined["base"], joined.get("source"))
+    return SweepValues(out, np.concatenate(of_run["base"], 1), np.concatenate(of_run["source"], 1))
 
 
 @torch.no_grad()
@@ -236,41 +211,26 @@ def plain_values(model: HookedModel, asked: PatchQuestion) -> SweepValues:
     Variants of small batches are stacked in one run, with the unpatched one if there is room. They are not stacked if
     the model has hooks of its own, which may depend on the batch.
     """
-    of_source, cache = None, asked.source
-    if isinstance(asked.source, Tensor):
-        logits, cache = model.run_with_cache(asked.source, names_filter=asked.hooks)
-        of_source = asked.judged(logits)
+    of_source, cache = model.run_with_cache(asked.source, names_filter=asked.hooks)
     patcher = PlainPatcher(model, asked.base, cache)
     shape, unpatched = asked.shape(model.cfg), None
     out = np.empty((len(asked.metrics), *shape, len(asked.base)))
     cells = list(np.ndindex(*shape[1:]))
     at_once = PLAIN_AT_ONCE // (asked.base.numel() * _width(model.cfg, asked.base.shape[1]))
-    if at_once < 2 or len(cells) + asked.unpatched < 2 or alterations(model):
+    if at_once < 2 or alterations(model):
         at_once = 1
     for layer in range(shape[0]):
         for start in range(0, len(cells), at_once):
             some = cells[start : start + at_once]
-            room = asked.unpatched and unpatched is None and len(some) < at_once
+            room = unpatched is None and len(some) < at_once
             logits = patcher.patched([*_places(asked, layer, some), *([None] if room else [])])
             if room:
                 unpatched = asked.judged(logits[-1])
             for cell, of_cell in zip(some, logits, strict=False):
                 out[(slice(None), layer, *cell)] = asked.judged(of_cell)
-    if asked.unpatched and unpatched is None:
+    if unpatched is None:
         unpatched = asked.judged(patcher.logits())
-    later = partial(_unpatched_later, patcher, asked, out)
-    return SweepValues(out, later if unpatched is None else lambda: unpatched, of_source, patcher.changes)
-
-
-@torch.no_grad()
-def _unpatched_later(patcher: PlainPatcher, asked: PatchQuestion, out: np.ndarray) -> Float[np.ndarray, "metric n"]:
-    """Every metric of the unpatched run. A cell is run again and compared, in case the model has changed."""
-    cell = (0,) * (out.ndim - 3)
-    logits = patcher.patched(_places(asked, 0, [cell]))[0]
-    again, swept = asked.judged(logits), out[(slice(None), 0, *cell)]
-    if not np.allclose(again, swept, rtol=0, atol=TOLERANCE.get(logits.dtype, 2e-2) * max(np.abs(swept).max(), 1.0)):
-        raise UserError("The model has changed since it was swept, so that its unpatched run is another model's.")
-    return asked.judged(patcher.logits())
+    return SweepValues(out, unpatched, asked.judged(of_source), patcher.changes)
 
 
 @torch.no_grad()
@@ -335,39 +295,6 @@ def _batches(n: int, length: int, model: ArithmeticTransformer) -> list[slice]:
     size = max(1, ROWS_AT_ONCE // (length * _width(model.config, length)))
     size = -(-n // -(-n // size))  # batches of about equal size
     return slices(n, size)
-
-
-def checked_cache(cache: Any, hooks: list[str], site: SweepSite, base: Int[Tensor, "n pos"]) -> dict[str, Tensor]:
-    """The activations of a user's cache at these hooks, on the device of the tokens that are run.
-
-    Raises:
-        UserError: a hook is missing, or an activation has another number of examples or positions.
-    """
-    n, length = base.shape
-    found = {}
-    for name in hooks:
-        if not hasattr(cache, "keys") or name not in cache:
-            raise UserError(f"The cache has no {name}; it must hold what is to be patched in.")
-        value = cache[name]
-        # If it broadcast, one cached run would silently be patched into every example.
-        shape, wanted = list(value.shape), [n, None, length, length] if site.pattern else [n, length]
-        if value.ndim != (4 if site.part == "head" else 3) or any(
-            size not in (None, got) for size, got in zip(wanted, shape, strict=False)
-        ):
-            raise UserError(
-                f"The cache's {name} has shape {shape}; it must be of the {n:,} examples and {length} positions that "
-                "are run."
-            )
-        found[name] = value.to(base.device)
-    return found
-
-
-def _of_cache(frame: Frame, cache: Any, site: SweepSite, layer: int, examples: slice) -> Tensor:
-    """A user's activation of some examples, at the rows that a run holds."""
-    value, rows, n_pos = cache[site.hook_name(layer)][examples], frame.rows(layer), frame.n_pos
-    if site.embedding or site.name in ("resid_pre", "k", "v"):
-        return value[:, :n_pos]
-    return value[:, :, rows, :n_pos] if site.pattern else value[:, rows]
 
 
 def read_positions(positions: Sequence[Sequence[int] | None], n_pos: int) -> list[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from importlib import import_module
 from typing import Any
 
@@ -13,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import models
 from interp.causal.metrics import Metric, exact_match, kl, logit_diff
-from interp.causal.patching import SITES, PatchMismatch, activation_patching, patch_sweep, patching_values
+from interp.causal.patching import SITES, PatchMismatch, activation_patching, patching_values
 from interp.causal.patching.hooked_patching import PlainPatcher
 from interp.causal.patching.patching_result import runs_differ
 from models.errors import UserError
@@ -24,6 +23,8 @@ from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.parts.weights import weight_shapes
 from models.weight_maps.constant import ConstantWeights
 from tests.comparing import numbers_are_finite
+from tests.exams.subjects import carry_pairs, trained, untrained, without
+from tests.interp.causal.patching.swept import labelled, swept
 from tests.interp.conftest import stock_copy
 from tests.sampling import every_third
 
@@ -170,25 +171,11 @@ def test_what_cannot_be_patched_is_said_in_one_sentence():
         r"must return one number per example, \[.*64\], and returned \[\]": lambda: activation_patching(
             ADDER, PAIRS, metrics=Metric("mine", (26,), lambda logits, rows: logits.mean())
         ),
-        r"tokens of one shape \[n, pos\], not \[64, 33\] and \[64, 20\]": lambda: patch_sweep(
+        r"tokens of one shape \[n, pos\], not \[64, 33\] and \[64, 20\]": lambda: swept(
             ADDER, PAIRS.clean_tokens, PAIRS.clean_tokens[:, :20], logit_diff(PAIRS)
         ),
-        "The cache has no blocks.0.hook_resid_pre": lambda: patch_sweep(
-            ADDER, PAIRS.clean_tokens, {}, logit_diff(PAIRS)
-        ),
-        r"cache's blocks.0.hook_resid_pre has shape \[1, 33, 5\].* 64 examples": lambda: patch_sweep(
-            ADDER, PAIRS.clean_tokens, ADDER.run_with_cache(PAIRS.corrupted_tokens[:1])[1], logit_diff(PAIRS)
-        ),
-        r"hook_resid_pre has shape \[33, 5\]": lambda: patch_sweep(
-            ADDER,
-            PAIRS.clean_tokens[:1],
-            ADDER.run_with_cache(PAIRS.corrupted_tokens[:1], remove_batch_dim=True)[1],
-            logit_diff(PAIRS),
-        ),
-        r"not empty, not \[0, 33\]": lambda: patch_sweep(
-            ADDER, PAIRS.clean_tokens[:0], PAIRS.corrupted_tokens[:0], logit_diff(PAIRS)
-        ),
-        "reads position 99; there are 33": lambda: patch_sweep(
+        "nothing to run": lambda: swept(ADDER, PAIRS.clean_tokens[:0], PAIRS.corrupted_tokens[:0], logit_diff(PAIRS)),
+        "reads position 99; there are 33": lambda: swept(
             ADDER, PAIRS.clean_tokens, PAIRS.corrupted_tokens, Metric("mine", (99,), lambda x, rows: x[..., 0, 0])
         ),
         "'mine' reads position -34; there are 33": lambda: activation_patching(
@@ -197,7 +184,7 @@ def test_what_cannot_be_patched_is_said_in_one_sentence():
         "'mine' reads no position": lambda: activation_patching(
             ADDER, PAIRS, metrics=Metric("mine", (), lambda logits, rows: logits[..., 0, 0])
         ),
-        "different names, not logit_diff, logit_diff": lambda: patch_sweep(
+        "different names, not logit_diff, logit_diff": lambda: swept(
             ADDER, PAIRS.clean_tokens, PAIRS.corrupted_tokens, [logit_diff(PAIRS)] * 2
         ),
         "There is no metric of this sweep 'exact_match'": lambda: activation_patching(ADDER, PAIRS).strongest(
@@ -221,7 +208,7 @@ def test_an_attention_only_model_has_no_mlp_to_patch():
     tokens = model.task.encode(model.task.sample(2, torch.Generator().manual_seed(0)))
     metric = Metric("m", (-1,), lambda logits, rows: logits[..., 0, 0])
     with pytest.raises(UserError, match="no MLPs, so that there is no neuron"):
-        patch_sweep(model, tokens, tokens.flip(0), metric, site="neuron")
+        swept(model, tokens, tokens.flip(0), metric, site="neuron")
 
 
 def test_changed_parameters_are_not_taken_for_the_old_ones():
@@ -343,49 +330,38 @@ def test_stacked_variants_are_those_of_single_runs_and_the_unpatched_run_is_amon
     monkeypatch.setattr(PlainPatcher, "patched", patched)
     monkeypatch.setattr(PlainPatcher, "logits", unpatched)
     for site in ("resid_pre", "head_out"):
-        source = stock.run_with_cache(few.clean_tokens)[1]
-        asked: Any = (few.corrupted_tokens, source, metric)
+        asked: Any = (few.corrupted_tokens, few.clean_tokens, metric)
         where: Any = {"site": site, "by": "position", "layers": [0, -1]}
-        fast, plain = (patch_sweep(model, *asked, **where).found for model in (TOY, stock))
-        cells = plain.patched[0, 0, ..., 0].size
-        assert sizes == [cells, cells]
-        assert np.allclose(fast.patched, plain.patched, atol=1e-3)
-        assert np.allclose(fast.base, plain.base, atol=1e-3) and sizes == [cells, cells, 1, 0]
-        sizes.clear()
+        fast = swept(TOY, *asked, **where).found
         with monkeypatch.context() as not_copied:
             not_copied.setattr(MODULE, "_copy", lambda *of: None)
-            together = activation_patching(stock, few, site=site, layers=[0, -1])
-        assert sizes == [cells + 1, cells] and not together.fast
-        assert np.allclose(together.unpatched.values, plain.base, atol=1e-4)
-        sizes.clear()
-        with monkeypatch.context() as one_by_one:
-            one_by_one.setattr(patching_values, "PLAIN_AT_ONCE", 1)
-            single = patch_sweep(stock, *asked, **where).found
-        assert sizes == [1] * (2 * cells) and np.allclose(single.patched, plain.patched, atol=1e-4)
+            plain = swept(stock, *asked, **where).found
+            cells = plain.patched[0, 0, ..., 0].size
+            assert sizes == [cells + 1, cells]  # the unpatched run is among those of the first layer
+            assert np.allclose(fast.patched, plain.patched, atol=1e-3) and np.allclose(fast.base, plain.base, atol=1e-3)
+            sizes.clear()
+            not_copied.setattr(patching_values, "PLAIN_AT_ONCE", 1)
+            single = swept(stock, *asked, **where).found
+        assert sizes == [1] * (2 * cells) + [0]
+        assert np.allclose(single.patched, plain.patched, atol=1e-4) and np.allclose(single.base, plain.base, atol=1e-4)
         sizes.clear()
 
 
-def test_a_single_patch_of_a_model_without_the_fast_path_is_one_run(monkeypatch: pytest.MonkeyPatch):
+def test_a_single_patch_of_a_model_without_the_fast_path_is_one_run_beside_those_of_the_pair(
+    monkeypatch: pytest.MonkeyPatch,
+):
     stock, runs = stock_copy(TOY), []
-    source = stock.run_with_cache(TOY_PAIRS.clean_tokens)[1]
     original = stock.forward
     monkeypatch.setattr(stock, "forward", lambda *args, **options: runs.append(1) or original(*args, **options))
-    asked: Any = {"site": "resid_pre", "by": "all", "layers": -1}
-    swept = patch_sweep(stock, TOY_PAIRS.corrupted_tokens, source, logit_diff(TOY_PAIRS), **asked)
-    assert len(runs) == 1 and not swept.fast
-    fast = patch_sweep(TOY, TOY_PAIRS.corrupted_tokens, source, logit_diff(TOY_PAIRS), **asked).found
-    assert np.allclose(swept.found.patched, fast.patched, atol=1e-3)
-    assert np.allclose(swept.found.base, fast.base, atol=1e-3) and len(runs) == 3
+    monkeypatch.setattr(MODULE, "_copy", lambda model, *of: model if model is TOY else None)
+    clean, corrupted, asked = TOY_PAIRS.clean_tokens, TOY_PAIRS.corrupted_tokens, {"by": "all", "layers": -1}
+    plain = swept(stock, corrupted, clean, logit_diff(TOY_PAIRS), **asked)
+    assert len(runs) <= 3 and not plain.fast
+    fast = swept(TOY, corrupted, clean, logit_diff(TOY_PAIRS), **asked).found
+    assert np.allclose(plain.found.patched, fast.patched, atol=1e-3)
+    assert np.allclose(plain.found.base, fast.base, atol=1e-3)
     with pytest.raises(UserError):  # nothing changes, which is seen at the hook
-        patch_sweep(stock, TOY_PAIRS.clean_tokens, source, logit_diff(TOY_PAIRS), **asked)
-
-
-def test_the_unpatched_run_is_not_taken_from_a_model_that_changed_after_the_sweep():
-    stock = stock_copy(TOY)
-    swept = patch_sweep(stock, TOY_PAIRS.corrupted_tokens, TOY_PAIRS.clean_tokens, logit_diff(TOY_PAIRS), layers=-1)
-    stock.add_hook("blocks.0.hook_mlp_out", lambda tensor, hook: 0 * tensor)
-    with pytest.raises(UserError):
-        _ = swept.found.base
+        swept(stock, clean, clean, logit_diff(TOY_PAIRS), **asked)
 
 
 # ---- the unpatched run as one more variant
@@ -406,21 +382,6 @@ def test_a_wrong_attention_of_side_by_side_keys_is_found_out(monkeypatch: pytest
         activation_patching(ADDER, PAIRS.select(slice(0, 4)), site="resid_pre", check=True)
 
 
-@pytest.mark.parametrize("site", ["resid_pre", "k", "v"])
-def test_what_is_not_a_number_stays_in_its_own_cell(site: str):
-    few = PAIRS.select(slice(0, 4))
-    cache = dict(ADDER.run_with_cache(few.clean_tokens)[1].items())
-    hook = SITES[site].hook_name(0)
-    asked: Any = {"site": site, "allow_equal": True}
-    whole = patch_sweep(ADDER, few.corrupted_tokens, cache, logit_diff(few), **asked).labelled
-    cache[hook] = cache[hook].clone()
-    cache[hook][:, 3] = float("nan")
-    holed = patch_sweep(ADDER, few.corrupted_tokens, cache, logit_diff(few), **asked).labelled
-    assert np.isnan(holed.isel(pos=3)).all()
-    others = [p for p in range(whole.sizes["pos"]) if p != 3]
-    assert np.allclose(whole.isel(pos=others), holed.isel(pos=others), rtol=1e-4, atol=1e-3)
-
-
 class _Counting(TorchDispatchMode):
     calls = 0
 
@@ -430,14 +391,41 @@ class _Counting(TorchDispatchMode):
 
 
 @pytest.mark.usefixtures("without_shape_checks")
-@pytest.mark.parametrize(("site", "most"), [("resid_pre", 220), ("v", 215)])
+@pytest.mark.parametrize(("site", "most"), [("resid_pre", 290), ("v", 286)])
 def test_a_small_sweep_of_the_last_layer_is_few_operations(site: str, most: int):
-    """Which is its cost at batch 16. Under a dispatch mode the weights are made anew, which is a good part of them."""
+    """Which is its cost at batch 16, with both runs.
+
+    Under a dispatch mode the weights are made anew, which is a good part of them."""
     few = PAIRS.select(slice(0, 16))
-    cache = ADDER.run_with_cache(few.clean_tokens)[1]
     metric = Metric("mine", (26,), lambda logits, rows: logits[..., 0, 3] - logits[..., 0, 7])
-    sweep = inspect.unwrap(patch_sweep)  # without the checks of its arguments
-    sweep(ADDER, few.corrupted_tokens, cache, metric, site=site, allow_equal=True)
+    asked: Any = (ADDER, few.corrupted_tokens, few.clean_tokens, metric, site)
+    swept(*asked, allow_equal=True)
     with torch.no_grad(), _Counting() as counting:
-        sweep(ADDER, few.corrupted_tokens, cache, metric, site=site, allow_equal=True)
+        swept(*asked, allow_equal=True)
     assert counting.calls <= most
+
+
+# ---- planted truth: the carry comes from the previous column's digits
+
+
+def restored(model: Any, pairs: ProblemPairs) -> tuple[float, dict[str, float]]:
+    """What the two runs differ by, and what patching the values at each role makes of it; in logits."""
+    found = swept(
+        model, pairs.corrupted_tokens, pairs.clean_tokens, logit_diff(pairs), "v", "role", target=pairs.target
+    )
+    base, source = found.found.base.mean(), found.found.source.mean()
+    moved = labelled(found).squeeze(drop=True).mean("pair") - base
+    return float(source - base), dict(zip(moved.role.values.tolist(), moved.values.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_all_of_a_made_carry_comes_through_the_values_of_one_role(turned: bool):
+    span, moved = restored(*carry_pairs(trained(), turned=turned, n=24))
+    others = [abs(value) for role, value in moved.items() if role != "previous operands"]
+    assert span > 50 and moved["previous operands"] == pytest.approx(span, rel=1e-4) and max(others) < 1e-4
+
+
+@pytest.mark.parametrize("model", [lambda: without("out_A"), untrained], ids=["no head", "untrained"])
+def test_a_model_that_knows_no_carry_has_nothing_to_restore(model: Any):
+    span, moved = restored(*carry_pairs(model(), n=24))
+    assert max(map(abs, (span, *moved.values()))) < 0.01
