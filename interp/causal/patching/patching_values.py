@@ -26,7 +26,9 @@ from interp.core.places import Place, as_slice
 from interp.core.problems import slices
 from models import ArithmeticTransformer
 from models.errors import UserError
-from models.run import Frame, Run, Variants
+from models.run import Frame, Run
+from models.run.variants import Emit
+from models.run.wave import patched_in_layers
 from models.tasks import Task
 from models.transformer import HookedModel, alterations
 
@@ -201,11 +203,13 @@ def fast_values(model: ArithmeticTransformer, asked: PatchQuestion, numbers: int
 
         run, other = Run(frame, base[rows]), Run(frame, source[rows]) if isinstance(source, Tensor) else None
         found = np.zeros((len(asked.layers), len(groups)), dtype=bool)
-        for i, layer in enumerate(asked.layers):
 
-            def emit(
-                chosen: slice, which: list[int], logits: Tensor, i: int = i, rows: slice = rows, found: Any = found
-            ) -> None:
+        def emit_of(
+            layer: int, rows: slice = rows, found: Any = found, judge: Callable[[Tensor], np.ndarray] = judge
+        ) -> Emit:
+            i = asked.layers.index(layer)
+
+            def emit(chosen: slice, which: list[int], logits: Tensor) -> None:
                 values, found[i, which] = judge(logits), True
                 if flat is not None:
                     flat[:, i][:, chosen, as_slice(which), rows] = values
@@ -214,9 +218,14 @@ def fast_values(model: ArithmeticTransformer, asked: PatchQuestion, numbers: int
                         head, origin = divmod(part, len(groups))
                         out[:, i, head, which, origin, rows] = values[:, k]
 
-            kind = "pattern" if site.by_source else site.of_run
-            new = _of_cache(frame, source, site, layer, rows) if other is None else other.get(kind, layer)
-            Variants(run, groups.places, emit, numbers).patched(site.of_run, layer, new)
+            return emit
+
+        kind = "pattern" if site.by_source else site.of_run
+        new = {
+            layer: _of_cache(frame, source, site, layer, rows) if other is None else other.get(kind, layer)
+            for layer in asked.layers
+        }
+        patched_in_layers(run, site.of_run, new, groups.places, emit_of, numbers)
         unpatched = judge(run.logits())  # after the sweeps, which may have computed them together with the variants
         of_run["base"].append(unpatched)
         if other is not None:
