@@ -164,6 +164,7 @@ class BaseRun:
             with torch.no_grad():
                 for examples, _, run in self._pieces:
                     theirs = new[examples] if len(new) > 1 else new
+                    theirs = theirs.to(run.get(site, layer))
                     Variants(run, everywhere(frame.n_pos), emit).patched(site, layer, theirs, list(some))
             for part, kept in zip(some, found, strict=True):
                 yield part, self._padded(torch.cat(kept))

@@ -180,13 +180,15 @@ class Formulas:
         shape = (len(letters), self.cfg.n_heads, self.cfg.d_head)
         return _plus(x @ known[0], known[1]).unflatten(-1, shape).unbind(-3)
 
-    def turned(self, layer: int, letter: str, x: PerRow, start: int) -> PerRow:
-        """Queries or keys at positions from ``start`` on as the scores take them: normed and rotated."""
+    def turned(self, layer: int, letter: str, x: PerRow, start: int | Int[Tensor, " row"]) -> PerRow:
+        """Queries or keys at positions from ``start`` on, or at these positions, as the scores take them: normed and
+        rotated."""
         if self.cfg.use_qk_norm:
             x = self.norm(in_block(layer, f"attn.{letter.lower()}_norm"), x, "RMS")
         if self.kind != "rotary":
             return x
-        return rotate(x, self.cfg, torch.arange(start, start + x.shape[1], device=x.device))
+        at = start if isinstance(start, Tensor) else torch.arange(start, start + x.shape[1], device=x.device)
+        return rotate(x, self.cfg, at)
 
     def keys_and_values(self, layer: int, normalized: Tensor, start: int = 0) -> tuple[PerKey, PerKey]:
         """What queries attend to at positions from ``start`` on, of what attention reads there."""

@@ -299,7 +299,8 @@ class Variants:
         return F.pad(found, (0, 0, 0, 0, 0, 0, 0, 1)) if chunk.rides else found
 
     def _change_of_values(self, layer: int, new: Tensor) -> Callable[[Chunk], Tensor]:
-        """The same for values, whose pattern stays: pattern times the change."""
+        """The same for values, whose pattern stays: pattern times the change. The formula of the keys takes 1.4 times
+        as long in one layer and batches of hundreds."""
         pattern, more = self.run.get("pattern", layer), new - self.run.get("v", layer)
 
         def change(chunk: Chunk) -> Tensor:

@@ -8,6 +8,9 @@ from models.transformer.config import TransformerConfig
 from models.transformer.parts.weights import Weights, is_bias, require_weights, weight_shapes
 from models.weight_maps.weight_map import WeightMap, fill_, normal_
 
+#: From this width on matrices of heads are laid out as products take them.
+WIDE = 256
+
 
 class DenseWeights(WeightMap):
     """All weights free. GPT-2 initialisation: N(0, 0.02), output projections scaled by 1/sqrt(2 layers), norms 1."""
@@ -28,7 +31,13 @@ class DenseWeights(WeightMap):
         dense = cls(cfg).to(device=like.device, dtype=like.dtype)
         with torch.no_grad():
             for key, parameter in dense.own().items():
-                if (value := weights.get(key)) is not None:
+                if (value := weights.get(key)) is None:
+                    continue
+                if cfg.d_model >= WIDE and key.endswith(("attn.W_Q", "attn.W_K", "attn.W_V")):
+                    # As the product of all heads takes it, [d_model, head, d_head]: else every run would copy it.
+                    laid_out = value.transpose(0, 1).clone(memory_format=torch.contiguous_format)
+                    parameter.data = laid_out.transpose(0, 1)
+                else:
                     parameter.copy_(value)
         return dense
 

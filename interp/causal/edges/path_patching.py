@@ -233,7 +233,7 @@ def _runs(experiment: EdgeExperiment) -> Iterator[tuple[slice, Run, Tensor, Tens
         for some in slices(at.stop - at.start, max(1, AT_ONCE // width)):
             part = change[:, some]
             rows = slice(at.start + some.start, at.start + some.stop)
-            yield rows, Run(frame, masked.model.as_tokens(experiment.tokens[rows])), part, part.flatten(1).any(1)
+            yield rows, Run(frame, masked.model.as_tokens(experiment.tokens[rows])), part, part.flatten(1).any(1).cpu()
 
 
 @drawing(PathPatching)

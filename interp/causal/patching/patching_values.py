@@ -25,7 +25,9 @@ from interp.core.batches import slices
 from interp.core.places import Place, as_slice
 from models import ArithmeticTransformer
 from models.errors import UserError
-from models.run import Frame, Run, Variants
+from models.run import Frame, Run
+from models.run.variants import Emit
+from models.run.wave import patched_in_layers
 from models.tasks import Task
 from models.transformer import HookedModel, alterations
 
@@ -179,11 +181,13 @@ def fast_values(model: ArithmeticTransformer, asked: PatchQuestion, numbers: int
 
         run, other = Run(frame, base[rows]), Run(frame, source[rows])
         found = np.zeros((len(asked.layers), len(groups)), dtype=bool)
-        for i, layer in enumerate(asked.layers):
 
-            def emit(
-                chosen: slice, which: list[int], logits: Tensor, i: int = i, rows: slice = rows, found: Any = found
-            ) -> None:
+        def emit_of(
+            layer: int, rows: slice = rows, found: Any = found, judge: Callable[[Tensor], np.ndarray] = judge
+        ) -> Emit:
+            i = asked.layers.index(layer)
+
+            def emit(chosen: slice, which: list[int], logits: Tensor) -> None:
                 values, found[i, which] = judge(logits), True
                 if flat is not None:
                     flat[:, i][:, chosen, as_slice(which), rows] = values
@@ -192,8 +196,11 @@ def fast_values(model: ArithmeticTransformer, asked: PatchQuestion, numbers: int
                         head, origin = divmod(part, len(groups))
                         out[:, i, head, which, origin, rows] = values[:, k]
 
-            kind = "pattern" if site.by_source else site.of_run
-            Variants(run, groups.places, emit, numbers).patched(site.of_run, layer, other.get(kind, layer))
+            return emit
+
+        kind = "pattern" if site.by_source else site.of_run
+        new = {layer: other.get(kind, layer) for layer in asked.layers}
+        patched_in_layers(run, site.of_run, new, groups.places, emit_of, numbers)
         unpatched = judge(run.logits())  # after the sweeps, which may have computed them together with the variants
         of_run["base"].append(unpatched)
         of_run["source"].append(judge(other.logits()))

@@ -165,3 +165,15 @@ def test_a_nan_is_wrong():
         weights["unembed.W_U"] = weights["unembed.W_U"] * float("nan")
         predicted = torch.zeros_like(seq.targets)
         assert not responses_right(Formulas(model, weights), seq.inputs, predicted, seq.mask).any()
+
+
+def test_a_wide_copy_holds_its_heads_as_products_take_them():
+    wide = dense(d_model=256, n_heads=4, d_head=64)(0)
+    copy, tokens = wide.dense_copy(), wide.task.encode([(57, 48), (9, 1)])
+    for name in ("W_Q", "W_K", "W_V"):
+        own, held = (model.effective_weights()[f"blocks.0.attn.{name}"] for model in (wide, copy))
+        assert torch.equal(own, held)
+        assert held.transpose(0, 1).is_contiguous()
+    assert_same(copy(tokens), wide(tokens), 1e-6)
+    with torch.no_grad():
+        assert_same(logits_by_formulas(Formulas(copy), tokens, 2), wide(tokens)[:, 2:], 1e-5)
