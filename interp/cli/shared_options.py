@@ -164,7 +164,9 @@ def shaped(task: Any, shape: tuple[int, ...]) -> Any:
         return task
     if not isinstance(task, SequenceTask):
         raise UserError(f"Problems of {task.name} have one shape; there is none to choose.")
-    return task.at_shape(shape)
+    if len(shape) != (n := len(task.shape)):
+        raise UserError(f"A shape of {task.name} is {n} number{'s' * (n > 1)}, not {len(shape)}.")
+    return task.at(*shape)
 
 
 def use_data(path: Path | None) -> None:

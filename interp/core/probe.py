@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, TypeVar, cast
@@ -213,13 +213,6 @@ def with_number(names: Sequence[str] | None = None, asker: str = "") -> list[Pro
     if not names or len(set(names)) < len(names):
         raise UserError("Give at least one question, and none twice.")
     return [known[known_name("question with a number", name, known)] for name in names]
-
-
-def applying(model: HookedModel, task: Task | None = None, subjects: tuple[str, ...] = ("model",)) -> Iterator[Probe]:
-    """The probes whose required arguments are ``subjects`` and that apply to this model."""
-    for each in registered().values():
-        if each.subjects == subjects and not each.why_not(model, task):
-            yield each
 
 
 def probes(model: HookedModel | str | None = None, task: Task | None = None) -> pd.DataFrame:

@@ -20,22 +20,14 @@ def auroc(
     return aurocs(values, labels)[0]
 
 
-def stratified_auroc(
-    values: Float[np.ndarray, "row unit"], labels: Bool[np.ndarray, "row signal"], stratum: Bool[np.ndarray, " row"]
-) -> Float[np.ndarray, "unit signal"]:
-    """AUROC among pairs of rows that agree in ``stratum``: what a signal adds once the other is held fixed.
-
-    The two strata are weighted by their number of pairs. NaN where the stratum leaves no pair to compare.
-    """
-    return aurocs(values, labels, [stratum])[1]
-
-
 def aurocs(
     values: Float[np.ndarray, "row unit"],
     labels: Bool[np.ndarray, "row signal"],
     strata: Sequence[Bool[np.ndarray, " row"]] = (),
 ) -> list[Float[np.ndarray, "unit signal"]]:
-    """:func:`auroc`, and :func:`stratified_auroc` of each stratum. The rows are sorted once, whatever the strata.
+    """:func:`auroc`, and that among pairs of rows that agree in each stratum: what a signal adds once the other is
+    held fixed. The halves of a stratum are weighted by their number of pairs; NaN where none is left to compare. Rows
+    are sorted once, whatever the strata.
 
     Ranks are multiples of one half, so that their sums are exact in any order.
     """

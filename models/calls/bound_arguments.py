@@ -145,7 +145,7 @@ def _fields(cls: type) -> list[tuple[str, AnnotationReader]]:
 
 
 def checked_method(method: Callable[..., Any], like: Callable[..., Any] | None = None) -> Callable[..., Any]:
-    """Wrap a task's method so that arguments whose annotation is a kind, a text or a generator are checked.
+    """Wrap a task's method so that arguments whose annotation is a kind, a text, a switch or a generator are checked.
 
     It is cheap enough for methods that are called for every batch, and does what a compiler can follow. ``like`` is the
     method that this one overrides, whose annotations count.
@@ -183,7 +183,7 @@ def _of_method(hint: Any) -> Callable[[Any, str, Any], Any] | None:
             if check.of_owner
             else (lambda task, name, value: convert(name, value))
         )
-    if hint is str or hint is torch.Generator:
+    if hint in (str, bool, torch.Generator):
         reader = reader_of(hint)
         return lambda task, name, value: reader(name, value)
     return None

@@ -15,7 +15,7 @@ from .stored_names import is_left_out as is_left_out
 from .stored_names import is_path as is_path
 from .stored_names import not_installed as not_installed
 from .stored_names import stored as stored
+from .texts import TINYSHAKESPEARE as TINYSHAKESPEARE
 from .texts import VARIABLE as VARIABLE
 from .texts import cache_path as cache_path
 from .texts import fetch as fetch
-from .texts import get_corpus as get_corpus

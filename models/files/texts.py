@@ -8,7 +8,7 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
-from models.errors import UserError, unknown_name
+from models.errors import UserError
 from models.files.checkpoint import read_bytes, sha256, write_bytes_atomic
 
 #: The environment variable that names a local copy: the file itself, or the folder it lies in.
@@ -33,13 +33,6 @@ TINYSHAKESPEARE = Corpus(
     sha256="86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
     characters=1_115_394,
 )
-CORPORA = {corpus.name: corpus for corpus in (TINYSHAKESPEARE,)}
-
-
-def get_corpus(name: str) -> Corpus:
-    if name not in CORPORA:
-        raise unknown_name("text", name, CORPORA)
-    return CORPORA[name]
 
 
 def cache_path(corpus: Corpus) -> Path:

@@ -47,7 +47,7 @@ class FixedTest(Protocol):
 FIXED_TESTS: dict[str, FixedTest] = {}
 
 
-class Drawn(Protocol):
+class TaskToSplit(Protocol):
     """What a split needs to know of a task."""
 
     @property
@@ -131,7 +131,7 @@ class SplitDomain(HeldOut):
 
     def __init__(
         self,
-        task: Drawn,
+        task: TaskToSplit,
         held_out: float | int | str | None = None,
         seed: int = 0,
         class_of: Callable[[Tensor], Tensor] | None = None,

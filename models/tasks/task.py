@@ -381,7 +381,8 @@ class Task:
         """Machines that this task may have, one after the other; each is compared with it."""
         yield from ()
 
-    def adversarial_problems(self, n: int, generator: torch.Generator) -> list[Int[Tensor, "m operands"]]:
+    @checked_method
+    def adversarial_problems(self, n: Natural, generator: torch.Generator) -> list[Int[Tensor, "m operands"]]:
         """Kinds of problems, about ``n`` of each, on which a wrong machine is likely to be found out."""
         return []
 

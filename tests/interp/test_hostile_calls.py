@@ -88,6 +88,7 @@ TASKS = (
 #: What training, or a task itself, calls with arguments that are checked already.
 INNER = (
     "allowed",
+    "tokens",
     "encode_rows",
     "problem_text",
     "uniform_by",

@@ -7,10 +7,10 @@ import torch
 
 import interp
 import models
-from interp.core.probe import applying
 from interp.core.samples import draw
 from models.errors import UserError
 from models.tasks import formatted
+from tests.applying import applying
 from tests.other_tasks import column_addition, exact_adder
 
 #: Probes of problems that change one operand or more, whose domain is another one.

@@ -184,29 +184,26 @@ LOOK_AHEAD = Algorithm(
 )
 
 
-def chained(threshold: int | None = None, zero_or_one: bool = False) -> Algorithm:
+def chained(threshold: int | None = None) -> Algorithm:
     """The algorithm that reads the carry off the column before and the output written there; see the module.
 
     The threshold defaults to half the base (5).
-    With ``zero_or_one`` the carry is 1 from the threshold on and 0 otherwise, as in a model that learned no others.
 
     Raises:
         UserError: a threshold below 1, which would not add; when it is run, one above the highest digit.
     """
     if threshold is not None and threshold < 1:
         raise UserError(f"The chained algorithm adds with thresholds from 1 on, not {threshold}.")
-    options = [f"threshold {threshold}"] * (threshold not in (None, 5)) + ["carry 0 or 1"] * zero_or_one
-    lowest, highest = (0, 1) if zero_or_one else (-1, 2)
 
     def carry(v: Columns, column: int) -> Tensor:
         border = v.base // 2 if threshold is None else threshold
         if border >= v.base:
             raise UserError(f"In base {v.base} the chained algorithm adds with thresholds up to {v.base - 1}.")
         difference = v("difference", column) + v.base - border
-        return torch.div(difference, v.base, rounding_mode="floor").clamp(lowest, highest)
+        return torch.div(difference, v.base, rounding_mode="floor").clamp(-1, 2)
 
     return Algorithm(
-        f"chained ({', '.join(options)})" if options else "chained",
+        "chained" if threshold in (None, 5) else f"chained (threshold {threshold})",
         (
             _DIGIT_SUM,
             ("previous_sum", lambda v, k: v("digit_sum", k - 1)),

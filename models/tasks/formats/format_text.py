@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from models.calls.argument_kinds import shown
 from models.errors import UserError
 from models.tasks.formats.format_grammar import NumberField, whole_numbers_of
 
@@ -118,7 +119,7 @@ class ProblemText:
         """One number per field. Raises UserError for a text that is not a problem of the format."""
         found = self._match(text)
         if found is None:
-            raise UserError(f"{text!r} is not a problem of this format; write it like {self._example()!r}.")
+            raise UserError(f"{shown(text)} is not a problem of this format; write it like {self._example()!r}.")
         fields = [part for part in self._written if isinstance(part, NumberField)]
         numbers = dict.fromkeys(self._numbers, 0)
         for part, group in zip(fields, found.groups(), strict=False):

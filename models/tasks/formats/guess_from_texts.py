@@ -11,7 +11,7 @@ from typing import Any
 from models.calls.bound_arguments import typed
 from models.errors import UserError
 from models.tasks.formats.formatted_task import FormattedTask, formatted
-from models.tasks.formats.operations import OPERATIONS, Operation
+from models.tasks.formats.operations import OPERATIONS, BinaryOperation
 
 _BASES = (10, *range(2, 10))
 _MOST_MODULUS = 1000
@@ -127,7 +127,7 @@ def _fitting(examples: Sequence[_Example]) -> Iterator[dict[str, Any]]:
             yield found | {"answer": f"({operation.answer}) % {base**s}"}
 
 
-def _where_it_fits(operation: Operation, base: int, a: int, b: int, s: int, signed: bool) -> str:
+def _where_it_fits(operation: BinaryOperation, base: int, a: int, b: int, s: int, signed: bool) -> str:
     """For which problems of ``a`` and ``b`` digits an answer fits ``s`` digits, as text; empty for all of them."""
     corners = [operation(x, y) for x in (0, base**a - 1) for y in (0, base**b - 1)]  # where each has its extremes
     rules = [operation.where] if operation.where and min(corners) < 0 and not signed else []

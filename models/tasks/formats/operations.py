@@ -9,7 +9,7 @@ from functools import cached_property
 
 
 @dataclass(frozen=True)
-class Operation:
+class BinaryOperation:
     """What may be done with two numbers.
 
     Attributes:
@@ -41,21 +41,21 @@ class Operation:
 
 
 #: By the text of the answer, in the order in which they are proposed.
-OPERATIONS: Mapping[str, Operation] = {
+OPERATIONS: Mapping[str, BinaryOperation] = {
     each.answer: each
     for each in (
-        Operation("a + b", "+", "addition", of_residues=True),
-        Operation("a - b", "- \N{MINUS SIGN}", "subtraction", "a >= b", of_residues=True),
-        Operation("b - a", "", where="b >= a"),
-        Operation("a * b", "* x \N{MULTIPLICATION SIGN} \N{MIDDLE DOT}", of_residues=True),
-        Operation("abs(a - b)", "abs |"),
-        Operation("max(a, b)", "max"),
-        Operation("min(a, b)", "min"),
-        Operation("a < b", "<", compares=True),
-        Operation("a > b", ">", compares=True),
-        Operation("a == b", "==", compares=True),
-        Operation("a <= b", "<= \N{LESS-THAN OR EQUAL TO}", compares=True),
-        Operation("a >= b", ">= \N{GREATER-THAN OR EQUAL TO}", compares=True),
-        Operation("a != b", "!= \N{NOT EQUAL TO}", compares=True),
+        BinaryOperation("a + b", "+", "addition", of_residues=True),
+        BinaryOperation("a - b", "- \N{MINUS SIGN}", "subtraction", "a >= b", of_residues=True),
+        BinaryOperation("b - a", "", where="b >= a"),
+        BinaryOperation("a * b", "* x \N{MULTIPLICATION SIGN} \N{MIDDLE DOT}", of_residues=True),
+        BinaryOperation("abs(a - b)", "abs |"),
+        BinaryOperation("max(a, b)", "max"),
+        BinaryOperation("min(a, b)", "min"),
+        BinaryOperation("a < b", "<", compares=True),
+        BinaryOperation("a > b", ">", compares=True),
+        BinaryOperation("a == b", "==", compares=True),
+        BinaryOperation("a <= b", "<= \N{LESS-THAN OR EQUAL TO}", compares=True),
+        BinaryOperation("a >= b", ">= \N{GREATER-THAN OR EQUAL TO}", compares=True),
+        BinaryOperation("a != b", "!= \N{NOT EQUAL TO}", compares=True),
     )
 }

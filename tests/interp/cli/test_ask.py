@@ -9,9 +9,10 @@ import pytest
 
 import interp
 from interp.cli import main
-from interp.core.probe import applying, probes
+from interp.core.probe import probes
 from models.tasks import problem_pairs
 from models.zoo import load
+from tests.applying import applying
 
 
 def test_without_a_probe_those_that_apply_are_listed_with_what_they_need_besides_the_model(capsys, monkeypatch):

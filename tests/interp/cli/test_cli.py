@@ -39,7 +39,7 @@ def status(*arguments: str) -> int:
         (["publish"], "Name the run folders"),
         (["solve", "microadder-57", "57+x"], "'57+x' is not a problem of this format"),
         (["solve", "microadder-57", "10000000000+1"], "a must lie in 0..9999999999"),
-        (["solve", "microadder-57", "9" * 10**6 + "+1"], "57+48"),
+        (["solve", "microadder-57", "9" * 10**6 + "+1"], "write it like '1 + 1'"),
         (["solve", "microadder-57"], "list is empty"),
         (["train"], "MODEL"),
         (["train", "--seeds", "4", "microader-57"], "Did you mean 'microadder-57'?"),

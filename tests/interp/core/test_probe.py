@@ -15,7 +15,6 @@ import interp
 import models
 from interp.cli.page_commands import page_of
 from interp.core.probe import (
-    applying,
     chains,
     columns,
     find_probe,
@@ -36,6 +35,7 @@ from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.config import TransformerConfig
 from models.weight_maps.dense import DenseWeights
 from studies.adderboard.framed_addition import Frame, framed_addition
+from tests.applying import applying
 from tests.interp.core.test_probe_checks import SHORT, SLOW
 
 

@@ -29,7 +29,7 @@ from interp.core.stats import (
     widened,
 )
 from interp.probes.neuron_selectivity import effect_interval
-from interp.probes.separation import auroc, best_threshold, stratified_auroc, stratified_difference
+from interp.probes.separation import auroc, aurocs, best_threshold, stratified_difference
 from models.errors import UserError
 from models.number_format import in_percent, in_percent_with
 from models.text_scores import TextLoss
@@ -69,7 +69,7 @@ def test_stratified_auroc_compares_pairs_of_the_same_stratum_only(rows):
         if stratum[i] == stratum[j]
     ]
     expected = float(np.mean(pairs)) if pairs else float("nan")
-    assert stratified_auroc(values[:, None], labels[:, None], stratum)[0, 0] == pytest.approx(expected, nan_ok=True)
+    assert aurocs(values[:, None], labels[:, None], [stratum])[1][0, 0] == pytest.approx(expected, nan_ok=True)
 
 
 @given(labelled_rows())

@@ -22,14 +22,14 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from models.calls.argument_kinds import Place, shown, whole_numbers
+from models.calls.argument_kinds import Place
 from models.calls.bound_arguments import checked_method
 from models.errors import UserError
-from models.notation import Notation
 from models.tasks.domain import Domain
 from models.tasks.given_problems import are_integers, problem_list
 from models.tasks.held_out import HeldOut
 from models.tasks.machines.machine import sequences
+from models.tasks.named.position_coupling.notation import Notation
 from models.tasks.named.position_coupling.written_numbers import (
     Counts,
     Digits,
@@ -67,13 +67,6 @@ class SequenceTask(Task):
     @abstractmethod
     def at(self, *shape: int) -> SequenceTask:
         """The same task in another shape. Raises UserError for a shape beyond the task's limits."""
-
-    def at_shape(self, shape: Sequence[int]) -> SequenceTask:
-        """:meth:`at` for a user's shape. Also raises UserError if it has a wrong number of numbers."""
-        sizes = whole_numbers("shape", shape)
-        if sizes.shape != (n := len(self.shape),):
-            raise UserError(f"A shape of {self.name} is {n} number{'s' * (n > 1)}, not {shown(shape)}.")
-        return self.at(*sizes.tolist())
 
     @abstractmethod
     def shape_of(self, numbers: Sequence[int]) -> tuple[int, ...]:
