@@ -150,11 +150,6 @@ class AllCircuits(Result):
         stay = self.exchange["answers_stay"].dropna()
         return None if stay.empty else bool((stay >= self.threshold).all())
 
-    def stable(self, over: str = "resampled pairs") -> float:
-        """Share of the other draws of a kind that have the same minimal circuits."""
-        known_name("kind of draw", over, self.stability["over"].unique().tolist())
-        return float(self.stability.loc[self.stability["over"] == over, "same"].mean())
-
     def sentence(self) -> str:
         by_logits, by_answers = (int((scores >= self.threshold).sum()) for scores in self.scores)
         looked = f"all {len(self.masks):,}" if self.complete else f"the {len(self.masks):,} of up to {self.looked_to}"
