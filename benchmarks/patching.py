@@ -26,7 +26,7 @@ from benchmarks.record import middle
 from benchmarks.scoring import cpu_seconds
 from interp.causal.metrics import Metric
 from interp.causal.patching.patch_sites import SweepSite, get_site, parts_of, position_groups
-from interp.causal.patching.patching_values import PatchQuestion, plain_values
+from interp.causal.patching.patching_values import PatchSpec, plain_values
 from models.run import Frame, Run, Variants, has_run
 from models.tasks.task import Task
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
@@ -135,7 +135,7 @@ def by_hooks(
     """The same of a model that has no run, through its hooks, from the tokens of the other run."""
     how: Any = {"unpatched": False, "allow_equal": True}
     return (
-        plain_values(model, PatchQuestion.of(model, base, source, [metric], site, by, layers, task, None, **how))
+        plain_values(model, PatchSpec.of(model, base, source, [metric], site, by, layers, task, None, **how))
         .patched[0]
         .mean(-1)
     )

@@ -134,7 +134,6 @@ def compare(
             columns=["a", "b", "correlation", "distance", "untrained", "p_untrained"],
         ),
         units=measured.units,
-        still=(_still(left.reading), _still(right.reading)),
         roles=(_role_means(left.reading, at), _role_means(right.reading, at)),
         unit_means=(_unit_means(left.reading, at), _unit_means(right.reading, at)),
         digits=digit_points(*(side.reading.model.W_E[digit_ids(task)] for side in (left, right))),
@@ -226,10 +225,6 @@ def _nothing(left: np.ndarray, right: np.ndarray) -> str:
 def _shared(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray], skip: int) -> Iterable[str]:
     """Names of the tables that both have in the same shape (ignoring the head axis)."""
     return [name for name in a if name in b and a[name].shape[skip:] == b[name].shape[skip:]]
-
-
-def _still(reading: Readings) -> int:
-    return int((~varying(reading.units)).sum())
 
 
 # ---- nulls

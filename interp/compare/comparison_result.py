@@ -31,17 +31,16 @@ class Comparison(Result):
     of the copies) and ``p_untrained``, ``shuffled`` and ``p_shuffled``.
 
     ``heads``: Dataset over (a, b) of ``distance``, ``low``, ``high``. ``unit_pairs``: matched neurons with their
-    correlation. ``units`` (a, b): all correlations between units that vary. ``still``: how many units of a and of b do
-    not vary. ``roles``: both models' mean weight [head, target, role]. ``unit_means``: both models' mean activation
-    [unit, cell], cells with ``digit_sum`` and ``carry_in``. ``digits``: both models' digit embeddings in a plane.
-    ``parameters``: both models' numbers next to each other, or None. ``control``: whose copies, and how many.
+    correlation. ``units`` (a, b): all correlations between units that vary. ``roles``: both models' mean weight [head,
+    target, role]. ``unit_means``: both models' mean activation [unit, cell], cells with ``digit_sum`` and ``carry_in``.
+    ``digits``: both models' digit embeddings in a plane. ``parameters``: both models' numbers next to each other, or
+    None. ``control``: whose copies, and how many.
     """
 
     table: pd.DataFrame
     heads: xr.Dataset
     unit_pairs: pd.DataFrame
     units: xr.DataArray
-    still: tuple[int, int]
     roles: tuple[xr.DataArray, xr.DataArray]
     unit_means: tuple[xr.DataArray, xr.DataArray]
     digits: tuple[DigitPoints, DigitPoints]

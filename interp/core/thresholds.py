@@ -4,10 +4,11 @@ A finding is called a word ("detector", "causal", "no circle", "reproduced") whe
 Tolerances for float rounding are not here but where they are used.
 """
 
-#: ``auroc_apart`` from which a neuron is called a detector: with any rival signal held fixed, it is wrong about at most
-#: one pair of columns in twenty.
+#: ``auroc_given_rivals`` from which a neuron is called a detector: with any rival signal held fixed, it is wrong about
+#: at most one pair of columns in twenty.
 SEPARATES = 0.95
-#: ``effect_apart`` from which a detector is called causal: ablating it costs a tenth more of the digits on one side.
+#: ``effect_given_rivals`` from which a detector is called causal: ablating it costs a tenth more of the digits on one
+#: side.
 CAUSAL = 0.1
 #: Problems that must have a signal, and as many that must lack it, before a neuron is said to tell them apart. Of many
 #: neurons and signals, some separate any three examples.

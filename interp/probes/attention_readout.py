@@ -9,14 +9,14 @@ written digit w (the query's own token), least squares gives
 In base B, column addition suggests ratio = B: s is then the number that two columns spell. Without the own column's
 part, in units of ``previous``,
 
-    bracket = (s - own t - constant) / previous       t' + written w
+    implied_sum = (s - own t - constant) / previous       t' + written w
 
 Where the answer starts with the units, t' is w or w - 1 without a carry and B more with one, so the carry can be read
-off the bracket with the digit w that the query reads from its own token, whatever attention itself writes of that
+off the implied sum with the digit w that the query reads from its own token, whatever attention itself writes of that
 digit. Where it starts with the highest digit, w is the digit of the column above, and a t' of B - 1 does not tell: the
-bracket can separate carries only if attention writes what lies further below, too. ``explained`` is the
-share of the variance of s that the fit explains, ``along`` the share of the variance of what attention writes that lies
-in that direction. The control is the same for an untrained copy.
+implied sum can separate carries only if attention writes what lies further below, too. ``explained`` is the
+share of the variance of s that the fit explains, ``variance_explained`` the share of the variance of what attention
+writes that lies in that direction. The control is the same for an untrained copy.
 
 Where the fit explains less than :data:`~interp.core.thresholds.EXPLAINS` of the variance of s, what is written is not
 one number. Where the data do not tell ``previous`` from 0, or the previous column moves s by less than
@@ -24,8 +24,8 @@ one number. Where the data do not tell ``previous`` from 0, or the previous colu
 its numbers are NaN.
 
 Limits. This fits one direction and one line: what attention writes in other directions, or not additively, is in
-1 - along and 1 - explained. Columns of one problem are not independent: the intervals resample problems. ``apart`` is
-the extreme of a sample.
+1 - variance_explained and 1 - explained. Columns of one problem are not independent: the intervals resample problems.
+``carry_gap`` is the extreme of a sample.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ _UNKNOWN = float("nan"), float("nan"), float("nan")
 @dataclass(frozen=True, eq=False)
 class AttentionReadout(Result):
     """``ratio`` and ``written`` with their 95% intervals (``low``, ``high``; ``written_low``, ``written_high``), NaN
-    where there is no such number (``one_number``) or the previous column has no weight; ``explained`` and ``along`` as
-    in the module, and those of an untrained copy in ``untrained`` (None where there is nothing to draw, NaN where the
-    copy writes the same everywhere).
+    where there is no such number (``one_number``) or the previous column has no weight; ``explained`` and
+    ``variance_explained`` as in the module, and those of an untrained copy in ``untrained`` (None where there is
+    nothing to draw, NaN where the copy writes the same everywhere).
 
-    ``points``: written, bracket and carry_in of up to 3,000 columns. ``apart``: the least distance, over written
-    digits, between the brackets without and with a carry; negative where they overlap.
+    ``points``: written, implied_sum and carry_in of up to 3,000 columns. ``carry_gap``: the least distance, over
+    written digits, between the implied sums without and with a carry; negative where they overlap.
     """
 
     model: str
@@ -79,10 +79,10 @@ class AttentionReadout(Result):
     written_low: float
     written_high: float
     explained: float
-    along: float
+    variance_explained: float
     untrained: tuple[float, float] | None
     points: xr.Dataset
-    apart: float
+    carry_gap: float
     provenance: Provenance
 
     @property
@@ -97,9 +97,9 @@ class AttentionReadout(Result):
         if np.isnan(self.ratio):
             return "The previous column's weight in what attention writes could not be told from 0"
         said = f"The own column counts {self.ratio:.2f} times the previous one (explained {in_percent(self.explained)})"
-        if np.isnan(self.apart):
+        if np.isnan(self.carry_gap):
             return said
-        apart = f"are at least {self.apart:.1f} apart in this sample" if self.apart > 0 else "overlap"
+        apart = f"are at least {self.carry_gap:.1f} apart in this sample" if self.carry_gap > 0 else "overlap"
         return f"{said}; carry and no carry {apart}"
 
     def sentence(self) -> str:
@@ -117,7 +117,7 @@ class AttentionReadout(Result):
             )
         text += (
             f". A weighted sum of these explains {in_percent(self.explained)} of the variance along the main "
-            f"direction, which holds {in_percent(self.along)} of all variance"
+            f"direction, which holds {in_percent(self.variance_explained)} of all variance"
         )
         control = NO_CONTROL
         if self.untrained is not None:
@@ -125,11 +125,11 @@ class AttentionReadout(Result):
             control = f"untrained {in_percent(explained)} and {in_percent(along)}"
             control = "an untrained copy writes the same at every column" if np.isnan(along) else control
         text += f" ({control})"
-        if np.isnan(self.apart):
+        if np.isnan(self.carry_gap):
             return f"{text}."
         between = "overlap in this sample"
-        if self.apart > 0:
-            between = f"are at least {self.apart:.1f} apart in this sample (n = {self.provenance.n:,} problems)"
+        if self.carry_gap > 0:
+            between = f"are at least {self.carry_gap:.1f} apart in this sample (n = {self.provenance.n:,} problems)"
         return (
             f"{text}. Relative to the digit written before, the numbers of columns with and without a carry {between}."
         )
@@ -141,8 +141,8 @@ class AttentionReadout(Result):
             ("own over previous column", self.ratio, self.low, self.high, np.nan),
             ("written digit over previous column", self.written, self.written_low, self.written_high, np.nan),
             ("variance of s explained", self.explained, np.nan, np.nan, explained),
-            ("variance along the direction", self.along, np.nan, np.nan, along),
-            ("carry apart", self.apart, np.nan, np.nan, np.nan),
+            ("variance along the direction", self.variance_explained, np.nan, np.nan, along),
+            ("carry apart", self.carry_gap, np.nan, np.nan, np.nan),
         ]
         table = pd.DataFrame(rows, columns=["quantity", "value", "low", "high", "untrained"])
         return table.assign(n=self.provenance.n)
@@ -176,15 +176,15 @@ def attention_readout(
     """
     task = resolve_task(model, task)
     sample = draw(task, problems, n, seed, carry_heavy=0.5)
-    own = _Fit.of(model, task, sample)
+    own = ReadoutFit.of(model, task, sample)
     if own is None:
         raise UserError(
             f"Attention of {model_name(model)} writes the same at every column: there is no number to read."
         )
     fresh = untrained_copy(model, 1_000 + seed)
     blank = None if fresh is None else (float("nan"), float("nan"))
-    if fresh is not None and (fit := _Fit.of(fresh, task, sample)) is not None:
-        blank = fit.explained, fit.along
+    if fresh is not None and (fit := ReadoutFit.of(fresh, task, sample)) is not None:
+        blank = fit.explained, fit.variance_explained
     ratio, written = own.ratios(seed) if own.explained >= EXPLAINS else (_UNKNOWN, _UNKNOWN)
     return AttentionReadout(
         model=model_name(model),
@@ -196,27 +196,28 @@ def attention_readout(
         written_low=written[1],
         written_high=written[2],
         explained=own.explained,
-        along=own.along,
+        variance_explained=own.variance_explained,
         untrained=blank,
         points=own.points(seed),
-        apart=float("nan") if np.isnan(ratio[0]) else own.apart(),
+        carry_gap=float("nan") if np.isnan(ratio[0]) else own.carry_gap(),
         provenance=sample.provenance,
     )
 
 
 @dataclass(frozen=True, eq=False)
-class _Fit:
-    """The least-squares fit to s [n, column]; ``weights``: own, previous, token, constant."""
+class ReadoutFit:
+    """The least-squares fit of s [n, column] = own t + previous t' + token w + constant, which are the columns of
+    ``design`` and the ``weights`` in this order; ``variance_explained``: by the direction along which s is read."""
 
     s: Float[np.ndarray, "n column"]
     design: Float[np.ndarray, "n column 4"]
     written: Int[np.ndarray, "n column"]
     carry: Int[np.ndarray, "n column"]
     weights: Float[np.ndarray, "4"]
-    along: float
+    variance_explained: float
 
     @classmethod
-    def of(cls, model: HookedModel, task: Any, sample: Sample) -> _Fit | None:
+    def of(cls, model: HookedModel, task: Any, sample: Sample) -> ReadoutFit | None:
         """Fit a model; None where attention writes the same everywhere."""
         layout = column_layout(task)
         variables = {name: value.numpy() for name, value in layout.run(RIPPLE, sample.tokens).items()}
@@ -244,21 +245,24 @@ class _Fit:
         return float(1 - (self.s - self.design @ self.weights).var() / self.s.var())
 
     @property
-    def bracket(self) -> Float[np.ndarray, "n column"]:
+    def implied_sum(self) -> Float[np.ndarray, "n column"]:
+        """What remains without the constant and the column's own digits, in units of the previous column's: t' + the
+        written digit's share."""
         own, previous, _, constant = self.weights
         return (self.s - constant - own * self.design[..., 0]) / previous
 
-    def apart(self) -> float:
+    def carry_gap(self) -> float:
+        """The least distance, over written digits, between the implied sums without and with a carry."""
         found = []
         for digit in np.unique(self.written):
-            with_carry, without = (self.bracket[(self.written == digit) & (self.carry == one)] for one in (1, 0))
+            with_carry, without = (self.implied_sum[(self.written == digit) & (self.carry == one)] for one in (1, 0))
             if len(with_carry) and len(without):
                 found.append(with_carry.min() - without.max())
         return float(min(found)) if found else float("nan")
 
     def points(self, seed: int) -> xr.Dataset:
         rows = np.random.default_rng(seed).permutation(self.s.size)[:SHOWN]
-        columns = {"written": self.written, "bracket": self.bracket, "carry_in": self.carry}
+        columns = {"written": self.written, "implied_sum": self.implied_sum, "carry_in": self.carry}
         return xr.Dataset({name: ("point", value.ravel()[rows]) for name, value in columns.items()})
 
     def ratios(self, seed: int) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
@@ -306,7 +310,7 @@ def written_view(result: AttentionReadout) -> Picture:
     for carry in (0, 1):
         rows = found.carry_in.values == carry
         said = {"digit": found.written.values[rows]}
-        series.append(Series(f"carry {carry}", x[rows], found.bracket.values[rows], said=said))
+        series.append(Series(f"carry {carry}", x[rows], found.implied_sum.values[rows], said=said))
     y = "number written, less the own column's part<br>(digits of the previous column)"
     points = Points("digit written before (the query's own token)", y, series=series)
     note = f"{len(x):,} columns, with horizontal jitter; exact sums lie {result.base - 1} apart"

@@ -3,18 +3,18 @@
 For every unit and every candidate signal of a column (carry in, carry out, digit sum >= 10, digit sum 9, parity and
 value of the answer digit, shuffled labels), these are measured at the query that predicts the column's digit:
 
-    auroc            chance that the unit's input (``mlp.hook_pre``) is larger with the signal than without
-    auroc_apart      the same with each *rival* signal held fixed, the worst case over rivals, oriented by ``auroc``
-    accuracy         accuracy of the best single threshold, chosen on one half of the problems, scored on the other; the
-                     signal lies on the side of it that ``auroc`` says
-    ranges           smallest and largest activation with and without the signal
-    ablation         token accuracy with the unit set to zero, on columns with and without the signal
-    effect_apart     difference of the two drops with each rival held fixed, the smallest over rivals
+    auroc                chance that the unit's input (``mlp.hook_pre``) is larger with the signal than without
+    auroc_given_rivals   the same with each *rival* signal held fixed, the worst case over rivals, oriented by ``auroc``
+    accuracy             accuracy of the best single threshold, chosen on one half of the problems, scored on the other;
+                         the signal lies on the side of it that ``auroc`` says
+    ranges               smallest and largest activation with and without the signal
+    ablation             token accuracy with the unit set to zero, on columns with and without the signal
+    effect_given_rivals  difference of the two drops with each rival held fixed, the smallest over rivals
 
 Carry in, carry out and digit sum >= 10 coincide in most columns, so a marginal number proves little: a unit that
 switches on carry *out* also predicts carry *in* above chance. Holding a rival fixed leaves only the columns where the
-two differ. A unit is said to carry the signal that wins on ``auroc_apart``, if that one also wins on ``effect_apart``
-among the rivals and the unit is needed for it alone: :meth:`CarryUnits.verdict` has the rules.
+two differ. A unit is said to carry the signal that wins on ``auroc_given_rivals``, if that one also wins on
+``effect_given_rivals`` among the rivals and the unit is needed for it alone: :meth:`CarryUnits.verdict` has the rules.
 
 For a task that does not add column by column, the signals are its variables with two values and those that ``signals``
 names; each is a rival of every other.
@@ -137,7 +137,7 @@ def compute_carry_units(
 
 
 def _best_units(found: CarryUnits) -> Measured:
-    """``auroc_apart`` of the neuron that is best at the carry out, with that of the best at each carry as parts.
+    """``auroc_given_rivals`` of the neuron that is best at the carry out, with that of the best at each carry as parts.
 
     Raises:
         UserError: the task has no carry out.
@@ -146,7 +146,7 @@ def _best_units(found: CarryUnits) -> Measured:
         raise UserError("The task has no carry into and out of every column.")
     parts = []
     for signal in ("carry_in", "carry_out"):
-        apart = found.table.auroc_apart.sel(signal=signal)
+        apart = found.table.auroc_given_rivals.sel(signal=signal)
         layer, unit = np.unravel_index(int(np.nan_to_num(apart.values, nan=-1.0).argmax()), apart.shape)
         name = measures.signal_name(signal)
         parts.append(MeasuredPart(name, float(apart[layer, unit]), note=neuron_name(int(layer), int(unit))))

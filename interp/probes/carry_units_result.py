@@ -37,18 +37,19 @@ _NEARLY = 0.99  # of a model that is right this often, it goes without saying th
 class CarryUnits(Result):
     """The signals that each MLP neuron detects. ``table`` is a Dataset over (layer, unit, signal):
 
-    * ``auroc``, ``auroc_apart`` and the ``rival`` that lowers it most; NaN where fewer than
+    * ``auroc``, ``auroc_given_rivals`` and the ``rival`` that lowers it most; NaN where fewer than
       :data:`~interp.core.thresholds.FEWEST_WITH_SIGNAL` problems have the signal, or lack it
     * ``threshold``, ``above`` (the signal lies above it, as ``auroc`` says); ``accuracy``, ``accuracy_low``,
       ``accuracy_high`` on the other half of the problems; ``majority``: accuracy of always predicting the more frequent
       answer
     * ``pre_min``, ``pre_max``, ``post_min``, ``post_max`` [..., present]: activation ranges, present in (False, True);
-      ``gap`` between the two ranges of the input, positive where they do not overlap; ``flat``, ``band`` and
-      ``squashed`` describe two states of the output (:func:`interp.probes.neuron_selectivity.ranges`)
+      ``gap`` between the two ranges of the input, positive where they do not overlap; ``flatter_state_range``,
+      ``output_gap`` and ``relative_slope`` describe two states of the output
+      (:func:`interp.probes.neuron_selectivity.ranges`)
     * ``ablated``, ``ablated_low``, ``ablated_high`` [..., present]: token accuracy with the unit at zero, or NaN
     * ``clean``, ``clean_low``, ``clean_high`` [signal, present]: token accuracy of the whole model; ``n``: columns
     * ``effect``, ``effect_low``, ``effect_high``: drop with the signal minus drop without it
-    * ``effect_apart``: the smallest effect with a rival held fixed, positive if in the direction of ``effect``
+    * ``effect_given_rivals``: the smallest effect with a rival held fixed, positive if in the direction of ``effect``
 
     ``agreement``, over (layer, unit, signal, rival): ``n`` [signal, rival] is the number of columns where the two
     differ; ``share`` (``low``, ``high``) of them have the unit's on/off state, at the signal's threshold, follow the
@@ -70,11 +71,11 @@ class CarryUnits(Result):
         and without the signal, decides between them:
 
         * "detector": at least :data:`~interp.core.thresholds.CAUSAL` on one side and less on the other, by an effect
-          whose interval excludes 0, and whose ``effect_apart`` is that large and the largest of the rivals'
+          whose interval excludes 0, and whose ``effect_given_rivals`` is that large and the largest of the rivals'
         * "switch": a detector whose ranges with and without the signal do not overlap in the sample, with one
           saturated state (:func:`interp.probes.neuron_selectivity.is_switch`)
         * "needed": at least as much on some side, but not for this signal alone; ``needed_for`` is the rival with the
-          largest ``effect_apart`` (None where it is below that)
+          largest ``effect_given_rivals`` (None where it is below that)
         * "correlate": less on both sides
         * "not ablated"
         * "not able": the whole model is wrong about most of the digits with the signal, or of those without it, so that
@@ -88,15 +89,18 @@ class CarryUnits(Result):
     def _verdicts(self) -> dict[tuple[int, int], dict[str, Any]]:
         """All verdicts, by (layer, unit): by kind, then by what ablation shows, then by AUROC, the strongest first."""
         candidates = [s for s in self.table.signal.values.tolist() if s != "shuffled"]
-        names, shape = ("auroc_apart", "accuracy", "effect", "effect_apart"), ("gap", "flat", "band", "squashed")
+        names, shape = (
+            ("auroc_given_rivals", "accuracy", "effect", "effect_given_rivals"),
+            ("gap", "flatter_state_range", "output_gap", "relative_slope"),
+        )
         over = self.table.sel(signal=candidates).transpose("layer", "unit", "signal", ...)
         values = {name: over[name].values for name in (*names, *shape, "effect_low", "effect_high")}
         cost = (over["clean"] - over["ablated"]).transpose("layer", "unit", "signal", "present").values
         able = over["clean"].transpose("signal", "present").values.min(-1) > ABLE
-        strongest = np.nan_to_num(values["auroc_apart"], nan=0.5).argmax(-1)
+        strongest = np.nan_to_num(values["auroc_given_rivals"], nan=0.5).argmax(-1)
         rivals = [candidates.index(name) for name in self.agreement.rival.values.tolist()]
-        of_rivals = np.nan_to_num(values["effect_apart"][..., rivals], nan=-np.inf)
-        ablated = np.atleast_1d(~np.isnan(values["effect_apart"]).all(-1))
+        of_rivals = np.nan_to_num(values["effect_given_rivals"][..., rivals], nan=-np.inf)
+        ablated = np.atleast_1d(~np.isnan(values["effect_given_rivals"]).all(-1))
         found = {}
         for i, layer in enumerate(over.layer.values.tolist()):
             for u, unit in enumerate(over.unit.values.tolist()):
@@ -104,8 +108,8 @@ class CarryUnits(Result):
                 row = {name: float(value[i, u, best]) for name, value in values.items()}
                 less, more = np.sort(np.nan_to_num(cost[i, u, best]))
                 most = of_rivals[i, u].max()
-                wins = row["effect_apart"] >= max(CAUSAL, most)
-                if not row["auroc_apart"] >= SEPARATES:
+                wins = row["effect_given_rivals"] >= max(CAUSAL, most)
+                if not row["auroc_given_rivals"] >= SEPARATES:
                     kind = "none"
                 elif not ablated[i, u]:
                     kind = "not ablated"
@@ -173,14 +177,14 @@ class CarryUnits(Result):
     def sentence(self) -> str:
         verdicts = self.verdicts()
         found = verdicts[verdicts["signal"].notna()]
-        if verdicts["auroc_apart"].isna().all():
+        if verdicts["auroc_given_rivals"].isna().all():
             return (
                 f"Nothing is said of {len(verdicts)} MLP neurons: no signal is present in {FEWEST_WITH_SIGNAL} of the "
                 "problems and absent in as many."
             )
         if found.empty:
             text = f"None of {len(verdicts)} MLP neurons separates a signal from its rivals (best AUROC with rivals"
-            return f"{text} held fixed {verdicts['auroc_apart'].max():.3f}, asked for {SEPARATES})."
+            return f"{text} held fixed {verdicts['auroc_given_rivals'].max():.3f}, asked for {SEPARATES})."
         texts = [self.describe(int(row.layer), int(row.unit)) for row in found.head(4).itertuples()]
         if len(found) > 4:
             texts.append(f"{len(found) - 4} more in .verdicts()")
@@ -244,17 +248,17 @@ class CarryUnits(Result):
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row per layer, unit and signal; ranges and ablation accuracies in ``_with`` and ``_without`` columns.
-        Units come in the order of :meth:`verdicts`, and the signals of each by ``auroc_apart``."""
+        Units come in the order of :meth:`verdicts`, and the signals of each by ``auroc_given_rivals``."""
         frame = as_frame(self.table, ("layer", "unit", "signal"))
         places = {at: place for place, at in enumerate(self._verdicts)}
         unit = [places[at] for at in zip(frame["layer"], frame["unit"], strict=True)]
-        order = pd.DataFrame({"unit": unit, "auroc": -frame["auroc_apart"].fillna(-1.0)})
+        order = pd.DataFrame({"unit": unit, "auroc": -frame["auroc_given_rivals"].fillna(-1.0)})
         return frame.loc[order.sort_values(["unit", "auroc"], kind="stable").index].reset_index(drop=True)
 
 
 def _weakness(verdict: dict[str, Any]) -> tuple[int, float, float]:
     """What orders verdicts: differences below a hundredth do not."""
-    effect, auroc = (np.nan_to_num(verdict[name]).round(2) for name in ("effect_apart", "auroc_apart"))
+    effect, auroc = (np.nan_to_num(verdict[name]).round(2) for name in ("effect_given_rivals", "auroc_given_rivals"))
     return _STRENGTH.index(verdict["kind"]), -float(effect), -float(auroc)
 
 
@@ -270,7 +274,7 @@ def units_view(result: CarryUnits) -> Picture:
     # Not from the data frame of verdicts: pandas turns a missing signal into NaN, which is true.
     layers, units = result.table.layer.values.tolist(), result.table.unit.values.tolist()
     verdicts = [result.verdict(layer, unit) for layer in layers for unit in units]
-    verdicts.sort(key=lambda row: (row["signal"] is None, -np.nan_to_num(row["auroc_apart"])))
+    verdicts.sort(key=lambda row: (row["signal"] is None, -np.nan_to_num(row["auroc_given_rivals"])))
     named, base, views = sum(row["signal"] is not None for row in verdicts), result.by_sum.attrs.get("base", 10), []
     for row in sorted(verdicts[:_PANELS], key=lambda row: (row["layer"], row["unit"])):
         here = {"layer": row["layer"], "unit": row["unit"]}
@@ -308,7 +312,7 @@ def _summary(result: CarryUnits) -> str:
     signal = found["signal"].mode().iloc[0]
     found = found[found["signal"] == signal]
     counts = ", ".join(f"{n} {kind}" for kind, n in result.count_kinds(signal).items())
-    worst, least = f"{found['auroc_apart'].min():.3f}", " or more" if len(found) > 1 else ""
+    worst, least = f"{found['auroc_given_rivals'].min():.3f}", " or more" if len(found) > 1 else ""
     return (
         f"{len(found)} of {len(verdicts)} MLP neurons {'tells' if len(found) == 1 else 'tell'} "
         f"{measures.signal_name(signal)} ({counts}): AUROC {worst}{least if worst != '1.000' else ''} even with each "

@@ -6,6 +6,7 @@ Each function returns arrays [unit, signal] or [unit, signal, present], present 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Shaped
@@ -54,9 +55,10 @@ def column_signals(
     return {name: values.astype(bool) for name, values in signals.items()}
 
 
-def is_switch(gap: float, flat: float, band: float, squashed: float) -> bool:
+def is_switch(gap: float, flatter_state_range: float, output_gap: float, relative_slope: float) -> bool:
     """Whether a unit's :func:`ranges` are those of a switch: two states, one of them saturated."""
-    return gap > 0 and flat <= FLAT and band >= EMPTY and squashed <= SQUASHED  # false where one is NaN
+    two_states = gap > 0 and flatter_state_range <= FLAT and output_gap >= EMPTY
+    return two_states and relative_slope <= SQUASHED  # false where one is NaN
 
 
 def variable_signals(
@@ -111,12 +113,14 @@ def candidate_signals(
     return found, RIVALS if by_column else tuple(name for name in found if name != "shuffled")
 
 
-def _apart(
+def smallest_over_rivals(
     marginal: np.ndarray, held: Sequence[np.ndarray], names: Sequence[str], rivals: Sequence[str] = RIVALS
 ) -> tuple[np.ndarray, np.ndarray]:
     """The smallest of a measure and its values with each rival held fixed, and which rival gives it.
 
-    A signal is not its own rival, and a rival that leaves nothing to compare (NaN) is skipped.
+    A rival is another signal that correlates with this one (the carry in and a digit sum of 9, for example). It is held
+    fixed by comparing rows in which it has one value, and so its own effect cannot be taken for the signal's. A signal
+    is not its own rival, and a rival that leaves nothing to compare (NaN) is skipped.
     """
     values = [np.where([name == rival for name in names], np.nan, one) for rival, one in zip(rivals, held, strict=True)]
     stack = np.stack((marginal, *values))
@@ -131,12 +135,14 @@ def separation(
     problem: Int[np.ndarray, " row"],
     rivals: Sequence[str] = RIVALS,
 ) -> dict[str, Shaped[np.ndarray, "unit signal"]]:
-    """``auroc``, ``auroc_apart`` (with rivals held fixed; at least 0.5 means the same direction), and the ``rival``
-    that decides it. ``auroc_apart`` is NaN for a signal that too few problems have, or lack."""
+    """``auroc``, ``auroc_given_rivals`` (with rivals held fixed; at least 0.5 means the same direction), and the
+    ``rival`` that decides it. ``auroc_given_rivals`` is NaN for a signal that too few problems have, or lack."""
     marginal, *held = aurocs(x, labels, [labels[:, names.index(rival)] for rival in rivals])
     sign = np.where(marginal >= 0.5, 1.0, -1.0)
-    apart, rival = _apart(0.5 + sign * (marginal - 0.5), [0.5 + sign * (area - 0.5) for area in held], names, rivals)
-    return {"auroc": marginal, "auroc_apart": np.where(_enough(labels, problem), apart, np.nan), "rival": rival}
+    apart, rival = smallest_over_rivals(
+        0.5 + sign * (marginal - 0.5), [0.5 + sign * (area - 0.5) for area in held], names, rivals
+    )
+    return {"auroc": marginal, "auroc_given_rivals": np.where(_enough(labels, problem), apart, np.nan), "rival": rival}
 
 
 def _enough(labels: Bool[np.ndarray, "row signal"], problem: Int[np.ndarray, " row"]) -> Bool[np.ndarray, " signal"]:
@@ -178,10 +184,11 @@ def ranges(
 ) -> dict[str, Float[np.ndarray, "unit signal ..."]]:
     """Smallest and largest unit input (pre) and output (post) with and without each signal.
 
-    ``gap`` is the distance between the two ranges of the input, positive where they do not overlap. ``flat`` is the
-    smaller of the two states' output ranges and ``band`` the distance between them, both as shares of the whole range.
-    ``squashed`` is how far the output moves per move of the input in the flatter state, as a share of the same ratio
-    over both states: 1 for a linear unit, NaN where the input does not move.
+    ``gap`` is the distance between the two ranges of the input, positive where they do not overlap.
+    ``flatter_state_range`` is the smaller of the two states' output ranges and ``output_gap`` the distance between
+    them, both as shares of the whole range. ``relative_slope`` is how far the output moves per move of the input in the
+    flatter state, as a share of the same ratio over both states: 1 for a linear unit, NaN where the input does not
+    move.
     """
     shape = (x.shape[1], labels.shape[1], 2)
     found = {f"{part}_{end}": np.full(shape, np.nan) for part in ("pre", "post") for end in ("min", "max")}
@@ -202,9 +209,9 @@ def ranges(
     flatter = (most - least).argmin(-1)[..., None]
     state, moving = (np.take_along_axis(part, flatter, -1)[..., 0] for part in (most - least, high - low))
     with np.errstate(divide="ignore", invalid="ignore"):
-        found["flat"] = state / whole
-        found["band"] = np.maximum(least[..., 1] - most[..., 0], least[..., 0] - most[..., 1]) / whole
-        found["squashed"] = np.where(moving > 0, (state / moving) / (whole / moved), np.nan)
+        found["flatter_state_range"] = state / whole
+        found["output_gap"] = np.maximum(least[..., 1] - most[..., 0], least[..., 0] - most[..., 1]) / whole
+        found["relative_slope"] = np.where(moving > 0, (state / moving) / (whole / moved), np.nan)
     return found
 
 
@@ -220,7 +227,8 @@ def ablations(
     """Token accuracy with each unit ablated, with and without each signal, and the effect on the signal.
 
     ``effect`` is the drop in accuracy with the signal minus the drop without it; its interval takes problems as the
-    independent units. ``effect_apart`` is the smallest with a rival held fixed, positive in ``effect``'s direction.
+    independent units. ``effect_given_rivals`` is the smallest with a rival held fixed, positive in ``effect``'s
+    direction.
     """
     shape = (units, len(names))
     accuracy = np.full((*shape, 2, 3), np.nan)
@@ -232,9 +240,9 @@ def ablations(
         effect[:3, unit] = effect_interval(drop, labels, problem)
         sign = np.where(effect[0, unit] >= 0, 1.0, -1.0)
         held = [sign * stratified_difference(drop[:, None], labels, labels[:, names.index(r)]) for r in rivals]
-        effect[3, unit] = _apart((sign * effect[0, unit])[None], held, names, rivals)[0][0]
+        effect[3, unit] = smallest_over_rivals((sign * effect[0, unit])[None], held, names, rivals)[0][0]
     named = {name: accuracy[..., i] for i, name in enumerate(("ablated", "ablated_low", "ablated_high"))}
-    return named | dict(zip(("effect", "effect_low", "effect_high", "effect_apart"), effect, strict=True))
+    return named | dict(zip(("effect", "effect_low", "effect_high", "effect_given_rivals"), effect, strict=True))
 
 
 def whole_model(
@@ -265,34 +273,88 @@ def effect_interval(
 ) -> Float[np.ndarray, "3 signal"]:
     """Mean drop (of 0/1 outcomes, from -1 to 1) with minus without each signal, and the ends of its 95% interval.
 
-    The variance is the jackknife's between problems, with Student's t of the fewer of the problems with such columns.
-    If even fewer have the rarer outcome (a drop, or none), t is theirs; but then no more is allowed for than a kind of
-    problem that the sample does not have at all (:func:`interp.core.stats.unseen`), for both means together (Newcombe's
-    hybrid). It is NaN where no column has, or lacks, the signal.
+    A jackknife that leaves out one problem at a time, with Student's t of the fewer of the problems with such columns.
+    Where even fewer have the rarer outcome (a drop, or none), t is of their number, capped by what a kind of problem
+    that the sample does not have at all could change (the rule of three, for both means together by Newcombe's hybrid).
+    It is NaN where no column has, or lacks, the signal. With a drop in every row of 20 problems that have the signal,
+    and in none of 20 others, the effect is 1 with the interval [0.62, 1.17]: nothing varies between problems, and a
+    share of 1 - 0.025^(1/20) = 0.17 may be of a kind that was not drawn. The first mean may then be 0.34 lower (some
+    rows gain), the second 0.17 lower or higher; such margins are added as squares.
     """
-    n = int(problem.max()) + 1
-    value, without_one = np.zeros(labels.shape[1]), np.zeros((n, labels.shape[1]))
-    fewest, rarer = np.full((2, labels.shape[1]), np.inf)
-    beyond = np.zeros((2, labels.shape[1]))
-    for sign, present in ((1.0, labels), (-1.0, ~labels)):
-        count = np.stack([np.bincount(problem, weights=column, minlength=n) for column in present.T], 1)
-        lost = np.stack([np.bincount(problem, weights=column * drop, minlength=n) for column in present.T], 1)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            mean = lost.sum(0) / count.sum(0)
-            without_one += sign * (lost.sum(0) - lost) / (count.sum(0) - count)
-        problems = (count > 0).sum(0)
-        value = value + sign * mean
-        fewest = np.minimum(fewest, problems)
-        rarer = np.minimum(rarer, np.minimum((lost != 0).sum(0), (lost != count).sum(0)))
-        missed = unseen(np.maximum(problems, 1))
-        for end, side in enumerate((-sign, sign)):  # how much lower, and higher, the difference may be
-            beyond[end] += (missed * np.where(side > 0, 1 - mean, 1 + mean)) ** 2
-    spread = np.nan_to_num(without_one - without_one.mean(0))
-    error = np.sqrt((n - 1) / n * (spread**2).sum(0))
-    of_all, of_few = (_half_width(error, df - 1) for df in (fewest, np.minimum(fewest, rarer)))
+    groups = [_Group.of(drop, present, problem) for present in (labels, ~labels)]
+    value = groups[0].mean - groups[1].mean
+    error = jackknife_error(*groups)
+    of_all, of_few = (_half_width(error, degrees) for degrees in degrees_of_freedom(*groups))
     of_few = np.where(error > 0, of_few, np.inf)
-    low, high = (np.minimum(of_few, np.maximum(of_all, np.sqrt(side))) for side in beyond)
+    low, high = (np.minimum(of_few, np.maximum(of_all, margin)) for margin in unseen_margin(*groups))
     return np.stack((value, np.maximum(value - low, -2.0), np.minimum(value + high, 2.0)))
+
+
+@dataclass(frozen=True)
+class _Group:
+    """The columns with each signal, or those without it: their number and the sum of their drops by problem."""
+
+    count: Float[np.ndarray, "problem signal"]
+    lost: Float[np.ndarray, "problem signal"]
+
+    @classmethod
+    def of(
+        cls, drop: Float[np.ndarray, " row"], present: Bool[np.ndarray, "row signal"], problem: Int[np.ndarray, " row"]
+    ) -> _Group:
+        n = int(problem.max()) + 1
+        count = np.stack([np.bincount(problem, weights=column, minlength=n) for column in present.T], 1)
+        return cls(
+            count, np.stack([np.bincount(problem, weights=column * drop, minlength=n) for column in present.T], 1)
+        )
+
+    @property
+    def mean(self) -> Float[np.ndarray, " signal"]:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return self.lost.sum(0) / self.count.sum(0)
+
+    @property
+    def without_each(self) -> Float[np.ndarray, "problem signal"]:
+        """The mean without one problem at a time."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return (self.lost.sum(0) - self.lost) / (self.count.sum(0) - self.count)
+
+    @property
+    def problems(self) -> Int[np.ndarray, " signal"]:
+        """How many problems have such columns."""
+        return (self.count > 0).sum(0)
+
+    @property
+    def rarer(self) -> Int[np.ndarray, " signal"]:
+        """How many problems have the rarer outcome: some column that lost, or one that did not."""
+        return np.minimum((self.lost != 0).sum(0), (self.lost != self.count).sum(0))
+
+
+def jackknife_error(present: _Group, absent: _Group) -> Float[np.ndarray, " signal"]:
+    """The standard error of the difference of the means, from leaving out one problem at a time."""
+    without_one = present.without_each - absent.without_each
+    n, spread = len(without_one), np.nan_to_num(without_one - without_one.mean(0))
+    return np.sqrt((n - 1) / n * (spread**2).sum(0))
+
+
+def degrees_of_freedom(
+    present: _Group, absent: _Group
+) -> tuple[Float[np.ndarray, " signal"], Float[np.ndarray, " signal"]]:
+    """Of Student's t: by the fewer of the problems with and without the signal, and by the fewest with an outcome."""
+    fewest = np.minimum(present.problems, absent.problems).astype(float)
+    rarer = np.minimum(present.rarer, absent.rarer)
+    return fewest - 1, np.minimum(fewest, rarer) - 1
+
+
+def unseen_margin(present: _Group, absent: _Group) -> tuple[Float[np.ndarray, " signal"], Float[np.ndarray, " signal"]]:
+    """How much lower, and how much higher, the difference could be because of kinds of problems that were not drawn
+    (:func:`interp.core.stats.unseen`): each mean may move towards an end of -1 to 1 by that share of the way."""
+    squares = np.zeros((2, present.count.shape[1]))
+    for sign, group in ((1.0, present), (-1.0, absent)):
+        missed = unseen(np.maximum(group.problems, 1))
+        for end, side in enumerate((-sign, sign)):
+            squares[end] += (missed * np.where(side > 0, 1 - group.mean, 1 + group.mean)) ** 2
+    low, high = np.sqrt(squares)
+    return low, high
 
 
 def _half_width(error: Float[np.ndarray, " signal"], df: Float[np.ndarray, " signal"]) -> Float[np.ndarray, " signal"]:

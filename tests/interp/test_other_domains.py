@@ -322,7 +322,7 @@ def test_a_task_without_signals_is_asked_for_one_and_has_no_rivals():
     expected = task.variables(problems)["s"][:, :2] == 3
     assert int(result.table.n.sel(signal="s=3", present=True)) == int(expected.sum())
     assert np.allclose(  # with no other signal there is no rival to hold fixed
-        result.table.auroc_apart.sel(signal="s=3"), abs(result.table.auroc.sel(signal="s=3") - 0.5) + 0.5
+        result.table.auroc_given_rivals.sel(signal="s=3"), abs(result.table.auroc.sel(signal="s=3") - 0.5) + 0.5
     )
     assert set(result.table.rival.sel(signal="s=3").values.ravel()) == {"none"}
     shown = result.figure()  # without sums the figure is of the ablation

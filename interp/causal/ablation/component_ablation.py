@@ -60,15 +60,13 @@ class ComponentAblation(Result):
     * ``clean``, ``clean_low``, ``clean_high`` [metric, stratum] of the whole model; ``n`` entries and ``problems``
     * ``changed`` [component, replacement]: whether the ablation moved any activation at all
 
-    ``values[metric]`` [component, replacement, problem, read] and ``clean_values[metric]`` [problem, read] hold the
-    metric of every example (read: the answer tokens, or one entry). ``left_out``: neurons that a default sweep did not
-    ablate, as there are more than it takes.
+    ``values[metric]`` [component, replacement, problem, read] holds the metric of every example (read: the answer
+    tokens, or one entry). ``left_out``: neurons that a default sweep did not ablate, as there are more than it takes.
     """
 
     model: str
     table: xr.Dataset
     values: Mapping[str, xr.DataArray]
-    clean_values: Mapping[str, xr.DataArray]
     provenance: Provenance
     left_out: int = 0
 
@@ -248,7 +246,6 @@ def compute_component_ablation(
         model,
         xr.Dataset(data, coords=coords),
         {metric: xr.DataArray(v, dims=axes, coords=labels) for metric, v in values.items()},
-        {metric: xr.DataArray(v, dims=axes[2:]) for metric, v in clean.items()},
         provenance,
     )
 

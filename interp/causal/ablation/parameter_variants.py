@@ -46,10 +46,6 @@ class ParameterVariants:
     def pair_rows(self) -> slice:
         return slice(self.singles.stop, self.singles.stop + self.pairs.shape[1])
 
-    @property
-    def control_rows(self) -> slice:
-        return slice(self.pair_rows.stop, len(self.theta))
-
 
 def parameter_names(model: ArithmeticTransformer) -> list[str]:
     """The names of all free numbers, in the order of the parameters: "arc_A", "W_qk[0,1]"."""

@@ -34,7 +34,7 @@ from interp.causal.circuits.circuit_search import Criterion, search
 from interp.causal.circuits.circuit_space import CircuitSpace, jaccard
 from interp.causal.circuits.edge_space import space_of
 from interp.causal.circuits.pair_halves import halves
-from interp.causal.circuits.part_exchange import exchanged
+from interp.causal.circuits.part_exchange import exchange_parts
 from interp.causal.circuits.smallest_circuit import position_groups
 from interp.causal.edges import EdgeExperiment, EdgeGraph
 from interp.causal.edges.edge_graph import EMBED, LOGITS, POS_EMBED, part_and_input
@@ -149,11 +149,6 @@ class AllCircuits(Result):
         """Whether every part that minimal circuits share can be exchanged; None where nothing is shared."""
         stay = self.exchange["answers_stay"].dropna()
         return None if stay.empty else bool((stay >= self.threshold).all())
-
-    def stable(self, over: str = "resampled pairs") -> float:
-        """Share of the other draws of a kind that have the same minimal circuits."""
-        known_name("kind of draw", over, self.stability["over"].unique().tolist())
-        return float(self.stability.loc[self.stability["over"] == over, "same"].mean())
 
     def sentence(self) -> str:
         by_logits, by_answers = (int((scores >= self.threshold).sum()) for scores in self.scores)
@@ -355,7 +350,7 @@ def all_circuits(
         found = search(runs[0], space, criteria[0], "greedy", share=share, to_the_end=False) if by == "edge" else None
         at_most = found and found.size
     few = masks[minimal[:_MOST_EXCHANGED]] | undecided
-    exchange = exchanged(one, few) if len(few) > 1 else exchanged(one, few[:0])
+    exchange = exchange_parts(one, few) if len(few) > 1 else exchange_parts(one, few[:0])
     return AllCircuits(
         model=model_name(model),
         what=pairs.what,

@@ -30,7 +30,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from interp.causal.circuits.circuit_space import CircuitSpace
+from interp.causal.circuits.circuit_space import CircuitSpace, without_each
 from models.errors import UserError, known_name
 
 #: ``masks [variant, edge]`` -> the metrics of every example ``[metric, variant, n]``.
@@ -216,20 +216,24 @@ def greedy(
         raise UserError(f"share is at least 0 and below 1, or several such numbers, not {share}.")
     seen, whole = _begin(evaluate, space, criterion)
     for one in shares:
-        _descend(seen, whole, one, to_the_end)
+        remove_greedily(seen, whole, one, to_the_end)
     while (mask := seen.smallest()[1]).any():
-        _without_each(seen, mask)
+        scores_without_each(seen, mask)
         if int(seen.smallest()[1].sum()) == int(mask.sum()):
             break
     edges = int(whole.sum())
     return seen.found("greedy", f"{seen.evaluated:,} circuits by greedy removal from {edges} edges")
 
 
-def _descend(seen: _Seen, mask: Bool[Tensor, " edge"], share: float, to_the_end: bool) -> None:
-    """One greedy descent from the whole graph."""
+def remove_greedily(seen: _Seen, mask: Bool[Tensor, " edge"], share: float, to_the_end: bool) -> None:
+    """Remove as many of the least needed edges at once as cost at most the same part of the margin that remains above
+    the threshold; halve the number if it costs more; one edge at a time at the end.
+
+    ``share``: the part of the circuits without one edge of which the best are tried together at first.
+    """
     threshold, now = seen.criterion.threshold, seen.best[int(mask.sum())][0]
     while mask.any():
-        trials, scores = _without_each(seen, mask)
+        trials, scores = scores_without_each(seen, mask)
         order = scores.argsort(descending=True, stable=True)
         count = max(1, int(share * len(trials)))
         small = max(1, count // 4)
@@ -245,13 +249,11 @@ def _descend(seen: _Seen, mask: Bool[Tensor, " edge"], share: float, to_the_end:
         mask, now = trial, score
 
 
-def _without_each(
+def scores_without_each(
     seen: _Seen, mask: Bool[Tensor, " edge"]
 ) -> tuple[Bool[Tensor, "trial edge"], Float[Tensor, " trial"]]:
     """The circuits without one edge (and what only it connects), each once, and their scores."""
-    kept = mask.nonzero()[:, 0]
-    trials = mask.expand(len(kept), -1) & ~torch.eye(len(mask), dtype=torch.bool)[kept]
-    trials = torch.unique(seen.space.live(trials), dim=0)
+    trials = torch.unique(seen.space.live(without_each(mask)), dim=0)
     trials = trials[trials.sum(1).argsort(stable=True)]  # among equal scores the smaller circuit comes first
     return trials, seen.scores(trials)
 

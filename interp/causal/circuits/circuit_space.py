@@ -1,11 +1,11 @@
 """The edges that a search may keep or ablate, and which subsets of them are different circuits.
 
-Two masks can be the same circuit. An edge does nothing unless a path of kept edges leads from its receiver to the
-logits. Where the replacement values come from one consistent run (a corrupted run, not zeros or means), an edge also
-does nothing unless a path of kept edges leads to its sender from an embedding in which the runs differ: a node with
-only corrupted inputs computes its corrupted output itself. :meth:`CircuitSpace.live` drops such edges, so a circuit is
-counted once and its size is the number of edges that can matter. Nothing else is assumed: effects need not be monotone
-in the edges.
+Two masks can be the same circuit. An edge matters if kept edges lead to it from an input and from it to the logits: it
+does nothing unless a path of kept edges leads from its receiver to the logits. Where the replacement values come from
+one consistent run (a corrupted run, not zeros or means), an edge also does nothing unless a path of kept edges leads to
+its sender from an embedding in which the runs differ: a node with only corrupted inputs computes its corrupted output
+itself. :meth:`CircuitSpace.live` drops such edges, so a circuit is counted once and its size is the number of edges
+that can matter. Nothing else is assumed: effects need not be monotone in the edges.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class CircuitSpace:
     """Edges, called ``labels``, as arcs from node ``senders[a]`` to node ``receivers[a]``.
 
     An edge is one arc, or several that are kept and cut together: ``of[a]`` is the edge of arc ``a``, such as an edge
-    at one of its positions. ``links`` are permanent: they join a head's three inputs to the head. ``inert[a]``: the arc
-    carries the same value kept or ablated, so it never counts. ``consistent``: the replacement values are those of one
-    run of the model.
+    at one of its positions. ``permanent`` arcs are in every circuit: they join a head's three inputs to the head.
+    ``same_value_if_ablated[a]``: the arc carries the same value kept or ablated, so it never counts.
+    ``replacement_from_one_run``: the replacement values are those of one run of the model.
 
     Raises:
         UserError: no edges, lists of different lengths, a repeated label, a cycle, or no arc into ``output``.
@@ -41,21 +41,21 @@ class CircuitSpace:
     labels: tuple[str, ...]
     senders: tuple[str, ...]
     receivers: tuple[str, ...]
-    links: tuple[tuple[str, str], ...] = ()
-    consistent: bool = False
-    inert: Bool[Tensor, " arc"] | None = None
+    permanent: tuple[tuple[str, str], ...] = ()
+    replacement_from_one_run: bool = False
+    same_value_if_ablated: Bool[Tensor, " arc"] | None = None
     of: tuple[int, ...] | None = None
     output: str = "logits"
 
     def __post_init__(self) -> None:
         lengths = {len(self.labels if self.of is None else self.of), len(self.senders), len(self.receivers)}
-        if self.inert is not None:
-            lengths.add(len(self.inert))
+        if self.same_value_if_ablated is not None:
+            lengths.add(len(self.same_value_if_ablated))
         if len(lengths) > 1 or not self.labels or {*self._edge_of} - {*range(len(self.labels))}:
             raise UserError(f"A circuit's edges need a label, a sender and a receiver each; there are {lengths}.")
         if len(set(self.labels)) < len(self.labels):
             raise UserError("Every edge needs a name of its own.")
-        ends = {*self.receivers, *(end for _, end in self.links)}
+        ends = {*self.receivers, *(end for _, end in self.permanent)}
         known_name("output node", self.output, ends)
         _ = self.order
 
@@ -66,7 +66,7 @@ class CircuitSpace:
     def order(self) -> tuple[str, ...]:
         """The nodes, each after all nodes that it reads from."""
         graph: dict[str, set[str]] = {}
-        for sender, receiver in (*zip(self.senders, self.receivers, strict=True), *self.links):
+        for sender, receiver in (*zip(self.senders, self.receivers, strict=True), *self.permanent):
             graph.setdefault(receiver, set()).add(sender)
             graph.setdefault(sender, set())
         try:
@@ -85,28 +85,32 @@ class CircuitSpace:
         return range(len(self.labels)) if self.of is None else self.of
 
     @cached_property
-    def _sources(self) -> set[str]:
-        """Nodes that read nothing."""
-        return {*self.order} - {*self.receivers, *(end for _, end in self.links)}
+    def _inputs(self) -> set[str]:
+        """Nodes whose own value can differ whatever is kept: those that read nothing, if ablated edges carry one run's
+        values, and else all."""
+        if not self.replacement_from_one_run:
+            return {*self.order}
+        return {*self.order} - {*self.receivers, *(end for _, end in self.permanent)}
 
     @cached_property
     def _arcs(self) -> list[tuple[str, str, int | None]]:
-        """(sender, receiver, edge) of what can matter in some circuit; the edge is None for a link."""
-        inert = [False] * len(self.senders) if self.inert is None else self.inert.tolist()
-        found: list[tuple[str, str, int | None]] = [(*link, None) for link in self.links]
-        own = zip(self.senders, self.receivers, self._edge_of, inert, strict=True)
+        """(sender, receiver, edge) of what can matter in some circuit; the edge is None for a permanent arc."""
+        never = self.same_value_if_ablated
+        unmoved = [False] * len(self.senders) if never is None else never.tolist()
+        found: list[tuple[str, str, int | None]] = [(*link, None) for link in self.permanent]
+        own = zip(self.senders, self.receivers, self._edge_of, unmoved, strict=True)
         found += [(sender, receiver, edge) for sender, receiver, edge, same in own if not same]
         found.sort(key=lambda arc: self._place[arc[1]])
-        fed, reaches = ({*self._sources} if self.consistent else {*self.order}), {self.output}
+        reachable_from_input, reaches_output = {*self._inputs}, {self.output}
         for sender, receiver, _ in found:
-            fed |= {receiver} if sender in fed else set()
+            reachable_from_input |= {receiver} if sender in reachable_from_input else set()
         for sender, receiver, _ in reversed(found):
-            reaches |= {sender} if receiver in reaches else set()
-        return [arc for arc in found if arc[0] in fed and arc[1] in reaches]
+            reaches_output |= {sender} if receiver in reaches_output else set()
+        return [arc for arc in found if arc[0] in reachable_from_input and arc[1] in reaches_output]
 
     @cached_property
     def _into(self) -> dict[str, list[tuple[str, int | None]]]:
-        """What every node reads that can matter, as (sender, edge); the edge is None for a link."""
+        """What every node reads that can matter, as (sender, edge); the edge is None for a permanent arc."""
         into: dict[str, list[tuple[str, int | None]]] = {node: [] for node in self.order}
         for sender, receiver, edge in self._arcs:
             into[receiver].append((sender, edge))
@@ -122,16 +126,18 @@ class CircuitSpace:
             raise UserError(f"These masks are over {masks.shape[-1]} edges, the circuit's space has {len(self)}.")
         off, on = torch.zeros_like(masks[..., 0]), torch.ones_like(masks[..., 0])
         present = lambda i: on if i is None else masks[..., i]  # noqa: E731
-        reaches = {node: on if node == self.output else off for node in self.order}
-        fed = {node: on if not self.consistent or node in self._sources else off for node in self.order}
+        reaches_output = {node: on if node == self.output else off for node in self.order}
+        reachable_from_input = {node: on if node in self._inputs else off for node in self.order}
         for sender, receiver, edge in reversed(self._arcs):
-            reaches[sender] = reaches[sender] | (present(edge) & reaches[receiver])
+            reaches_output[sender] = reaches_output[sender] | (present(edge) & reaches_output[receiver])
         for sender, receiver, edge in self._arcs:
-            fed[receiver] = fed[receiver] | (present(edge) & fed[sender])
+            reachable_from_input[receiver] = reachable_from_input[receiver] | (
+                present(edge) & reachable_from_input[sender]
+            )
         matters = [off] * len(self)
         for sender, receiver, edge in self._arcs:
             if edge is not None:
-                matters[edge] = matters[edge] | (fed[sender] & reaches[receiver])
+                matters[edge] = matters[edge] | (reachable_from_input[sender] & reaches_output[receiver])
         return masks & torch.stack(matters, -1)
 
     def everything(self) -> Bool[Tensor, " edge"]:
@@ -141,7 +147,7 @@ class CircuitSpace:
     def reverse_topological(self) -> list[int]:
         """Edges from the logits backwards: the latest receiver first, and among its edges the latest sender first."""
         steps = dict.fromkeys(self.order, 0)  # the most arcs that lead to a node
-        arcs = [*zip(self.senders, self.receivers, strict=True), *self.links]
+        arcs = [*zip(self.senders, self.receivers, strict=True), *self.permanent]
         for sender, receiver in sorted(arcs, key=lambda arc: self._place[arc[1]]):
             steps[receiver] = max(steps[receiver], steps[sender] + 1)
         latest = [(0, 0)] * len(self)
@@ -197,20 +203,20 @@ class CircuitSpace:
     def _extensions(self, circuit: int, length: int) -> set[int]:
         """Circuits, as bits, with a chain of ``length`` more edges."""
         has = lambda edge: edge is None or circuit >> edge & 1  # noqa: E731
-        reaches, fed = {self.output}, ({*self._sources} if self.consistent else {*self.order})
+        reaches_output, reachable_from_input = {self.output}, {*self._inputs}
         for node in reversed(self.order):
-            if node in reaches:
-                reaches |= {sender for sender, edge in self._into[node] if has(edge)}
+            if node in reaches_output:
+                reaches_output |= {sender for sender, edge in self._into[node] if has(edge)}
         for node in self.order:
-            if any(has(edge) and sender in fed for sender, edge in self._into[node]):
-                fed.add(node)
+            if any(has(edge) and sender in reachable_from_input for sender, edge in self._into[node]):
+                reachable_from_input.add(node)
         found = set[int]()
 
         def back(node: str, left: int, bits: int) -> None:
             """Put edges into ``node`` in front of a chain, until it is long enough and starts where something is. An
             edge that the circuit has may lie between them, at another of its arcs."""
             if not left:
-                if node in fed:
+                if node in reachable_from_input:
                     found.add(bits)
                 return
             for sender, edge in self._into[node]:
@@ -219,7 +225,7 @@ class CircuitSpace:
                 else:
                     back(sender, left - 1, bits | 1 << edge)
 
-        for node in reaches:
+        for node in reaches_output:
             back(node, length, circuit)
         return found
 
@@ -241,6 +247,12 @@ class CircuitSpace:
         kept = [index[known_name("edge", label, index)] for label in labels]
         where: Int[Tensor, " kept"] = torch.tensor(kept, dtype=torch.long)
         return torch.zeros(len(self), dtype=torch.bool).index_fill(0, where, True)
+
+
+def without_each(mask: Bool[Tensor, " edge"]) -> Bool[Tensor, "kept edge"]:
+    """The circuit without each of its edges in turn, in the order of the edges."""
+    kept = mask.nonzero()[:, 0]
+    return mask.expand(len(kept), -1) & ~torch.eye(len(mask), dtype=torch.bool)[kept]
 
 
 def jaccard(one: Bool[Tensor, " part"], other: Bool[Tensor, " part"]) -> float:

@@ -26,7 +26,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.causal.circuits.circuit_search import FoundCircuit
-from interp.causal.circuits.circuit_space import CircuitSpace
+from interp.causal.circuits.circuit_space import CircuitSpace, without_each
 from interp.causal.edges import EdgeExperiment
 from interp.core.stats import difference_bounds, proportion, ratio_interval
 from models.errors import UserError
@@ -57,12 +57,6 @@ def compute_drops(
     known = bool((below == 1).all())  # then F is itself a mean, of differences that may be of shares
     bounds = difference_bounds(circuit.numpy(), without.numpy()) if known else None
     return ratio_interval((circuit.double() - without.double()).numpy(), below.numpy(), seed, bounds=bounds)
-
-
-def without_each(mask: Bool[Tensor, " edge"]) -> Bool[Tensor, "kept edge"]:
-    """The circuit without each of its edges in turn, in the order of the edges."""
-    kept = mask.nonzero()[:, 0]
-    return mask.expand(len(kept), -1) & ~torch.eye(len(mask), dtype=torch.bool)[kept]
 
 
 def random_circuits(space: CircuitSpace, size: int, n: int, generator: torch.Generator) -> Bool[Tensor, "n edge"]:

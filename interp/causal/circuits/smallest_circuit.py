@@ -81,7 +81,6 @@ class Circuit(Result):
     curve: xr.DataArray
     random: Float[np.ndarray, " draw"]
     random_curve: xr.DataArray
-    searched_on: int
     held_out: bool
     provenance: Provenance
     again: FoundCircuit | None = None
@@ -289,7 +288,6 @@ def smallest_circuit(
         curve=curve,
         random=random,
         random_curve=random_curve,
-        searched_on=len(one),
         held_out=held_out,
         provenance=Provenance(len(other), pairs.seed, f"pairs that differ in {pairs.what}, {how}", strength),
     )

@@ -20,10 +20,15 @@ from models.transformer import HookedModel
 _POOLS = 12  # examples are looked for among up to this many times n problems
 
 
-def drawn_for(
+def draw_corruptible(
     layout: ColumnLayout, corruption: str, n: int, seed: int
 ) -> tuple[Int[Tensor, "n pos"], Int[Tensor, " n"]]:
-    """Sequences, and for each the column whose query sees the wrong digit, uniform among the possible ones."""
+    """Sequences, and for each the column whose query sees the wrong digit, uniform among the possible ones.
+
+    A wrong digit looks plausible only where the column's digits add up to base - 1: there a carry passes through, so
+    that the digit tells whether one came. Problems without such a column are left out, and more are drawn in their
+    place.
+    """
     generator, found = torch.Generator().manual_seed(seed), 0
     for factor in range(1, _POOLS + 1):
         try:

@@ -45,7 +45,7 @@ import pandas as pd
 import torch
 import xarray as xr
 
-from interp.causal.interchange.corrupted_outputs import answers_to, corrupted_at, drawn_for
+from interp.causal.interchange.corrupted_outputs import answers_to, corrupted_at, draw_corruptible
 from interp.core.controls import untrained_twin
 from interp.core.drawings import drawing
 from interp.core.measured import Measured
@@ -309,7 +309,7 @@ def which_algorithm(
     twin = untrained_twin(model, task, seed)
     kinds = []
     for offset, corruption in enumerate(CORRUPTIONS):
-        tokens, column = drawn_for(layout, corruption, n, seed + offset)
+        tokens, column = draw_corruptible(layout, corruption, n, seed + offset)
         corrupted = corrupted_at(layout, tokens, column, corruption, torch.Generator().manual_seed(seed + offset))
         kinds.append(answers_to(model, twin, layout, chosen, tokens, corrupted, column))
     examples: Any = xr.concat(kinds, xr.IndexVariable("corruption", list(CORRUPTIONS)))

@@ -38,7 +38,7 @@ from interp.causal.metrics import FACTORIES, Metric, require_pairs_answered, res
 from interp.causal.patching.patch_sites import component_name, component_sites
 from interp.causal.patching.patching_result import PatchingSweep, runs_differ
 from interp.causal.patching.patching_values import (
-    PatchQuestion,
+    PatchSpec,
     SweepValues,
     check_values,
     differs,
@@ -67,7 +67,7 @@ class SweptSite:
     (:mod:`models.run`)."""
 
     found: SweepValues
-    asked: PatchQuestion
+    asked: PatchSpec
     axes: dict[str, list[Any]]
     fast: bool
 
@@ -127,7 +127,7 @@ def activation_patching(
     if whole and site != "resid_pre":
         raise UserError("by='component' patches every component where it is: leave site out.")
     asked = [
-        PatchQuestion.of(
+        PatchSpec.of(
             model, pairs.corrupted_tokens, pairs.clean_tokens, bound, each, "all" if whole else by, layers, pairs.task,
             pairs.target if target is None else target, what=pairs.what, allow_equal=allow_equal or whole,
             check=seed if check else None,
@@ -185,7 +185,7 @@ def _components(swept: Sequence[SweptSite]) -> SweptSite:
     return SweptSite(found, swept[0].asked, {"component": list(names)}, all(each.fast for each in swept))
 
 
-def sweep(model: HookedModel, asked: PatchQuestion) -> SweptSite:
+def sweep(model: HookedModel, asked: PatchSpec) -> SweptSite:
     """The values of a sweep, which are numbers, and of which at least one may differ from the unpatched run's."""
     copy = _copy(model, asked.task)
     plain = model if stream_is_written(model, asked.base, asked.hooks) else copy

@@ -62,7 +62,7 @@ class SweepValues:
 
 
 @dataclass(frozen=True, eq=False)
-class PatchQuestion:
+class PatchSpec:
     """What a sweep asks: ``base`` is run with one layer's ``site`` at one group of positions taken from ``source``.
 
     It is made once, where a sweep begins, and everything after that reads it.
@@ -99,7 +99,7 @@ class PatchQuestion:
         task: Task | None,
         target: int | None,
         **more: Any,
-    ) -> PatchQuestion:
+    ) -> PatchSpec:
         """The question that the arguments of a sweep ask of a model, with the tokens where the model is.
 
         Raises:
@@ -141,7 +141,7 @@ class PatchQuestion:
         return {"layer": list(self.layers)} | part | {row: labels for row in rows if row != "all"}
 
     @property
-    def swapped_direction(self) -> PatchQuestion:
+    def swapped_direction(self) -> PatchSpec:
         """The same between the runs the other way round."""
         return replace(self, base=self.source, source=self.base)
 
@@ -159,7 +159,7 @@ class PatchMismatch(RuntimeError):
 
 
 @torch.inference_mode()
-def fast_values(model: ArithmeticTransformer, asked: PatchQuestion, numbers: int | None = None) -> SweepValues:
+def fast_values(model: ArithmeticTransformer, asked: PatchSpec, numbers: int | None = None) -> SweepValues:
     """The sweep's values by :class:`models.run.variants.Variants`, at most ``numbers`` at a time in an activation."""
     base, source, site, groups, metrics = asked.base, asked.source, asked.site, asked.groups, asked.metrics
     n, length = base.shape
@@ -212,7 +212,7 @@ def fast_values(model: ArithmeticTransformer, asked: PatchQuestion, numbers: int
 
 
 @torch.no_grad()
-def plain_values(model: HookedModel, asked: PatchQuestion) -> SweepValues:
+def plain_values(model: HookedModel, asked: PatchSpec) -> SweepValues:
     """The same through the model's own hooks, for models without a fast path.
 
     Variants of small batches are stacked in one run, with the unpatched one if there is room. They are not stacked if
@@ -241,7 +241,7 @@ def plain_values(model: HookedModel, asked: PatchQuestion) -> SweepValues:
 
 
 @torch.no_grad()
-def differs(model: HookedModel, asked: PatchQuestion) -> bool:
+def differs(model: HookedModel, asked: PatchSpec) -> bool:
     """Whether the two runs' activations differ at the site by more than rounding."""
     other, own = asked.source_cache(model), model.run_with_cache(asked.base, names_filter=asked.hooks)[1]
     largest = max(float(own[name].abs().max()) for name in asked.hooks)
@@ -249,7 +249,7 @@ def differs(model: HookedModel, asked: PatchQuestion) -> bool:
 
 
 @torch.no_grad()
-def check_values(model: HookedModel, asked: PatchQuestion, found: SweepValues) -> float:
+def check_values(model: HookedModel, asked: PatchSpec, found: SweepValues) -> float:
     """The largest relative difference from hooked runs over some cells, including the one with the largest effect.
 
     Raises:
@@ -284,7 +284,7 @@ def _rounds_over(metric: Metric, true: np.ndarray, ours: np.ndarray) -> bool:
     return metric.name == "exact_match" and float((true != ours).mean()) <= 0.01
 
 
-def _places(asked: PatchQuestion, layer: int, cells: Any) -> list[Place | None]:
+def _places(asked: PatchSpec, layer: int, cells: Any) -> list[Place | None]:
     """The places of cells (part, group, (source group)) in one of the sweep's layers."""
     site, layer, groups = asked.site, asked.layers[layer], asked.groups.places
     return [

@@ -38,7 +38,6 @@ class KeySets:
     step: Int[np.ndarray, " target"]
     column: Int[np.ndarray, " target"]
     target_labels: tuple[str, ...]
-    key_labels: tuple[str, ...]
 
     @property
     def defined(self) -> Bool[np.ndarray, "role target"]:
@@ -101,7 +100,6 @@ def key_sets(task: Task, positions: Callable[[int], Mapping[str, Sequence[int]]]
         step=np.array([role.index or 0 for role in targets]),
         column=np.array([-1 if role.column is None else role.column for role in targets]),
         target_labels=tuple(role.label for role in targets),
-        key_labels=tuple(role.label for role in roles[: len(key)]),
     )
 
 

@@ -75,10 +75,6 @@ class PatternPatching(Result):
     def n(self) -> int:
         return self.provenance.n
 
-    @property
-    def before_interval(self) -> tuple[float, float]:
-        return clopper_pearson(self.before, self.n)
-
     def own(self, unit: str) -> xr.Dataset:
         """The cell of a unit with the ideal pattern of its own role. Raises UserError if it has no role."""
         role = self.roles.get(unit)
@@ -87,7 +83,7 @@ class PatternPatching(Result):
         return self.table.sel(unit=unit, pattern=_ideal_name(role) if role != "own" else "ideal, own roles")
 
     def sentence(self) -> str:
-        low, high = self.before_interval
+        low, high = clopper_pearson(self.before, self.n)
         texts = [
             f"Whole model right on {self.before:,} of {self.n:,} ({self.before / self.n:.3f} [{low:.3f}, {high:.3f}])"
         ]

@@ -431,3 +431,11 @@ def test_disjoint_rows_are_at_one_and_equal_rows_at_zero():
     p, q = np.array([[0.25, 0.75, 0.0, 0.0]]), np.array([[0.0, 0.0, 0.5, 0.5]])
     assert js_distance(p, q) == pytest.approx(1)
     assert js_distance(p, p) == 0
+
+
+def test_an_effect_that_no_problem_contradicts_is_as_wide_as_what_was_not_drawn():
+    problem = np.arange(40)
+    with_signal = problem < 20
+    value, low, high = effect_interval(with_signal.astype(float), with_signal[:, None], problem)[:, 0]
+    missed = 1 - 0.025 ** (1 / 20)
+    assert value == 1 and low == pytest.approx(1 - np.hypot(2 * missed, missed)) and high == pytest.approx(1 + missed)

@@ -56,7 +56,7 @@ def test_a_model_that_reads_operands_alone_is_not_said_to_weigh_its_column_twice
 @pytest.mark.parametrize("written", [0.0, 1.0])
 def test_without_weight_on_the_previous_column_there_is_no_ratio(written: float) -> None:
     found = interp.attention_readout(looks(10.0, below=0.0, written=written), n=128)
-    assert np.isnan([found.ratio, found.low, found.high, found.written, found.apart]).all()
+    assert np.isnan([found.ratio, found.low, found.high, found.written, found.carry_gap]).all()
     assert found.explained > 0.99 and found.figure().data
 
 
@@ -72,7 +72,7 @@ def test_noise_in_place_of_attention_is_not_explained() -> None:
     generator = torch.Generator().manual_seed(0)
     model.add_perma_hook("blocks.0.hook_attn_out", lambda value, hook: torch.randn(value.shape, generator=generator))
     found = interp.attention_readout(model, n=128)
-    assert found.explained < 0.1 and np.isnan(found.ratio) and not found.apart > 0
+    assert found.explained < 0.1 and np.isnan(found.ratio) and not found.carry_gap > 0
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -87,7 +87,7 @@ def test_a_sum_that_explains_less_than_half_has_no_ratio(seed: int) -> None:
     model.add_perma_hook("blocks.0.hook_attn_out", noisy)
     found = interp.attention_readout(model, n=512)
     assert 0.05 < found.explained < 0.5 and not found.one_number
-    assert np.isnan([found.ratio, found.low, found.high, found.written, found.apart]).all() and found.figure().data
+    assert np.isnan([found.ratio, found.low, found.high, found.written, found.carry_gap]).all() and found.figure().data
 
 
 def test_adders_of_other_formats_are_asked_the_same_and_hand_set_ones_have_no_untrained_copy() -> None:

@@ -55,7 +55,9 @@ def layered(layers: int, width: int) -> CircuitSpace:
     """Every node reads all of the layer before it; the last is the output."""
     levels = [[f"n{i}.{j}" for j in range(width)] for i in range(layers)] + [["logits"]]
     edges = [(a, b) for one, other in pairwise(levels) for a in one for b in other]
-    return CircuitSpace(tuple(map(str, edges)), tuple(a for a, _ in edges), tuple(b for _, b in edges), consistent=True)
+    return CircuitSpace(
+        tuple(map(str, edges)), tuple(a for a, _ in edges), tuple(b for _, b in edges), replacement_from_one_run=True
+    )
 
 
 def test_where_there_may_be_nothing_to_share_there_is_no_interval() -> None:

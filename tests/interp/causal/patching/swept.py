@@ -9,7 +9,7 @@ from torch import Tensor
 
 from interp.causal.metrics import require_metrics
 from interp.causal.patching.activation_patching import SweptSite, sweep
-from interp.causal.patching.patching_values import PatchQuestion
+from interp.causal.patching.patching_values import PatchSpec
 
 
 def swept(
@@ -25,7 +25,7 @@ def swept(
     **more: Any,
 ) -> SweptSite:
     bound = require_metrics(metrics, base.shape[-1])
-    return sweep(model, PatchQuestion.of(model, base, source, bound, site, by, layers, task, target, **more))
+    return sweep(model, PatchSpec.of(model, base, source, bound, site, by, layers, task, target, **more))
 
 
 def labelled(found: SweptSite) -> xr.DataArray:

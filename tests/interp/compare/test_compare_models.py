@@ -55,7 +55,7 @@ def test_a_cell_is_the_number_that_the_probe_gives() -> None:
     found = answer(table, "attention_by_role")
     assert (found.value, found.low, found.high) == pytest.approx(gap)
     assert answer(table, "attention_readout").value == interp.attention_readout(model, n=100).ratio
-    apart = interp.carry_units(model, n=100).table.auroc_apart.sel(signal="carry_out")
+    apart = interp.carry_units(model, n=100).table.auroc_given_rivals.sel(signal="carry_out")
     assert answer(table, "carry_units").value == float(apart.max())
 
 

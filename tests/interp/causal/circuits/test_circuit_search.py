@@ -72,14 +72,14 @@ ALL = torch.tensor(list(product((False, True), repeat=len(EDGES))))
 @given(st.integers(0, 10_000), st.booleans())
 def test_edges_that_hang_loose_change_nothing(seed: int, zero: bool) -> None:
     """What ``live`` drops, for a corrupted run and for zeros, leaves the output as it was to rounding."""
-    network, graph = Network(seed, zero), space(consistent=not zero)
+    network, graph = Network(seed, zero), space(replacement_from_one_run=not zero)
     torch.testing.assert_close(network(ALL), network(graph.live(ALL)), rtol=0, atol=1e-12)
 
 
 def test_feeding_from_the_inputs_is_only_asked_where_the_other_values_are_a_run() -> None:
     """With zeros, a node without inputs still writes its bias: dropping its edge would change the output."""
     only = space().mask(["h->logits#5"])
-    assert space(consistent=True).live(only).sum() == 0
+    assert space(replacement_from_one_run=True).live(only).sum() == 0
     assert space().live(only).sum() == 1
     network = Network(0, zero=True)
     assert not torch.allclose(network(only[None]), network(torch.zeros(1, len(EDGES), dtype=torch.bool)))
@@ -88,7 +88,9 @@ def test_feeding_from_the_inputs_is_only_asked_where_the_other_values_are_a_run(
 def test_links_carry_and_are_no_edges() -> None:
     """x -> h.q, y -> h.k, h.q and h.k belong to h, h -> logits: without h's edge neither input matters."""
     links = (("h.q", "h"), ("h.k", "h"))
-    graph = CircuitSpace(("xq", "yk", "h"), ("x", "y", "h"), ("h.q", "h.k", "logits"), links, consistent=True)
+    graph = CircuitSpace(
+        ("xq", "yk", "h"), ("x", "y", "h"), ("h.q", "h.k", "logits"), links, replacement_from_one_run=True
+    )
     live = lambda *names: graph.names(graph.live(graph.mask(names)))  # noqa: E731
     assert live("xq", "h") == ("xq", "h") and live("yk", "h") == ("yk", "h")
     assert live("xq", "yk") == live("h") == ()
@@ -97,7 +99,7 @@ def test_links_carry_and_are_no_edges() -> None:
 
 @pytest.mark.parametrize("consistent", [False, True])
 def test_every_different_circuit_is_listed_once(consistent: bool) -> None:
-    graph = space(consistent=consistent)
+    graph = space(replacement_from_one_run=consistent)
     listed, size = graph.circuits(len(ALL))
     expected = torch.unique(graph.live(ALL), dim=0)
     assert len(listed) == len(torch.unique(listed, dim=0)) == len(expected) < len(ALL)
@@ -107,7 +109,7 @@ def test_every_different_circuit_is_listed_once(consistent: bool) -> None:
 @pytest.mark.parametrize("consistent", [False, True])
 @pytest.mark.parametrize("at_most", [1, 5, 12, 30])
 def test_where_not_all_circuits_are_listed_those_up_to_a_size_are_and_no_other(consistent: bool, at_most: int) -> None:
-    graph = space(consistent=consistent)
+    graph = space(replacement_from_one_run=consistent)
     listed, size = graph.circuits(at_most)
     every = torch.unique(graph.live(ALL), dim=0)
     assert len(listed) == int((every.sum(1) <= size).sum()) <= at_most < int((every.sum(1) <= size + 1).sum())
@@ -116,7 +118,7 @@ def test_where_not_all_circuits_are_listed_those_up_to_a_size_are_and_no_other(c
 @settings(max_examples=6)
 @given(st.integers(0, 10_000), st.booleans(), st.sampled_from([0.5, 0.8, 0.95]))
 def test_the_exhaustive_search_finds_what_brute_force_finds(seed: int, zero: bool, threshold: float) -> None:
-    network, graph = Network(seed, zero), space(consistent=not zero)
+    network, graph = Network(seed, zero), space(replacement_from_one_run=not zero)
     try:
         criterion = network.criterion(threshold)
     except UserError:
@@ -133,7 +135,7 @@ def test_the_exhaustive_search_finds_what_brute_force_finds(seed: int, zero: boo
 @settings(max_examples=12)
 @given(st.integers(0, 10_000), st.sampled_from(["greedy", "acdc"]))
 def test_what_the_other_searches_find_is_faithful_and_never_smaller_than_the_smallest(seed: int, method: str) -> None:
-    network, graph = Network(seed), space(consistent=True)
+    network, graph = Network(seed), space(replacement_from_one_run=True)
     try:
         criterion = network.criterion()
     except UserError:
@@ -176,7 +178,7 @@ def test_greedy_in_batches_finds_the_planted_circuit_of_a_large_graph_with_few_r
 
 
 def test_of_several_shares_the_smallest_circuit_is_kept() -> None:
-    network, graph = Network(11), space(consistent=True)
+    network, graph = Network(11), space(replacement_from_one_run=True)
     criterion = network.criterion(0.7)
     sizes = [search(network, graph, criterion, "greedy", share=share).size for share in (0.0, 0.4, 0.8)]
     assert search(network, graph, criterion, "greedy", share=(0.0, 0.4, 0.8)).size <= min(sizes)
@@ -218,7 +220,7 @@ def test_a_circuit_must_bring_back_every_metric() -> None:
 
 
 def test_the_curve_has_the_best_circuit_of_every_size_from_whole_to_empty() -> None:
-    network, graph = Network(3), space(consistent=True)
+    network, graph = Network(3), space(replacement_from_one_run=True)
     criterion = network.criterion()
     found = search(network, graph, criterion, "exhaustive")
     sizes = found.path.sum(1)
@@ -263,7 +265,7 @@ def test_bad_input() -> None:
 
 @pytest.mark.parametrize("consistent", [False, True])
 def test_circuits_made_at_once_are_those_that_are_made_by_size(consistent: bool, monkeypatch: pytest.MonkeyPatch):
-    of = space(consistent=consistent)
+    of = space(replacement_from_one_run=consistent)
     at_once = of.circuits(2**8)
     monkeypatch.setattr(circuit_space, "MOST_AT_ONCE", 0)
     by_size = of.circuits(2**8)

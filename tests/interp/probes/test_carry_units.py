@@ -51,7 +51,7 @@ def test_a_unit_that_follows_a_signal_is_said_to_carry_it_and_no_rival(signal, b
     assert found["signal"] == signal
     assert found["kind"] == "switch"
     assert found["accuracy"] == 1.0
-    assert found["effect_apart"] > 0.9
+    assert found["effect_given_rivals"] > 0.9
 
 
 @pytest.mark.parametrize("signal", RIVALS)
@@ -199,7 +199,7 @@ def test_units_are_listed_by_strength_whatever_their_numbers_and_those_without_a
     assert listed["kind"].tolist()[3:] == ["none", "none"] and "none" not in listed["kind"].tolist()[:3]
     frame = result.to_dataframe()
     assert list(dict.fromkeys(frame["unit"])) == listed["unit"].tolist()
-    best = frame.groupby("unit", sort=False)["auroc_apart"]
+    best = frame.groupby("unit", sort=False)["auroc_given_rivals"]
     assert (best.first() == best.max()).all() and len(frame) == len(units) * result.table.signal.size
 
 
@@ -258,7 +258,7 @@ def test_problems_that_are_all_one_are_refused():
 def test_marginal_auroc_flatters_a_rival_that_holding_the_signal_fixed_unmasks():
     table = planted("carry_out").table.isel(layer=0, unit=0)
     assert float(table.auroc.sel(signal="generate")) > 0.9
-    assert float(table.auroc_apart.sel(signal="generate")) < 0.6
+    assert float(table.auroc_given_rivals.sel(signal="generate")) < 0.6
     assert str(table.rival.sel(signal="generate").values) == "carry_out"
     assert float(table.auroc.sel(signal="carry_in")) > 0.55
 
@@ -345,7 +345,7 @@ def test_carry_in_is_hardly_better_than_guessing_and_loses_to_carry_out_wherever
     for unit in (0, 1):
         row = result.table.sel(layer=0, unit=unit, signal="carry_in")
         assert float(row.accuracy) - float(row.majority) < 0.03
-        assert abs(float(row.effect_apart)) < 0.05
+        assert abs(float(row.effect_given_rivals)) < 0.05
         share = result.agreement.share.sel(layer=0, unit=unit)
         assert float(share.sel(signal="carry_out", rival="carry_in")) == 1.0
     assert float(row.majority) == pytest.approx(0.556, abs=0.01)

@@ -258,7 +258,7 @@ def test_searched_on_and_judged_on_problems_are_apart_and_the_same_seed_gives_th
         smallest_circuit(model, pairs, metrics=own_answers(model), method="greedy", seed=4, n_random=5)
         for _ in range(2)
     )
-    assert one.searched_on + one.provenance.n == len(pairs)
+    assert 0 < one.provenance.n < len(pairs)  # the others were searched on
     np.testing.assert_array_equal(one.random, other.random)
     assert str(one) == str(other)
     together = smallest_circuit(
