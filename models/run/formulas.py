@@ -26,7 +26,7 @@ from models.transformer.parts.mlp import ACTIVATIONS
 from models.transformer.parts.positions import rotate
 from models.transformer.parts.shapes import PerKey, PerQuery
 from models.transformer.parts.tropical import pair_scores
-from models.transformer.parts.weights import Weights
+from models.transformer.parts.weights import Weights, is_bias
 from models.transformer.unaltered import alterations
 
 ANY = object()
@@ -93,7 +93,7 @@ class Formulas:
         self.weights = model.cached_weights() if weights is None else weights
         cfg = self.cfg
         if cfg.d_model >= WIDE and not torch.is_grad_enabled():
-            self.weights = {k: x for k, x in self.weights.items() if ".b_" not in k or bool(x.any())}
+            self.weights = {k: x for k, x in self.weights.items() if not is_bias(k) or bool(x.any())}
         self.kind = cfg.positional_embedding_type
         self.rate = cfg.dropout if model.training else 0.0
         #: Whether attention is torch's own. A row of which a bias hides every key is left to the formula in full.

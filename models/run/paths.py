@@ -43,7 +43,7 @@ def receive(run: Run, stage: int, change: Alternatives, emit: EmitPath) -> None:
             emit("", 0, slice(at + parts.start, at + parts.stop), logits[:, 0])
 
         if stage % 2:
-            pre, mid = run.pre(layer), run.get("resid_mid", layer)
+            pre, mid = run.before(layer), run.get("resid_mid", layer)
             moved = (pre + change[some], mid) if f.cfg.parallel_attn_mlp else (pre, mid + change[some])
             variants.emit = take
             written = f.written(layer, f.neurons(layer, f.mlp_in(layer, *moved)))
@@ -101,9 +101,9 @@ def patched_senders(run: Run, change: Float[Tensor, "sender batch pos d_model"])
         of_heads = frame.at_rows(change[done : done + cfg.n_heads], layer)
         done += cfg.n_heads
         mid = torch.cat((f.add_attention(layer, cut, attn_out), run.get("resid_mid", layer) + of_heads))
-        before = torch.cat((cut, run.pre(layer).expand(of_heads.shape)))
+        before = torch.cat((cut, run.before(layer).expand(of_heads.shape)))
         if cfg.d_mlp:
-            reads = cut - run.pre(layer) if cfg.parallel_attn_mlp else mid - run.get("resid_mid", layer)
+            reads = cut - run.before(layer) if cfg.parallel_attn_mlp else mid - run.get("resid_mid", layer)
             yield 2 * layer + 1, reads
         streams = f.through_mlp(layer, before, mid)
         if cfg.d_mlp:

@@ -2,8 +2,8 @@
 
 Streams before a layer, keys and values hold all positions up to the last that is read; everything else holds only the
 rows that anything later needs: all, but in the last layer those that are read. Sites are named as hooks are, without
-"hook_": resid_pre, q, k, v, rot_q, rot_k, attn_scores, pattern, z, attn_out, resid_mid, post (the neurons), mlp_out,
-resid_post; of the whole model embed, pos_embed and logits.
+"hook_": resid_pre, q, k, v, rot_q, rot_k, attn_scores, pattern, z, attn_out, resid_mid, pre, pre_linear and post (the
+neurons), mlp_out, resid_post; of the whole model embed, pos_embed and logits.
 """
 
 from __future__ import annotations
@@ -144,23 +144,34 @@ class Run:
     def _attn_out(self, layer: int) -> None:
         self.keep(layer, attn_out=self.f.attn_out(layer, self.get("z", layer)))
 
-    def pre(self, layer: int) -> Stream:
+    def before(self, layer: int) -> Stream:
         """The stream before the layer, at the rows of its output."""
         return self.frame.at_rows(self.get("resid_pre", layer), layer)
 
     def _resid_mid(self, layer: int) -> None:
-        self.keep(layer, resid_mid=self.f.add_attention(layer, self.pre(layer), self.get("attn_out", layer)))
+        self.keep(layer, resid_mid=self.f.add_attention(layer, self.before(layer), self.get("attn_out", layer)))
 
     def _post(self, layer: int) -> None:
-        x = self.f.mlp_in(layer, self.pre(layer), self.get("resid_mid", layer))
+        x = self.f.mlp_in(layer, self.before(layer), self.get("resid_mid", layer))
         self.keep(layer, post=self.f.neurons(layer, x))
+
+    def _pre(self, layer: int) -> None:
+        found = {}
+
+        def see(name: str, layer: int, x: Tensor) -> Tensor:
+            return found.setdefault(name.removeprefix("mlp.hook_"), x)
+
+        self.f.neurons(layer, self.f.mlp_in(layer, self.before(layer), self.get("resid_mid", layer)), see)
+        self.keep(layer, **found)
+
+    _pre_linear = _pre
 
     def _mlp_out(self, layer: int) -> None:
         self.keep(layer, mlp_out=self.f.written(layer, self.get("post", layer)))
 
     def _resid_post(self, layer: int) -> None:
         out = self.get("mlp_out", layer) if self.f.cfg.d_mlp else None
-        self.keep(layer, resid_post=self.f.add_mlp(layer, self.pre(layer), self.get("resid_mid", layer), out))
+        self.keep(layer, resid_post=self.f.add_mlp(layer, self.before(layer), self.get("resid_mid", layer), out))
 
     def _logits(self, layer: int) -> None:
         self.keep(layer, logits=self.frame.logits(self.get("resid_post", layer)))
@@ -229,7 +240,7 @@ class Run:
     def _resumed(self, layer: int, sites: set[str], at: At, frame: Frame) -> Stream:
         """The stream after a layer of which heads or neurons, or what a sublayer writes, are changed: what comes before
         is the run's. In the last layer only the rows of ``frame`` go on, but a change sees all that there are."""
-        f, pre, of_mlp = self.f, self.pre(layer), bool(sites & {"mlp.hook_post", "hook_mlp_out"})
+        f, pre, of_mlp = self.f, self.before(layer), bool(sites & {"mlp.hook_post", "hook_mlp_out"})
         cut = (lambda x: x[:, frame.first - self.frame.first :]) if frame.is_last(layer) else lambda x: x
         out = None
         if "attn.hook_z" in sites:

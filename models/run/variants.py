@@ -160,11 +160,11 @@ class Variants:
         if site == "resid_post":
             streams = new
         elif site == "mlp_out":
-            streams = f.add_mlp(layer, run.pre(layer), run.get("resid_mid", layer), new)
+            streams = f.add_mlp(layer, run.before(layer), run.get("resid_mid", layer), new)
         elif site == "resid_mid":
-            streams = f.through_mlp(layer, run.pre(layer), new)
+            streams = f.through_mlp(layer, run.before(layer), new)
         else:
-            streams = f.after_attention(layer, run.pre(layer), new)
+            streams = f.after_attention(layer, run.before(layer), new)
         if rides:
             run.keep(layer, resid_post=streams[-1])
         if self.frame.is_last(layer):

@@ -168,7 +168,11 @@ def test_a_nan_is_wrong():
 
 
 def test_a_wide_copy_holds_its_heads_as_products_take_them():
-    wide = dense(d_model=256, n_heads=4, d_head=64)(0)
+    wide = dense(d_model=256, n_heads=4, d_head=64, positional_embedding_type="fire", normalization_type="LN")(0)
+    with torch.no_grad():
+        for name, parameter in wide.named_parameters():
+            if name.endswith(("b_Q", "b_in", "/b")):  # zeros are left out, but for FIRE's own
+                parameter.zero_()
     copy, tokens = wide.dense_copy(), wide.task.encode([(57, 48), (9, 1)])
     for name in ("W_Q", "W_K", "W_V"):
         own, held = (model.effective_weights()[f"blocks.0.attn.{name}"] for model in (wide, copy))

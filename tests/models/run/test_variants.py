@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from models.run.groups import everywhere
-from models.run.run import Frame, Run
+from models.run.run import Frame, Run, layer_of
 from models.run.variants import MANY_KEYS, Variants
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from tests.comparing import assert_same
@@ -129,6 +129,10 @@ def test_every_hook_in_the_blocks_is_seen_and_replaced_but_the_norms(switches: d
     assert set(seen) == own
     for name, x in seen.items():
         assert_same(x, cache[name], 1e-11, name)
+        assert_same(run.get(name.rpartition("hook_")[2], layer_of(name)), cache[name], 1e-11, name)
+    for name in ("embed", "pos_embed"):
+        if f"hook_{name}" in cache:
+            assert_same(run.get(name), cache[f"hook_{name}"], 1e-11)
     together = [("blocks.0.attn.hook_z", Halved()), ("blocks.1.mlp.hook_pre", Halved())]
     for changes in [[(name, Halved())] for name in own] + [together]:
         wanted = model.run_with_hooks(tokens, fwd_hooks=[(name, lambda x, hook: 0.5 * x) for name, _ in changes])
