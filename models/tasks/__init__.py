@@ -25,7 +25,7 @@ from models.tasks.formats.string_task import TokenFunction, function
 from models.tasks.formats.task_definitions import task_of_text
 from models.tasks.machines.automata import Automaton
 from models.tasks.machines.equal_expressions import first_difference
-from models.tasks.machines.machine import Machine, Step
+from models.tasks.machines.machine import Layer, Machine
 from models.tasks.machines.machine_of import machine_of
 from models.tasks.named.addition import PairAddition, TenDigitAddition, TwoDigitAddition, adds_pairs_below
 from models.tasks.named.arrangements import Arrangements
@@ -66,6 +66,7 @@ __all__ = [
     "Guess",
     "Induction",
     "LIMIT",
+    "Layer",
     "Machine",
     "MultiOperandAddition",
     "Multiplication",
@@ -85,7 +86,6 @@ __all__ = [
     "RulesByOperator",
     "SIGNS",
     "SequenceTask",
-    "Step",
     "Task",
     "TaskVariables",
     "TenDigitAddition",
