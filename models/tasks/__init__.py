@@ -11,7 +11,7 @@ from models.tasks.columns.addition_algorithms import (
     Algorithm,
     resolve_algorithm,
 )
-from models.tasks.columns.column_places import ColumnLayout, column_layout
+from models.tasks.columns.column_places import ColumnPlaces, column_places
 from models.tasks.columns.long_carries import plant_carry, problems_of_chain_length, uniform_below
 from models.tasks.columns.variable_hypotheses import TaskVariables, causal_model
 from models.tasks.domain import Domain
@@ -56,7 +56,7 @@ __all__ = [
     "CHAINED",
     "CHAINED_FROM_ABOVE",
     "CharacterLanguage",
-    "ColumnLayout",
+    "ColumnPlaces",
     "CyclicGroup",
     "DELIMITERS",
     "DIGITS",
@@ -97,7 +97,7 @@ __all__ = [
     "carry_pairs",
     "causal_model",
     "chain_pairs",
-    "column_layout",
+    "column_places",
     "digit_pairs",
     "domain_of",
     "doubt",
