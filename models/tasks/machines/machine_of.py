@@ -41,12 +41,12 @@ def machine_of(task: Task) -> Machine:
             otherwise than the machine that it is said to be.
     """
     own = altered(task)  # a method that says something else than its class does
-    if own is None and "_machine" in vars(task):
-        return vars(task)["_machine"]
-    found = _machine_of(task, own)
+    if own is None and "machine" in task.kept:
+        return task.kept["machine"]
+    machine = _machine_of(task, own)
     if own is None:
-        vars(task)["_machine"] = found
-    return found
+        task.kept["machine"] = machine
+    return machine
 
 
 def _machine_of(task: Task, own: str | None) -> Machine:
