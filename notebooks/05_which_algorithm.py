@@ -27,7 +27,7 @@ from interp.causal.interchange import Place
 from interp.causal.interchange.interchange_runs import CONTROLS, HYPOTHESIS
 from interp.figures.dot_plot import dot_plot
 from interp.figures.tables import findings, table
-from models.tasks import ALGORITHMS, column_layout
+from models.tasks import ALGORITHMS, column_places
 
 COLUMN = 4
 adder = models.load("microadder-57")
@@ -46,7 +46,7 @@ adder = models.load("microadder-57")
 
 # %%
 a, b = 72_481, 41_513  # column 3: 2 + 1; column 2: 4 + 5 = 9, and no carry comes in: s2 = 9
-layout = column_layout(adder.task)
+layout = column_places(adder.task)
 tokens = adder.task.encode([(a, b)])
 query = layout.queries[3]
 corrupted = tokens.clone()

@@ -33,7 +33,7 @@ from interp.probes.lens.ridge_probe import directions
 from models.errors import UserError, known_name
 from models.files.checkpoint import write_json_atomic
 from models.tasks.columns.addition_algorithms import ALGORITHMS
-from models.tasks.columns.column_places import column_layout
+from models.tasks.columns.column_places import column_places
 from models.transformer.part_names import in_block
 
 VARIABLES = ("carry_in", "digit_sum", "total")
@@ -54,7 +54,7 @@ class VariableCase:
 
     @cached_property
     def column(self) -> int:
-        return max(1, len(column_layout(self.model.task)) // 2)
+        return max(1, len(column_places(self.model.task)) // 2)
 
     @cached_property
     def places(self) -> tuple[str, ...]:
@@ -91,7 +91,7 @@ class VariableCase:
     @cached_property
     def readings(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """(activations [n, width], the variable's values) at each place, in random problems."""
-        task, layout = self.model.task, column_layout(self.model.task)
+        task, layout = self.model.task, column_places(self.model.task)
         problems = task.sample(N_TRAIN, torch.Generator().manual_seed(self.seed))
         values = layout.values(ALGORITHMS["ripple"], problems)[self.variable][:, self.column].numpy().astype(float)
         with torch.no_grad():
@@ -212,7 +212,7 @@ def with_columns(names: list[str]) -> list[str]:
 @cache
 def _columns(name: str) -> bool:
     try:
-        return not column_layout(models.load(name).task).subtracts
+        return not column_places(models.load(name).task).subtracts
     except UserError:
         return False
 

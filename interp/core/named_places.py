@@ -8,7 +8,7 @@ from dataclasses import replace
 from interp.core.model_checks import require_hook
 from interp.core.places import QUERY, Place
 from models.errors import UserError, unknown_name
-from models.tasks import ColumnLayout, Task
+from models.tasks import ColumnPlaces, Task
 from models.transformer import HookedModel
 
 
@@ -54,7 +54,7 @@ def positions_for(
     )
 
 
-def find_place(model: HookedModel, layout: ColumnLayout, place: Place, column: int) -> Place:
+def find_place(model: HookedModel, layout: ColumnPlaces, place: Place, column: int) -> Place:
     """The place for one column of a model's task, with its names resolved to positions.
 
     Names are those of :func:`positions_for` ("query", the default, is the position that predicts the column), and the

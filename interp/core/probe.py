@@ -30,7 +30,7 @@ from interp.core.model_checks import has_mlp, require_sums
 from interp.core.task_checks import has_chains, resolve_task
 from models.calls import MODELS, SEVERAL_MODELS, checked
 from models.errors import UserError, known_name
-from models.tasks import NoDomain, Task, column_layout, group_of, pairs
+from models.tasks import NoDomain, Task, column_places, group_of, pairs
 from models.transformer import HookedModel
 
 ROOMS = ("probes", "causal", "proofs", "compare")
@@ -314,7 +314,7 @@ def columns(least: int, adds: bool = False) -> Need:
 
     def need(model: HookedModel, task: Any) -> str:
         try:
-            layout = column_layout(task)
+            layout = column_places(task)
         except UserError:
             return "its task does not add two numbers column by column; one that does is '{a:3}+{b:3}={s:4r}'"
         if adds and layout.subtracts:

@@ -21,7 +21,7 @@ from models.tasks import (
     NoDomain,
     ProblemPairs,
     Task,
-    column_layout,
+    column_places,
     domain_of,
     first_rows,
     problem_pairs,
@@ -42,7 +42,7 @@ ALL_THERE_ARE = "problems, all there are"
 
 def middle_carry_pairs(task: Task, n: int, seed: int) -> ProblemPairs:
     """Pairs of problems that differ in the carry into a middle column."""
-    return problem_pairs(task, "carry", column=len(column_layout(task)) // 2, n=n, seed=seed, side="mixed")
+    return problem_pairs(task, "carry", column=len(column_places(task)) // 2, n=n, seed=seed, side="mixed")
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ from interp.core.thresholds import EXPLAINS, FAINT
 from interp.core.views import Picture, Points, Series
 from models.errors import UserError
 from models.number_format import in_percent
-from models.tasks import RIPPLE, Task, column_layout
+from models.tasks import RIPPLE, Task, column_places
 from models.transformer import HookedModel, in_block, model_name
 
 RESAMPLES, SHOWN = 400, 3_000
@@ -188,7 +188,7 @@ def attention_readout(
     ratio, written = own.ratios(seed) if own.explained >= EXPLAINS else (_UNKNOWN, _UNKNOWN)
     return AttentionReadout(
         model=model_name(model),
-        base=column_layout(task).base,
+        base=column_places(task).base,
         ratio=ratio[0],
         low=ratio[1],
         high=ratio[2],
@@ -219,7 +219,7 @@ class ReadoutFit:
     @classmethod
     def of(cls, model: HookedModel, task: Any, sample: Sample) -> ReadoutFit | None:
         """Fit a model; None where attention writes the same everywhere."""
-        layout = column_layout(task)
+        layout = column_places(task)
         variables = {name: value.numpy() for name, value in layout.run(RIPPLE, sample.tokens).items()}
         total = variables["digit_sum"]
         inner = [k for k in layout.after_outputs if k and layout.operands[k] and total[:, k].max() > 0]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from models.calls.argument_kinds import shown
 from models.calls.bound_arguments import typed
 from models.errors import UserError, unknown_name
-from models.importers.named_tensors import NamedTensors
+from models.importers.named_tensors import NamedTensors, relative_difference
 from models.importers.own_files import fitted_task, told
 from models.importers.readers import Format
 from models.number_format import small
@@ -127,7 +127,7 @@ def _compare(module: nn.Module, model: Any, task: Any, parts: dict[str, str]) ->
         problems = task.encode(task.sample(ROWS, generator))
         for what, tokens in (("random tokens", random), ("problems of the task", problems)):
             theirs, ours = logits_of(module, tokens), model(tokens)
-            error = _difference(ours, theirs)
+            error = relative_difference(ours, theirs)
             if error > TOLERANCE.get(dtype, 1e-2):
                 raise UserError(
                     f"The adopted model's logits differ from the module's on {what}, by {small(error)} of the largest"
@@ -135,12 +135,6 @@ def _compare(module: nn.Module, model: Any, task: Any, parts: dict[str, str]) ->
                 )
     finally:
         module.train(was_training)
-
-
-def _difference(ours: Tensor, theirs: Tensor) -> float:
-    if ours.shape != theirs.shape:
-        return float("inf")
-    return float((ours - theirs).abs().max() / theirs.abs().max().clamp(min=1e-12))
 
 
 def _first_difference(module: nn.Module, model: Any, tokens: Tensor, parts: dict[str, str], most: float) -> str:
@@ -170,6 +164,6 @@ def _first_difference(module: nn.Module, model: Any, tokens: Tensor, parts: dict
             handle.remove()
     _, cache = model.run_with_cache(tokens, names_filter=list(parts))
     for hook, theirs in seen.items():
-        if isinstance(theirs, Tensor) and _difference(cache[hook], theirs.view_as(cache[hook])) > most:
+        if isinstance(theirs, Tensor) and relative_difference(cache[hook], theirs.view_as(cache[hook])) > most:
             return f"; the first part that differs is {hook} ({parts[hook]})"
     return f"; all {len(seen)} parts compared agree, so they part after the last of them" if seen else ""

@@ -8,12 +8,11 @@ from typing import Any
 
 from models.errors import NotSaid
 from models.importers.hugging_face import gpt2_weights
-from models.importers.named_tensors import NamedTensors, overridden, state_of, tensors_in
+from models.importers.named_tensors import BUFFERS, NamedTensors, overridden, state_of, tensors_in
 from models.transformer.config import TransformerConfig
 from models.transformer.parts.weights import Weights
 
 _ARGUMENTS = ("model_args", "hyper_parameters")
-_BUFFERS = (".attn.bias", ".attn.masked_bias")
 
 
 def is_gpt_checkpoint(checkpoint: Mapping[str, Any]) -> bool:
@@ -39,7 +38,7 @@ def read_gpt(
         UserError: no number of heads, or the first tensor that is missing, left over or of another shape.
     """
     tensors = NamedTensors(tensors_in(state_of(checkpoint), path), path)
-    tensors.skip(_BUFFERS)
+    tensors.skip(BUFFERS)
     # nanoGPT's arguments, which PyTorch Lightning keeps as hyperparameters
     args = next((dict(checkpoint[key]) for key in _ARGUMENTS if isinstance(checkpoint.get(key), Mapping)), None)
     at = "transformer." if "transformer.wte.weight" in tensors else ""

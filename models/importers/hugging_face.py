@@ -16,6 +16,8 @@ from typing import Any
 from models.calls.argument_kinds import shown
 from models.errors import UserError, unknown_name
 from models.importers.named_tensors import (
+    ACTIVATIONS,
+    BUFFERS,
     NamedTensors,
     head_biases,
     heads_of,
@@ -36,16 +38,6 @@ _WEIGHT_FILES = (
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
 )
-_ACTIVATIONS: Mapping[str, Activation] = {
-    "gelu": "gelu",
-    "gelu_new": "gelu_new",
-    "gelu_pytorch_tanh": "gelu_new",
-    "gelu_fast": "gelu_new",
-    "relu": "relu",
-    "silu": "silu",
-    "swish": "silu",
-}
-_BUFFERS = (".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias", ".inv_freq")
 
 
 class HuggingFaceConfig:
@@ -87,9 +79,9 @@ class HuggingFaceConfig:
     def activation(self, *names: str) -> Activation:
         """Our name of the activation function. Raises UserError for one that we do not have."""
         value = self.get(*names)
-        if not isinstance(value, str) or value not in _ACTIVATIONS:
-            raise unknown_name(f"activation function of {self.path} that can be read", value, _ACTIVATIONS)
-        return _ACTIVATIONS[value]
+        if not isinstance(value, str) or value not in ACTIVATIONS:
+            raise unknown_name(f"activation function of {self.path} that can be read", value, ACTIVATIONS)
+        return ACTIVATIONS[value]
 
     def refuse(self, name: str, *, unless: Any = None) -> None:
         """Raise UserError if a key is set, and not to ``unless``."""
@@ -323,7 +315,7 @@ def read_hugging_face(
     if file is None:
         raise UserError(f"{folder} has no weights; one of {', '.join(_WEIGHT_FILES)} must be there.")
     tensors = NamedTensors(read_tensors(inside(file)), file)
-    tensors.skip(_BUFFERS)
+    tensors.skip(BUFFERS)
     for name in ("quantization_config", "mlp_bias"):
         c.refuse(name)
     cfg = FAMILIES[kind].config(c).replace(dtype=str(tensors.dtype).removeprefix("torch."))

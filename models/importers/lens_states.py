@@ -21,6 +21,7 @@ from torch import Tensor
 from models.errors import NotSaid, UserError
 from models.files.checkpoint import read_json
 from models.importers.named_tensors import (
+    BUFFERS,
     NamedTensors,
     head_biases,
     heads_of,
@@ -35,7 +36,6 @@ from models.number_format import shown
 from models.transformer.config import Activation, TransformerConfig
 from models.transformer.parts.weights import Weights, is_bias, weight_shapes
 
-_BUFFERS = (".mask", ".IGNORE", ".rotary_sin", ".rotary_cos")
 #: QuantaMaths' names of files: digits, layers, heads, steps and seed. Its models have ReLU and layer norms.
 _QUANTA_MATHS = re.compile(r"(?:ins\d_)?(?:add|sub|mix)_d\d+_l\d+_h\d+_t\d+K_s\d+")
 _QUANTA_CONFIG = {"act_fn": "relu"}
@@ -194,7 +194,7 @@ def read_lens_state(
     if (layout := layout_of(state)) != _NOW:
         state = _as_now(state, layout)
     tensors = NamedTensors(state, path if layout == _NOW else f"{path} (in the layout of {layout})")
-    tensors.skip(_BUFFERS)
+    tensors.skip(BUFFERS)
     d_vocab, d = tensors.shape("embed.W_E")
     n_heads, _, d_head = tensors.shape("blocks.0.attn.W_Q")
     with_mlp = "blocks.0.mlp.W_in" in tensors

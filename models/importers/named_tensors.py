@@ -13,8 +13,23 @@ from torch import Tensor
 from models.errors import UserError, unknown_name
 from models.files.checkpoint import parse_weights, read_bytes, read_json
 from models.importers.safe_torch import read_torch_file
-from models.transformer.config import TransformerConfig
+from models.transformer.config import Activation, TransformerConfig
 from models.transformer.parts.weights import Weights
+
+#: Activation functions by the names that files give them.
+ACTIVATIONS: Mapping[str, Activation] = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_new",
+    "gelu_pytorch_tanh": "gelu_new",
+    "gelu_fast": "gelu_new",
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+}
+#: The ends of names of tensors that are no weights.
+BUFFERS = (
+    ".mask", ".IGNORE", ".rotary_sin", ".rotary_cos", ".inv_freq", ".masked_bias", ".attn.bias", ".attention.bias",
+)  # fmt: skip
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 #: Where checkpoints keep a state dict, and what wrappers of modules put before its names.
@@ -99,6 +114,13 @@ def output_matrix(
             "(tie_word_embeddings); set that to false, or remove the tensor."
         )
     return head.T
+
+
+def relative_difference(ours: Tensor, theirs: Tensor, least: float = 1e-12) -> float:
+    """The largest difference, relative to the largest of theirs or to the ``least``; infinite between other shapes."""
+    if ours.shape != theirs.shape:
+        return float("inf")
+    return float((ours - theirs).abs().max() / theirs.abs().max().clamp(min=least))
 
 
 def heads_of(

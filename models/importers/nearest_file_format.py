@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from models.importers.named_tensors import state_of
+from models.importers.named_tensors import BUFFERS, state_of
 
 _LENS = (
     *("embed.W_E", "pos_embed.W_pos", "unembed.W_U", "unembed.b_U", "ln_final.w", "ln_final.b"),
@@ -43,7 +43,6 @@ _NEOX = (
 )
 #: Names that a file of their format may do without.
 _OPTIONAL = re.compile(r"bias$|\.b_|\bln|\.mlp\.W_|W_pos$|lm_head|embed_out|[qk]_norm")
-_BUFFERS = (".mask", ".IGNORE", ".masked_bias", ".attn.bias", ".rotary_sin", ".rotary_cos", ".inv_freq")
 _TAKEN_OFF = "model."  # a wrapper's to state_of, and a part of the names of Llama's family
 #: The names of a format's tensors, with layer 0 for every layer.
 FORMATS = {
@@ -85,7 +84,7 @@ class Nearest(NamedTuple):
 def nearest(content: Mapping[str, Any]) -> Nearest | None:
     """The format that a file's tensors are nearest to; None where no name is like any format's."""
     state = {name: value for name, value in state_of(content).items() if isinstance(value, Tensor)}
-    state = {name: value for name, value in state.items() if not name.endswith(_BUFFERS)}
+    state = {name: value for name, value in state.items() if not name.endswith(BUFFERS)}
     plain = {name: re.sub(r"(?<=\.)\d+(?=\.)", "0", name) for name in state}
     kind, before = max(product(FORMATS, ("", _TAKEN_OFF)), key=lambda each: _likeness(*each, set(plain.values())))
     if not state or _likeness(kind, before, set(plain.values())) < 0.5 * len(set(plain.values())):

@@ -145,7 +145,7 @@ def fitted_task(task: Task, cfg: TransformerConfig, source: Path | str) -> Task:
         )
     wider: Any = copy.copy(task)
     wider.vocabulary = [*getattr(task, "vocabulary", ()), *(f"<{i}>" for i in range(task.d_vocab, cfg.d_vocab))]
-    wider.d_vocab = cfg.d_vocab
+    wider.d_vocab, wider.kept = cfg.d_vocab, {}
     return wider
 
 

@@ -18,24 +18,17 @@ import torch
 from torch import Tensor
 
 from models.errors import UserError
+from models.importers.named_tensors import ACTIVATIONS, relative_difference
 from models.lens.export import SAME_FIELDS
 from models.number_format import small
 from models.tasks.task import Task
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
-from models.transformer.config import Activation, TransformerConfig
+from models.transformer.config import TransformerConfig
 from models.transformer.hooked import HookedModel
 from models.transformer.parts.weights import weight_shapes
 from models.transformer.unaltered import require_unaltered
 from models.weight_maps.dense import DenseWeights
 
-_ACTIVATIONS: dict[str, Activation] = {
-    "gelu": "gelu",
-    "gelu_new": "gelu_new",
-    "gelu_pytorch_tanh": "gelu_new",
-    "relu": "relu",
-    "silu": "silu",
-    "swish": "silu",
-}
 _NORMS: dict[str | None, Literal["LN", "RMS"] | None] = {
     "LN": "LN",
     "LNPre": "LN",
@@ -115,7 +108,7 @@ def configs_of(cfg: Any, shared_keys: bool = False) -> Iterator[TransformerConfi
     """
     positions, norm = cfg.positional_embedding_type, cfg.normalization_type
     unknown = {
-        "act_fn": cfg.act_fn not in _ACTIVATIONS and not getattr(cfg, "attn_only", False),
+        "act_fn": cfg.act_fn not in ACTIVATIONS and not getattr(cfg, "attn_only", False),
         "positional_embedding_type": positions not in ("standard", "rotary"),
         "normalization_type": norm not in _NORMS,
         "n_key_value_heads": not shared_keys
@@ -133,7 +126,7 @@ def configs_of(cfg: Any, shared_keys: bool = False) -> Iterator[TransformerConfi
         **{name: getattr(cfg, name) for name in SAME_FIELDS},
         d_mlp=0 if getattr(cfg, "attn_only", False) else (cfg.d_mlp or 0),
         d_vocab_out=None if predicted in (None, -1, cfg.d_vocab) else predicted,
-        act_fn=_ACTIVATIONS.get(cfg.act_fn, "gelu"),
+        act_fn=ACTIVATIONS.get(cfg.act_fn, "gelu"),
         gated_mlp=bool(getattr(cfg, "gated_mlp", False)),
         normalization_type=_NORMS[norm],
         positional_embedding_type=positions,
@@ -180,5 +173,4 @@ def _difference(model: HookedModel, copy: ArithmeticTransformer) -> float:
     length = min(copy.task.input_length, copy.config.n_ctx)
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(copy.config.d_vocab, (_CHECK_ROWS, length), generator=generator).to(copy.device)
-    ours, theirs = copy(tokens), model(tokens)
-    return float((ours - theirs).abs().max() / theirs.abs().max().clamp(min=1e-6))
+    return relative_difference(copy(tokens), model(tokens), 1e-6)

@@ -11,7 +11,7 @@ from models.tasks.columns.addition_algorithms import (
     Algorithm,
     resolve_algorithm,
 )
-from models.tasks.columns.column_places import ColumnLayout, column_layout
+from models.tasks.columns.column_places import ColumnPlaces, column_places
 from models.tasks.columns.long_carries import plant_carry, problems_of_chain_length, uniform_below
 from models.tasks.columns.variable_hypotheses import TaskVariables, causal_model
 from models.tasks.domain import Domain
@@ -25,7 +25,7 @@ from models.tasks.formats.string_task import TokenFunction, function
 from models.tasks.formats.task_definitions import task_of_text
 from models.tasks.machines.automata import Automaton
 from models.tasks.machines.equal_expressions import first_difference
-from models.tasks.machines.machine import Machine, Step
+from models.tasks.machines.machine import Layer, Machine
 from models.tasks.machines.machine_of import machine_of
 from models.tasks.named.addition import PairAddition, TenDigitAddition, TwoDigitAddition, adds_pairs_below
 from models.tasks.named.arrangements import Arrangements
@@ -56,7 +56,7 @@ __all__ = [
     "CHAINED",
     "CHAINED_FROM_ABOVE",
     "CharacterLanguage",
-    "ColumnLayout",
+    "ColumnPlaces",
     "CyclicGroup",
     "DELIMITERS",
     "DIGITS",
@@ -66,6 +66,7 @@ __all__ = [
     "Guess",
     "Induction",
     "LIMIT",
+    "Layer",
     "Machine",
     "MultiOperandAddition",
     "Multiplication",
@@ -85,7 +86,6 @@ __all__ = [
     "RulesByOperator",
     "SIGNS",
     "SequenceTask",
-    "Step",
     "Task",
     "TaskVariables",
     "TenDigitAddition",
@@ -97,7 +97,7 @@ __all__ = [
     "carry_pairs",
     "causal_model",
     "chain_pairs",
-    "column_layout",
+    "column_places",
     "digit_pairs",
     "domain_of",
     "doubt",

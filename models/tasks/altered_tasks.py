@@ -24,7 +24,7 @@ def altered(task: Task) -> str | None:
             if function is None:
                 continue
             own = isinstance(value, property) or inspect.isfunction(value)  # not a cached property's value
-            if (own and name in vars(task)) or not _is_ours(function):
+            if (own and name in vars(task)) or not is_ours(function):
                 return f"{type(task).__name__}.{name}"
     return None
 
@@ -36,7 +36,8 @@ def _function_of(value: Any) -> Any:
     return found if inspect.isfunction(found) else None
 
 
-def _is_ours(function: Any) -> bool:
+def is_ours(function: Any) -> bool:
+    """Whether a function is one of this package."""
     file = function.__code__.co_filename
     if file.startswith(("<@beartype", "<string>")):  # made by a program, or typed after ``python -c``
         return str(function.__module__).startswith("models.")

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from itertools import pairwise
 from typing import Any
-from weakref import WeakSet
 
 import torch
 from torch import Tensor
@@ -21,7 +20,6 @@ from models.tasks.given_problems import are_integers
 from models.tasks.task import Task
 
 _LOOKED_AT = 4  # problems that the task draws
-_SOUND: WeakSet[Task] = WeakSet()
 
 
 def made_with(model: Any, task: Task) -> bool:
@@ -35,9 +33,8 @@ def require_sound(task: Task) -> Task:
     Raises:
         UserError: the first thing that cannot be, or that raises, in one sentence.
     """
-    with suppress(TypeError):  # a task that has no hash is looked at every time
-        if task in _SOUND:
-            return task
+    if task.kept.get("sound"):
+        return task
     name = getattr(task, "name", type(task).__name__)
     try:
         wrong = next(_mistakes(task), None)
@@ -48,8 +45,7 @@ def require_sound(task: Task) -> Task:
         raise UserError(f"The task {name} cannot say its positions, roles or tokens: {raised}") from error
     if wrong is not None:
         raise UserError(f"The task {name} {wrong}.")
-    with suppress(TypeError):
-        _SOUND.add(task)
+    task.kept["sound"] = True
     return task
 
 

@@ -107,6 +107,11 @@ class Task:
             """How many tokens a sequence has: all but the last target."""
             return len(self.roles) - 1
 
+    @cached_property
+    def kept(self) -> dict[str, Any]:
+        """What others found out about this task and keep on it: its machine, its group, that it is sound."""
+        return {}
+
     def _unsaid(self, name: str) -> UserError:
         return UserError(f"The task {type(self).__name__} does not say its {name}; set it in the class.")
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import models
 from models.tasks.columns.addition_algorithms import ALGORITHMS
-from models.tasks.columns.column_places import column_layout
+from models.tasks.columns.column_places import column_places
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 Rule = Callable[[Mapping[str, Tensor]], Tensor]
@@ -39,7 +39,7 @@ class Running(ArithmeticTransformer):
     rule: Rule
 
     def run_with_hooks(self, tokens: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        layout = column_layout(self.task)
+        layout = column_places(self.task)
         digits = self.rule(layout.inputs(tokens))
         queries = torch.tensor(layout.queries).expand(len(tokens), -1)
         rows = torch.arange(len(tokens))[:, None]
@@ -58,7 +58,7 @@ def bypassed() -> ArithmeticTransformer:
     """The trained adder, its logits those of a rule that has read the digits before any layer does."""
     model: Any = models.load("microadder-57")
     seen: dict[str, Tensor] = {}
-    table, layout = model.W_E.detach()[:10], column_layout(model.task)
+    table, layout = model.W_E.detach()[:10], column_places(model.task)
 
     def see(embedded: Tensor, hook: Any) -> Tensor:
         seen["tokens"] = torch.cdist(embedded, table.expand(len(embedded), -1, -1)).argmin(-1)

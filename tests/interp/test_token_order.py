@@ -20,7 +20,7 @@ from interp.core.probe import registered
 from models.errors import UserError
 from models.tasks import problem_pairs
 from models.tasks.columns.addition_algorithms import CHAINED
-from models.tasks.columns.column_places import column_layout
+from models.tasks.columns.column_places import column_places
 from models.tasks.named.addition import TenDigitAddition
 from studies.population import align
 from tests.moved_tokens import MovedTask, moved
@@ -132,7 +132,7 @@ def test_a_task_says_which_token_a_digit_is():
     assert tuple(turned.digit_tokens) == tuple(range(10))[::-1]
     assert turned.digit_values(turned.encode([(123, 456)]))[0, :3].tolist() == [3, 2, 1]
     assert task.digit_values(torch.tensor([[-1, 0, 9, 10]])).tolist() == [[-1, 0, 9, -1]]
-    layout, own = column_layout(turned), column_layout(task)
+    layout, own = column_places(turned), column_places(task)
     problems = task.sample(20, torch.Generator().manual_seed(0))
     assert torch.equal(layout.values(CHAINED, problems)["answer"], own.values(CHAINED, problems)["answer"])
     assert torch.equal(layout.answer_tokens(torch.tensor([0, 9])), torch.tensor([9, 0]))

@@ -315,7 +315,7 @@ def test_every_stored_model_loads_and_answers_as_its_config_says(name: str) -> N
 def test_every_stored_model_has_the_score_that_its_config_says(name: str) -> None:
     config, model = zoo.read_entry(name), models.load(name)
     if model.task.compared_by == "loss":
-        return  # needs the text: tests/models/tasks/test_characters.py
+        return  # needs the text: tests/models/tasks/named/test_shakespeare.py
     result = models.score(model)
     assert (result.correct, result.n) == (config["score"]["correct"], config["score"]["n"])
     if config.get("certificate", {}).get("status") == "certified":  # right on all problems

@@ -14,14 +14,19 @@ from torch import Tensor
 from interp.causal.interchange.interchange_pairs import distinct_problems
 from interp.core import runs
 from models.errors import UserError
-from models.tasks import CHAINED, CHAINED_FROM_ABOVE, RIPPLE, Algorithm, ColumnLayout
+from models.tasks import CHAINED, CHAINED_FROM_ABOVE, RIPPLE, Algorithm, ColumnPlaces
 from models.transformer import HookedModel
 
 _POOLS = 12  # examples are looked for among up to this many times n problems
 
 
+<<<<<<< HEAD
 def draw_corruptible(
     layout: ColumnLayout, corruption: str, n: int, seed: int
+=======
+def drawn_for(
+    layout: ColumnPlaces, corruption: str, n: int, seed: int
+>>>>>>> wa
 ) -> tuple[Int[Tensor, "n pos"], Int[Tensor, " n"]]:
     """Sequences, and for each the column whose query sees the wrong digit, uniform among the possible ones.
 
@@ -59,7 +64,7 @@ def draw_corruptible(
 
 
 def corrupted_at(
-    layout: ColumnLayout, tokens: Tensor, column: Tensor, corruption: str, generator: torch.Generator
+    layout: ColumnPlaces, tokens: Tensor, column: Tensor, corruption: str, generator: torch.Generator
 ) -> Int[Tensor, "n pos"]:
     """The sequences with another digit at the query of each one's column."""
     rows, at = torch.arange(len(tokens)), torch.tensor(layout.queries)[column]
@@ -77,7 +82,7 @@ def corrupted_at(
 def answers_to(
     model: HookedModel,
     twin: HookedModel,
-    layout: ColumnLayout,
+    layout: ColumnPlaces,
     algorithms: Sequence[Algorithm],
     tokens: Tensor,
     corrupted: Tensor,

@@ -55,7 +55,7 @@ from interp.core.views import ENDS, Grid, Picture, Points, Series
 from models.calls import Count, Index
 from models.errors import UserError, known_name
 from models.number_format import counted, in_percent, in_percent_with
-from models.tasks import Algorithm, ColumnLayout, Task, TaskVariables, causal_model, column_layout
+from models.tasks import Algorithm, ColumnPlaces, Task, TaskVariables, causal_model, column_places
 from models.transformer import HookedModel, in_block, model_name
 
 WHOLE = "the whole site"  # a hypothesis that names no subspace takes this
@@ -181,7 +181,7 @@ def residual_hooks(model: HookedModel) -> list[str]:
 
 def _sites(
     model: HookedModel,
-    layout: ColumnLayout,
+    layout: ColumnPlaces,
     column: int,
     sites: Place | str | Sequence[Place | str] | None,
     positions: Sequence[int | str] | None,
@@ -208,7 +208,7 @@ def _best_site(found: InterchangeIntervention) -> Measured:
 
 
 def _carry_at_the_query(model: Any, task: Any, n: int, seed: int) -> dict[str, Any]:
-    column = len(column_layout(task)) // 2
+    column = len(column_places(task)) // 2
     return {"variable": "carry_in", "column": column, "algorithm": "ripple", "positions": [QUERY], "n": min(n, 200)}
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from interp.core.batches import distinct
 from interp.core.samples import draw
 from models.errors import UserError
-from models.tasks import ColumnLayout
+from models.tasks import ColumnPlaces
 
 #: Half of the problems are rich in carry chains, if the task can draw them: uniform sums hardly have long ones.
 CARRY_HEAVY = 0.5
@@ -29,7 +29,7 @@ _TRIES = 20
 class InterchangePairs:
     """Pairs of problems: ``base[i]`` receives the activation of ``source[i]``."""
 
-    layout: ColumnLayout
+    layout: ColumnPlaces
     base_problems: Int[Tensor, "n *operand"]
     source_problems: Int[Tensor, "n *operand"]
 
@@ -75,7 +75,7 @@ class InterchangePairs:
         return self.layout.answer_tokens(answers)
 
 
-def distinct_problems(layout: ColumnLayout, n: int, seed: int) -> Int[Tensor, "n *operand"]:
+def distinct_problems(layout: ColumnPlaces, n: int, seed: int) -> Int[Tensor, "n *operand"]:
     """``n`` problems in random order; no problem occurs twice, not even with its operands swapped.
 
     Raises:
@@ -97,7 +97,7 @@ def distinct_problems(layout: ColumnLayout, n: int, seed: int) -> Int[Tensor, "n
     )
 
 
-def draw_pairs(layout: ColumnLayout, sizes: tuple[int, ...], seed: int) -> tuple[InterchangePairs, ...]:
+def draw_pairs(layout: ColumnPlaces, sizes: tuple[int, ...], seed: int) -> tuple[InterchangePairs, ...]:
     """One set of pairs per size, disjoint in problems.
 
     Raises:

@@ -15,7 +15,7 @@ from interp.core import runs
 from interp.core.named_places import NoPositions, find_place
 from interp.core.places import Place
 from models.errors import UserError
-from models.tasks import DELIMITERS, OWN, PREVIOUS, REST, ColumnLayout
+from models.tasks import DELIMITERS, OWN, PREVIOUS, REST, ColumnPlaces
 from models.transformer import HookedModel, in_block
 
 
@@ -58,7 +58,7 @@ def partners(
 
 def run_column(
     model: HookedModel,
-    layout: ColumnLayout,
+    layout: ColumnPlaces,
     claims: Sequence[Claim],
     tokens: Int[Tensor, "n pos"],
     variables: dict[str, Tensor],
@@ -93,7 +93,7 @@ def run_column(
 
 
 def _present(
-    model: HookedModel, layout: ColumnLayout, claims: Sequence[Claim], column: int
+    model: HookedModel, layout: ColumnPlaces, claims: Sequence[Claim], column: int
 ) -> tuple[list[Place], list[Claim]]:
     """The sites and claims that have positions in this column (the last has no operands)."""
     found = []

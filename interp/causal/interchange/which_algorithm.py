@@ -56,7 +56,7 @@ from interp.core.task_checks import resolve_task
 from interp.core.thresholds import ABLE, FOLLOWS
 from interp.core.views import Bars, Picture, Series
 from models.errors import UserError, known_name
-from models.tasks import CHAINED_FROM_ABOVE, Algorithm, Task, column_layout, resolve_algorithm
+from models.tasks import CHAINED_FROM_ABOVE, Algorithm, Task, column_places, resolve_algorithm
 from models.transformer import HookedModel, model_name
 
 CORRUPTIONS = ("plausible", "any")
@@ -297,7 +297,7 @@ def which_algorithm(
             training mode.
     """
     task = resolve_task(model, task)
-    layout = column_layout(task)
+    layout = column_places(task)
     chosen = [resolve_algorithm(algorithm) for algorithm in (layout.algorithms if algorithms is None else algorithms)]
     if len(chosen) < 2 or len({algorithm.name for algorithm in chosen}) < len(chosen):
         raise UserError("Give two or more different algorithms to choose between.")

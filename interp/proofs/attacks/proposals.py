@@ -98,8 +98,8 @@ class Proposals:
         self, terms: Float[np.ndarray, "pos token"], query: int, target: int, own: int, answer: int
     ) -> Int[np.ndarray, "k step"]:
         """The paths of the problems that :meth:`proposals` names, for one target."""
-        values = [np.zeros(len(step.before)) for step in self.machine.steps]
-        for k, step in enumerate(self.machine.steps):
+        values = [np.zeros(len(step.before)) for step in self.machine.layers]
+        for k, step in enumerate(self.machine.layers):
             for column, slot in enumerate(step.slots):
                 if slot <= query:
                     values[k] += terms[slot, step.tokens[:, column]]
@@ -111,8 +111,8 @@ class Proposals:
             fits = [one & two for one, two in zip(right, self.machine.having({query: token}), strict=True)]
             for sign in (1, -1) if token == own else (1,):
                 costs = [np.where(each, sign * value, np.inf) for each, value in zip(fits, values, strict=True)]
-                sums, paths = self.machine.least(costs, at)
-                best = _best_of_each(self.machine.steps[at].before, self.machine.steps[at].after, sums)
+                sums, paths = self.machine.cheapest_paths(costs, at)
+                best = _best_of_each(self.machine.layers[at].before, self.machine.layers[at].after, sums)
                 (found if token == own else others).append((sums[best], paths[best]))
         if others:
             sums, paths = (np.concatenate(each) for each in zip(*others, strict=True))

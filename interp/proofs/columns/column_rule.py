@@ -9,7 +9,7 @@ from typing import Any
 from interp.core.results import Provenance
 from interp.proofs.verdict.verdict import STRENGTHS, ArithmeticName
 from models.errors import UserError
-from models.tasks.columns.column_places import ColumnLayout
+from models.tasks.columns.column_places import ColumnPlaces
 from models.tasks.columns.schoolbook import OneColumn
 from models.tasks.expressions import Expression
 from models.tasks.formats.formatted_task import FormattedTask
@@ -179,7 +179,7 @@ def over_all_pairs(rule: ColumnRule, arithmetic: ArithmeticName) -> Provenance:
     return Provenance(rule.size, None, rule.pairs, STRENGTHS[arithmetic])
 
 
-def column_rule(layout: ColumnLayout) -> ColumnRule:
+def column_rule(layout: ColumnPlaces) -> ColumnRule:
     """The rule of a task with columns.
 
     Raises:

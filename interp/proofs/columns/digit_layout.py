@@ -14,7 +14,7 @@ from jaxtyping import Int
 
 from interp.proofs.columns.column_rule import ColumnRule, column_rule
 from models import UserError
-from models.tasks import Expression, FormattedTask, NoMachine, Task, altered, column_layout, first_difference
+from models.tasks import Expression, FormattedTask, NoMachine, Task, altered, column_places, first_difference
 
 _CHECKED = 16  # random problems that a layout is checked on
 _TRIED = 1000  # random problems on which an answer is tried that cannot be derived, twice as many in all
@@ -55,7 +55,7 @@ def read_layout(task: Task) -> TokenLayout:
         UserError: a task that does not add or subtract two numbers column by column, units first, or whose sequences
             are not laid out as its roles say; one whose answer is another on some problem.
     """
-    columns = column_layout(task)
+    columns = column_places(task)
     rule = column_rule(columns)
     drawn = task.sample(_CHECKED, torch.Generator().manual_seed(0))
     last, prompt = task.input_length, task.encode_prompt(drawn[:1])[0].tolist()

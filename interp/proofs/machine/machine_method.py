@@ -140,7 +140,11 @@ def prove(subject: Subject, claim: str, options: CertifyOptions | None = None) -
         evidence = proof.evidence()
     proved = not evidence.unproved and evidence.proved == len(evidence.classes)
     found = Outcome.of(proved, evidence, proof.refuted, ended)
-    return replace(found, status="conditional") if found.status == "certified" and machine.tried is not None else found
+    return (
+        replace(found, status="conditional")
+        if found.status == "certified" and machine.checked_on is not None
+        else found
+    )
 
 
 class _Proof:
@@ -241,7 +245,7 @@ class _Proof:
             state=self.machine.state_name if max(self.machine.states) > 1 else "",
             size=self.machine.count(),
             unproved=unproved,
-            tried=self.machine.tried,
+            tried=self.machine.checked_on,
             classes=pd.DataFrame(rows),
             obstacle=self.obstacle,
             shape=self.task.shape,

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from interp.proofs.machine.path_graph import Label, QueryPaths, VisibleStep
-from models.tasks import Machine, Step
+from models.tasks import Layer, Machine
 
 #: More states than these are not kept for all right tokens at once; each right token then has paths of its own.
 MOST_STATES = 8
@@ -30,13 +30,13 @@ def query_paths(machine: Machine, query: int, target: int, keys: Collection[int]
     seen = _Seen.of(machine, {*(range(query + 1) if keys is None else keys), slot})
     found = []
     for token in seen.machine.tokens_at(query):
-        kept = seen.machine.pruned(seen.machine.having({query: token}))
+        kept = seen.machine.trimmed(seen.machine.having({query: token}))
         paths = _project(seen, kept, query, token, target)
         if max((step.states[0] for step in paths.steps), default=1) <= MOST_STATES:
             found.append(paths)
             continue
         for answer in seen.machine.tokens_at(slot, kept):
-            some = seen.machine.pruned(seen.machine.having({query: token, slot: answer}))
+            some = seen.machine.trimmed(seen.machine.having({query: token, slot: answer}))
             found.append(_project(seen, some, query, token, target, labelled=False))
     return found
 
@@ -58,8 +58,8 @@ class _Seen:
     @classmethod
     def of(cls, whole: Machine, slots: Collection[int]) -> _Seen:
         after, found = np.zeros(whole.states[-1], np.int64), []
-        for k in range(len(whole.steps) - 1, -1, -1):
-            step = whole.steps[k]
+        for k in range(len(whole.layers) - 1, -1, -1):
+            step = whole.layers[k]
             columns = [i for i, slot in enumerate(step.slots) if slot in slots]
             rows = np.concatenate((after[step.after][:, None], step.tokens[:, columns]), 1)
             before, n = _merged(step.before, rows, np.ones(len(rows), bool), whole.states[k])
@@ -69,7 +69,7 @@ class _Seen:
                 after = unique[np.argsort(unique[:, 1]), 0][before]
                 continue
             parts = np.zeros((len(unique), 0), np.int64)
-            own = Step(tuple(step.slots[i] for i in columns), unique[:, 2:], unique[:, 1], unique[:, 0], parts)
+            own = Layer(tuple(step.slots[i] for i in columns), unique[:, 2:], unique[:, 1], unique[:, 0], parts)
             found.insert(0, (own, n, (k, number.reshape(-1))))
             after = before
         # A path may begin in any state, so that steps which say nothing are not needed at the start.
@@ -77,7 +77,7 @@ class _Seen:
             found.pop(0)
         steps, states, source = zip(*found, strict=True)
         fixed = {slot: token for slot, token in whole.fixed.items() if slot in slots}
-        return cls(whole, replace(whole, steps=steps, states=(*states, 1), fixed=fixed), source)
+        return cls(whole, replace(whole, layers=steps, states=(*states, 1), fixed=fixed), source)
 
 
 def _project(
@@ -90,8 +90,8 @@ def _project(
     labels, label_of = _labels(machine, kept, slot, at, labelled)
     after = np.zeros(machine.states[-1], np.int64)  # the class of each state: all ends are alike
     classes, steps = 1, []
-    for k in range(len(machine.steps) - 1, -1, -1):
-        step, mask = machine.steps[k], kept[k]
+    for k in range(len(machine.layers) - 1, -1, -1):
+        step, mask = machine.layers[k], kept[k]
         inputs = [i for i, s in enumerate(step.slots) if s < machine.input_length]
         own = label_of if at is not None and k == at[0] else np.zeros(len(mask), np.int64)
         rows = np.concatenate((after[step.after][:, None], own[:, None], step.tokens[:, inputs]), 1)
@@ -125,10 +125,10 @@ def _project(
     if at is not None and len(labels) > 1:
         own = seen.source[at[0]][0]
         at_step = next(i for i, step in enumerate(varies) if step.source[0] == own and len(np.unique(step.label)) > 1)
-    whole = [np.ones(len(step.before), bool) for step in seen.whole.steps]
+    whole = [np.ones(len(step.before), bool) for step in seen.whole.layers]
     for (k, number), mask in zip(seen.source, kept, strict=True):
         whole[k] = mask[number]
-    whole = tuple(seen.whole.pruned(whole))
+    whole = tuple(seen.whole.trimmed(whole))
     return QueryPaths(seen.whole, query, token, target, tuple(sorted(fixed)), varies, labels, at_step, whole)
 
 
@@ -148,7 +148,7 @@ def _labels(
     if at is None:
         return (Label(machine.fixed[slot], 0, 0),), np.zeros(0, np.int64)
     k, column = at
-    step, mask = machine.steps[k], kept[k]
+    step, mask = machine.layers[k], kept[k]
     answer = step.tokens[:, column]
     rows = np.stack((answer, step.before, step.after), 1)
     per_answer = len(np.unique(rows[mask], axis=0)) / max(1, len(np.unique(answer[mask])))

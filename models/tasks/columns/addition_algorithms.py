@@ -93,7 +93,7 @@ class Algorithm:
         """Every variable in every column, with some of them set.
 
         Args:
-            inputs: "a", "b" and "previous", as :meth:`ColumnLayout.inputs` reads them off a sequence.
+            inputs: "a", "b" and "previous", as :meth:`ColumnPlaces.inputs` reads them off a sequence.
             interventions: (variable, column) -> value for each problem, or one for all.
             base: the base of the digits.
             carry: what is carried into the units column.
@@ -247,7 +247,7 @@ CHAINED_FROM_ABOVE = Algorithm(
     reads_outputs=True,
     from_above=True,
 )
-#: Those of answers that start with the units; :attr:`ColumnLayout.algorithms` are those of a task.
+#: Those of answers that start with the units; :attr:`ColumnPlaces.algorithms` are those of a task.
 ALGORITHMS: Mapping[str, Algorithm] = {algorithm.name: algorithm for algorithm in (RIPPLE, LOOK_AHEAD, CHAINED)}
 KNOWN = {**ALGORITHMS, CHAINED_FROM_ABOVE.name: CHAINED_FROM_ABOVE}
 

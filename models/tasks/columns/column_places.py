@@ -18,7 +18,7 @@ CHECKED = 64  # problems on which ripple carry must give a task's targets
 
 
 @dataclass(frozen=True, eq=False)
-class ColumnLayout:
+class ColumnPlaces:
     """Where the columns of one addition stand in a task's sequence.
 
     ``operands[k]``: positions of column k's two digits (fewer if an operand has no digit there); ``queries[k]``: the
@@ -142,8 +142,9 @@ class ColumnLayout:
         return column
 
 
-def column_layout(task: Task, step: int | None = None) -> ColumnLayout:
-    """The layout of a task that adds two numbers, or (``step`` = i, by default the last) a_i to a running sum b_{i-1}.
+def column_places(task: Task, step: int | None = None) -> ColumnPlaces:
+    """Where the columns stand of a task that adds two numbers, or (``step`` = i, by default the last) a_i to a running
+    sum b_{i-1}.
 
     A task that subtracts the second number from the first has one, too. It is found by the roles of the tokens, and
     checked: on a few problems, ripple carry must give the task's targets.
@@ -179,7 +180,7 @@ def column_layout(task: Task, step: int | None = None) -> ColumnLayout:
     columns = range(len(asked))
     if not asked or sorted(asked) != list(columns) or not all((*summand, 0) in place for summand in summands):
         raise refused
-    layout = ColumnLayout(
+    layout = ColumnPlaces(
         task,
         tuple(tuple(place[*summand, k] for summand in summands if (*summand, k) in place) for k in columns),
         tuple(task.query_positions[asked[k]] for k in columns),

@@ -21,7 +21,7 @@ from models.calls.bound_arguments import check_fields
 from models.errors import UserError, unknown_name
 from models.tasks.check_task import domain_of
 from models.tasks.columns.addition_algorithms import Interventions, resolve_algorithm
-from models.tasks.columns.column_places import ColumnLayout, column_layout
+from models.tasks.columns.column_places import ColumnPlaces, column_places
 from models.tasks.columns.variable_text import variable_text, variable_values
 from models.tasks.refusals import NoDomain
 from models.tasks.task import Task
@@ -43,8 +43,8 @@ class TaskVariables:
 
 
 @dataclass(frozen=True, eq=False)
-class TaskColumns(ColumnLayout):
-    """A :class:`ColumnLayout` for any task: column k is the answer digit with that column (the last of several), or the
+class TaskColumns(ColumnPlaces):
+    """A :class:`ColumnPlaces` for any task: column k is the answer digit with that column (the last of several), or the
     k-th target if answers have no columns. Its algorithm is :class:`TaskVariables`."""
 
     def values(
@@ -117,7 +117,7 @@ def task_columns(task: Task) -> TaskColumns:
     )
 
 
-def causal_model(task: Task, algorithm: Any) -> tuple[Any, ColumnLayout]:
+def causal_model(task: Task, algorithm: Any) -> tuple[Any, ColumnPlaces]:
     """(algorithm, layout) of a hypothesis about a task. ``algorithm`` is an algorithm of column addition or its name,
     or :class:`TaskVariables`; None means "chained" if the task adds column by column ("look-ahead" if its answer starts
     with the highest digit), else the task's variables.
@@ -127,10 +127,10 @@ def causal_model(task: Task, algorithm: Any) -> tuple[Any, ColumnLayout]:
     """
     if algorithm is None:
         try:
-            layout = column_layout(task)
+            layout = column_places(task)
             return resolve_algorithm("look-ahead" if layout.highest_first else "chained"), layout
         except UserError:
             algorithm = TaskVariables()
     if isinstance(algorithm, TaskVariables):
         return algorithm, task_columns(task)
-    return resolve_algorithm(algorithm), column_layout(task)
+    return resolve_algorithm(algorithm), column_places(task)

@@ -20,7 +20,8 @@ from models.tasks.formats.answer_functions import AnswerFunction
 from models.tasks.formats.machine_by_columns import FormatSlots
 from models.tasks.formats.parsed_format import ParsedFormat
 from models.tasks.machines.column_machines import AnswerNumber, Cell
-from models.tasks.machines.machine import Layer, Machine, smallest
+from models.tasks.machines.machine import Machine
+from models.tasks.machines.minimal_machine import RawLayer, minimised
 from models.tasks.machines.partial_evaluation import DividesByZero, Form, known, normal
 from models.tasks.refusals import NoMachine, NoProblems, TooManyStates
 
@@ -46,7 +47,7 @@ def machine_by_reading(parsed: ParsedFormat) -> Machine:
     rule = 1 if parsed.rule is None else _in_digits(parsed.rule, parsed, limits)
     #: What is left of each number of the answer, and of the rule.
     states: list[tuple[Form, ...]] = [(*answer, rule)]
-    layers: list[Layer] = []
+    layers: list[RawLayer] = []
     n_parts = len(parsed.fields)
     for cell in slots.cells:
         n, values = len(cell), np.arange(len(cell))
@@ -64,7 +65,7 @@ def machine_by_reading(parsed: ParsedFormat) -> Machine:
         parts = np.zeros((n, n_parts), dtype=np.int64)
         parts[:, cell.part] = cell.worth * values
         tokens = np.array(cell.tokens)[:, None]
-        layers.append(Layer((cell.slot,), tokens, parts, before, label, after, len(states)))
+        layers.append(RawLayer((cell.slot,), tokens, parts, before, label, after, len(states)))
         states = list(number)
     accepted = np.array([bool(forms[-1]) for forms in states])
     at = np.arange(len(states))
@@ -73,15 +74,15 @@ def machine_by_reading(parsed: ParsedFormat) -> Machine:
         labels, label = np.unique(column, return_inverse=True)
         table = np.repeat(labels[:, None], len(at_slots), 1)
         layers.append(
-            Layer(at_slots, table, np.zeros((len(labels), n_parts), np.int64), at, label.reshape(-1), at, len(at))
+            RawLayer(at_slots, table, np.zeros((len(labels), n_parts), np.int64), at, label.reshape(-1), at, len(at))
         )
     try:
-        steps, numbers = smallest(layers, accepted)
+        machine_layers, numbers = minimised(layers, accepted)
     except NoProblems:
         raise NoMachine("its rule allows no problem") from None
     word = _WORDS.get(answer[0][0], "state") if len(answer) == 1 and isinstance(answer[0], tuple) else "state"
     sizes = slots.input_length, slots.n_targets
-    return Machine(steps, numbers, dict(slots.fixed), word, *sizes, torch.zeros(n_parts, dtype=torch.int64))
+    return Machine(machine_layers, numbers, dict(slots.fixed), word, *sizes, torch.zeros(n_parts, dtype=torch.int64))
 
 
 def _rest(forms: Sequence[Form], name: str, value: int) -> tuple[Form, ...]:

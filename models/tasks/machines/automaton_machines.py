@@ -11,7 +11,8 @@ from jaxtyping import Int
 from models.errors import UserError
 from models.tasks.machines.automata import Automaton
 from models.tasks.machines.column_machines import Cell
-from models.tasks.machines.machine import Layer, Machine, smallest
+from models.tasks.machines.machine import Machine
+from models.tasks.machines.minimal_machine import RawLayer, minimised
 
 
 def machine_of_automaton(
@@ -37,7 +38,7 @@ def machine_of_automaton(
     if automaton.written is not None and len(cells) != len(answers):
         raise UserError(f"The automaton writes {len(cells)} answers, and the task has {len(answers)}.")
     states = np.array([automaton.start])
-    layers: list[Layer] = []
+    layers: list[RawLayer] = []
     n_parts, of_answer = max(1, origin.numel()), np.array(tokens)
     each = automaton.written is not None
     order = list(reversed(answers)) if automaton.reverses else list(answers)
@@ -58,7 +59,7 @@ def machine_of_automaton(
         parts[:, cell.part] = cell.worth * value[first]
         label = np.searchsorted(labels, label)
         table = np.stack(columns, 1)[first]
-        layers.append(Layer(slots, table, parts, before, label, after.reshape(-1), int(before[-1]) + 1))
+        layers.append(RawLayer(slots, table, parts, before, label, after.reshape(-1), int(before[-1]) + 1))
     if automaton.answer is not None:
         said = torch.as_tensor(automaton.answer(torch.as_tensor(states))).long().numpy()
         if said.size != len(states) * len(answers):
@@ -67,6 +68,6 @@ def machine_of_automaton(
             at, (labels, label) = np.arange(len(states)), np.unique(of_answer[column], return_inverse=True)
             table = np.repeat(labels[:, None], len(slots), 1)
             parts = np.zeros((len(labels), n_parts), dtype=np.int64)
-            layers.append(Layer(slots, table, parts, at, label.reshape(-1), at, len(states)))
-    steps, numbers = smallest(layers, np.ones(len(states), dtype=bool))
-    return Machine(steps, numbers, dict(fixed), automaton.name, *sizes, origin)
+            layers.append(RawLayer(slots, table, parts, at, label.reshape(-1), at, len(states)))
+    machine_layers, numbers = minimised(layers, np.ones(len(states), dtype=bool))
+    return Machine(machine_layers, numbers, dict(fixed), automaton.name, *sizes, origin)

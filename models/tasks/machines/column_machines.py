@@ -21,7 +21,8 @@ import torch
 from jaxtyping import Bool, Int
 
 from models.tasks.machines.affine_cases import BITWISE, Affine, AffineCase, AffineCases, Condition, Variable
-from models.tasks.machines.machine import Layer, Machine, smallest
+from models.tasks.machines.machine import Machine
+from models.tasks.machines.minimal_machine import RawLayer, minimised
 from models.tasks.refusals import NoMachine, NoProblems, TooManyStates
 
 MOST_COMBINATIONS = 4_096  # of a step's digits; a column with more has a step for each digit
@@ -125,13 +126,13 @@ class ColumnGraph:
             accepted = np.ones(len(self.states), dtype=bool)
         else:
             accepted = np.asarray(self._right().any(1))
-        steps, states = smallest(layers, accepted)
+        machine_layers, states = minimised(layers, accepted)
         origin = torch.zeros(self.n_parts, dtype=torch.int64)
-        return Machine(steps, states, dict(fixed), state_name, input_length, n_targets, origin)
+        return Machine(machine_layers, states, dict(fixed), state_name, input_length, n_targets, origin)
 
     # ---- layers
 
-    def _prompt(self) -> Iterator[Layer]:
+    def _prompt(self) -> Iterator[RawLayer]:
         """What is read before the columns: cells on which nothing depends, the operator, and the answer's sign."""
         self.read = [cell for cell in self.cells if cell.name in {n for v in self.variables for n in _names(v)}]
         any_case = np.zeros((1, 1, len(self.choices)), dtype=np.int64)
@@ -147,7 +148,7 @@ class ColumnGraph:
                 minus = np.array([int(choice.minus) for choice in self.choices])
                 yield self._layer([], minus[None, None], [(number.sign, number.signs)])
 
-    def _columns(self) -> Iterator[Layer]:
+    def _columns(self) -> Iterator[RawLayer]:
         columns = [cell.column for cell in self.read]
         columns += [len(number.digits) - 1 for number in self.written if not self.last]
         for column in range(max(columns, default=-1) + 1):
@@ -158,7 +159,7 @@ class ColumnGraph:
             for cell in cells:
                 yield self._column(column, [cell], cell is cells[-1])
 
-    def _column(self, column: int, cells: Sequence[Cell], ends: bool) -> Layer:
+    def _column(self, column: int, cells: Sequence[Cell], ends: bool) -> RawLayer:
         """A column, or one digit of it; with the digit that ``ends`` it the answer's digits are written."""
         size = len(self.states) * prod(map(len, cells))
         if size > MOST_EDGES or size * self.states.shape[1] > MOST_NUMBERS:
@@ -185,7 +186,7 @@ class ColumnGraph:
         carries = carries // self.base if ends else carries
         return self._layer(cells, codes, written, np.concatenate((carries, residues), 2))
 
-    def _answer(self) -> Layer:
+    def _answer(self) -> RawLayer:
         """The answer after all columns: that of the case that is right."""
         codes, written = np.zeros(len(self.choices), dtype=np.int64), []
         for k, number in enumerate(self.written):
@@ -224,7 +225,7 @@ class ColumnGraph:
         codes: Int[np.ndarray, "_ _ choice"],
         written: Sequence[tuple[tuple[int, ...], tuple[int, ...]]] = (),
         rest: Int[np.ndarray, "state combination _"] | None = None,
-    ) -> Layer:
+    ) -> RawLayer:
         """The layer in which cells are read, and the states after it.
 
         Args:
@@ -268,7 +269,7 @@ class ColumnGraph:
         table = np.stack(tokens, 1) if tokens else np.zeros((len(labels), 0), dtype=np.int64)
         if len(_distinct(table)[0]) < len(labels) and slots:
             raise NoMachine("two of its symbols are one token")
-        return Layer(tuple(slots), table, parts[combination], np.concatenate(before), label_of, after_of, n)
+        return RawLayer(tuple(slots), table, parts[combination], np.concatenate(before), label_of, after_of, n)
 
 
 def machine_where(rules: Sequence[ast.expr], widths: Mapping[str, int], base: int) -> Machine:

@@ -14,7 +14,8 @@ from torch import Tensor
 from models.errors import UserError
 from models.tasks.domain import Domain
 from models.tasks.machines.column_machines import MOST_COMBINATIONS
-from models.tasks.machines.machine import Layer, Machine, sequences, smallest
+from models.tasks.machines.machine import Machine, sequences
+from models.tasks.machines.minimal_machine import RawLayer, minimised
 from models.tasks.task import Task
 
 MOST_STATES = 2**14  # a machine with more has no small memory
@@ -38,7 +39,7 @@ def machine_of_all(task: Task, state_name: str = "state") -> Machine:
     varied = [slot for slot in range(tokens.shape[1]) if (tokens[:, slot] != tokens[0, slot]).any()]
     fixed = {slot: int(tokens[0, slot]) for slot in range(tokens.shape[1]) if slot not in varied}
     places = _places(task, domain, digits, tokens)
-    layers: list[Layer] = []
+    layers: list[RawLayer] = []
     state = np.zeros(len(tokens), dtype=np.int64)
     n_states = 1
 
@@ -56,13 +57,13 @@ def machine_of_all(task: Task, state_name: str = "state") -> Machine:
         before, labels = np.divmod(edges, len(first))
         own = parts(digits[first], slots).flatten(1).numpy()
         table = tokens[first][:, slots].astype(np.int64)
-        layers.append(Layer(tuple(slots), table, own, before, labels, np.arange(len(edges)), n_states))
+        layers.append(RawLayer(tuple(slots), table, own, before, labels, np.arange(len(edges)), n_states))
         state, n_states = after.reshape(-1), len(edges)
-    steps, states = smallest(layers, np.ones(n_states, dtype=bool))
+    machine_layers, states = minimised(layers, np.ones(n_states, dtype=bool))
     if max(states) > MOST_STATES:
         raise UserError(f"{task.name} needs no small memory only: {max(states):,} states in one place.")
     origin = parts(digits[:1], list(fixed))[0]
-    return Machine(steps, states, fixed, state_name, task.input_length, len(task.query_positions), origin)
+    return Machine(machine_layers, states, fixed, state_name, task.input_length, len(task.query_positions), origin)
 
 
 def _places(

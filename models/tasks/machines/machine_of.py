@@ -9,7 +9,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from models.errors import UserError
-from models.tasks.altered_tasks import altered
+from models.tasks.altered_tasks import altered, is_ours
 from models.tasks.check_task import domain_of
 from models.tasks.domain import COUNTED
 from models.tasks.machines.listed_machines import machine_of_all
@@ -30,32 +30,32 @@ class Differs(UserError):
 
 
 def machine_of(task: Task) -> Machine:
-    """The machine of a task, which is kept on the task.
+    """The machine of a task. It is kept on a task of this package.
 
     It is derived from the task's definition where that has a derivation
     (:meth:`models.tasks.task.Task.derived_machine`), made by running all problems where they are few, and else compared
-    with the task's answer on drawn problems (``Machine.tried`` says on how many).
+    with the task's answer on drawn problems (``Machine.checked_on`` says on how many).
 
     Raises:
         UserError: a task whose answer is not known to need a small memory, with the reason; one that answers a problem
             otherwise than the machine that it is said to be.
     """
     own = altered(task)  # a method that says something else than its class does
-    if own is None and "_machine" in vars(task):
-        return vars(task)["_machine"]
-    found = _machine_of(task, own)
+    if own is None and "machine" in task.kept:
+        return task.kept["machine"]
+    machine = _machine_of(task, own)
     if own is None:
-        vars(task)["_machine"] = found
-    return found
+        task.kept["machine"] = machine
+    return machine
 
 
 def _machine_of(task: Task, own: str | None) -> Machine:
     listed = _is_listed(task)
     try:
-        if own is not None:
+        if own is not None and is_ours(type(task).derived_machine):
             raise NoMachine(f"{own} is no method of this package")
         machine = _compared(task, task.derived_machine(), LOOKED_AT)
-        return _settled(task, machine, listed) if task.machine_is_said else machine
+        return _settled(task, machine, listed) if own is not None or task.machine_is_said else machine
     except NoMachine as why:
         reason = str(why)
     for candidate in task.candidate_machines():
@@ -87,7 +87,7 @@ def _settled(task: Task, machine: Machine, listed: bool) -> Machine:
     """A machine that was not derived, after it was compared with its task on all problems or on thousands of them."""
     machine = _compared(task, machine, _TRIED)
     if not listed:
-        return replace(machine, tried=2 * _TRIED)
+        return replace(machine, checked_on=2 * _TRIED)
     for part in task.domain.every().split(2**16):
         compare(task, machine, part)
     return machine

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -54,7 +53,6 @@ def _powers(p: int) -> tuple[int, ...] | None:
     return None
 
 
-@lru_cache(maxsize=16)
 def group_of(task: Any) -> CyclicGroup:
     """The group in which a task of two numbers in one token each computes, found by trying all pairs.
 
@@ -62,11 +60,18 @@ def group_of(task: Any) -> CyclicGroup:
         UserError: a task of another kind, or whose answers are not those of addition, subtraction, multiplication or
             division modulo its base.
     """
-    parsed = task.parsed if isinstance(task, FormattedTask) else None
-    fields = () if parsed is None else (*parsed.operand_fields, *parsed.answer_fields)
-    if parsed is None or len(fields) != 3 or parsed.operators or not all(field.one_token for field in fields):
+    if not isinstance(task, FormattedTask):
         raise UserError(f"{task.name} does not have two numbers of one token each, and an answer of one token.")
-    base = task.base
+    if "group" not in task.kept:
+        task.kept["group"] = _group_of(task)
+    return task.kept["group"]
+
+
+def _group_of(task: FormattedTask) -> CyclicGroup:
+    parsed, base = task.parsed, task.base
+    fields = (*parsed.operand_fields, *parsed.answer_fields)
+    if len(fields) != 3 or parsed.operators or not all(field.one_token for field in fields):
+        raise UserError(f"{task.name} does not have two numbers of one token each, and an answer of one token.")
     if base > MOST:
         raise UserError(f"{task.name} has {base} elements; at most {MOST} are looked at.")
     multiplied = _powers(base)

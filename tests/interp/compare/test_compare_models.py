@@ -22,7 +22,7 @@ from interp.core.probe import Scalar, find_probe, probe, registered, with_number
 from interp.core.results import Findings
 from models.errors import UserError
 from models.tasks.columns.addition_algorithms import RIPPLE
-from models.tasks.columns.column_places import column_layout
+from models.tasks.columns.column_places import column_places
 from models.tasks.named.addition import TenDigitAddition
 from models.tasks.named.position_coupling.multi_addition import AdditionFormat, MultiOperandAddition
 from tests.sampling import every_third, sampled
@@ -154,10 +154,10 @@ def test_sums_of_many_operands_are_asked_as_sums_of_two_unless_a_task_is_given()
 
 def test_sums_of_two_without_a_scratchpad_have_columns() -> None:
     task = MultiOperandAddition(2, 4, AdditionFormat(scratchpad=False))
-    layout, problems = column_layout(task), task.sample(50, torch.Generator().manual_seed(0))
+    layout, problems = column_places(task), task.sample(50, torch.Generator().manual_seed(0))
     assert torch.equal(RIPPLE.answer(layout.inputs(task.encode(problems))), task.targets(problems)[:, layout.targets])
     with pytest.raises(UserError, match="column by column"):
-        column_layout(MultiOperandAddition(3, 4, AdditionFormat(scratchpad=False)))
+        column_places(MultiOperandAddition(3, 4, AdditionFormat(scratchpad=False)))
 
 
 def test_a_question_that_makes_no_sense_says_why_in_the_cell() -> None:

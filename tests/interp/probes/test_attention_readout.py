@@ -11,13 +11,13 @@ import torch
 import interp
 import models
 from models.errors import UserError
-from models.tasks.columns.column_places import column_layout
+from models.tasks.columns.column_places import column_places
 
 
 def looks(ratio: float, below: float = 1.0, written: float = 1.0) -> Any:
     """The trained adder with planted weights, in percent: its own column, the previous, and the digit written there."""
     model = models.load("microadder-57")
-    layout = column_layout(model.task)
+    layout = column_places(model.task)
 
     def pattern(weights: torch.Tensor, hook: Any) -> torch.Tensor:
         rows = weights.clone()

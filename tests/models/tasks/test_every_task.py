@@ -23,7 +23,7 @@ from models.tasks import (
 from models.tasks.named.addition import PaddedAddition
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from tests.conformance.table import dense
-from tests.models.tasks.task_sequences import FORMATS, assert_prefixes_keep_their_ids
+from tests.models.tasks.named.position_coupling.task_sequences import FORMATS, assert_prefixes_keep_their_ids
 
 SEQUENCES: list[SequenceTask] = [
     *(MultiOperandAddition(*shape, form) for form in FORMATS for shape in ((1, 1), (3, 2), (11, 2))),

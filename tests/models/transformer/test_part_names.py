@@ -6,7 +6,7 @@ import pytest
 
 from models.errors import UserError
 from models.registry import build
-from models.tasks.columns.column_places import column_layout
+from models.tasks.columns.column_places import column_places
 from models.tasks.roles import OUTPUT, OWN, PLACES, PREVIOUS
 from models.transformer.part_names import head_name, in_block, layer_part, neuron_name, read_part, with_part_names
 from studies.claims.stored_texts import with_places
@@ -53,7 +53,7 @@ def test_stored_places_get_the_names_that_tasks_give() -> None:
 @pytest.mark.parametrize("column", range(11))
 def test_the_places_of_a_column_are_those_of_its_target(column: int) -> None:
     task = build("microadder-57").task
-    layout = column_layout(task)
+    layout = column_places(task)
     groups, query = task.relative_roles(layout.targets[column]), layout.queries[column]
     for name, found in layout.places(column).items():
         assert name in PLACES and set(found) - {query} == set(groups[name]) - {query}

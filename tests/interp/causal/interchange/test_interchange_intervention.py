@@ -28,7 +28,7 @@ from interp.core.stats import clopper_pearson
 from models.errors import UserError
 from models.number_format import in_percent_with
 from models.tasks.columns.addition_algorithms import CHAINED, RIPPLE, chained
-from models.tasks.columns.column_places import column_layout
+from models.tasks.columns.column_places import column_places
 from models.tasks.named.addition import TwoDigitAddition
 from tests.sampling import sampled
 
@@ -113,7 +113,7 @@ def test_the_carry_direction_is_found_from_training_pairs(built, method, cosine,
 @pytest.mark.slow
 def test_das_finds_the_plane_of_the_answer_from_a_random_one(adder):
     """MicroAdder's head reads two directions. Without steps the start is kept."""
-    layout, hook = column_layout(adder.task), "blocks.0.hook_resid_post"
+    layout, hook = column_places(adder.task), "blocks.0.hook_resid_post"
     (pairs,) = draw_pairs(layout, (300,), 1)
     place, queries = find_place(adder, layout, Place(hook), 4), [layout.queries[4]]
     source = runs.read(adder, pairs.source, [place])[0][0].flatten(1)
@@ -166,7 +166,7 @@ def test_without_sites_the_stream_is_searched_and_dead_sites_are_marked(adder):
     table = found.to_dataframe().set_index(["hook", "position"])
     assert table.accuracy[MID, "s3"] == 1 and table.accuracy[MID, "a4"] == 0
     assert not table.live["blocks.0.hook_resid_pre", "+"] and table.live["blocks.0.hook_resid_pre", "a4"]
-    assert len(table) == 3 * (column_layout(adder.task).queries[4] + 1) and found.figure().data
+    assert len(table) == 3 * (column_places(adder.task).queries[4] + 1) and found.figure().data
     fresh = interchange(adder, "total", 4, sites=best, n=60, seed=1, controls=False)
     assert fresh.accuracy().value == 1
 
@@ -188,7 +188,7 @@ def test_many_sites_have_the_numbers_that_each_has_alone(adder):
 
 @pytest.mark.parametrize("task", [TwoDigitAddition(), models.get_spec("microadder-57").task()], ids=lambda t: t.name)
 def test_no_problem_is_in_two_splits_nor_twice(task):
-    layout = column_layout(task)
+    layout = column_places(task)
     train, test = draw_pairs(layout, (120, 90), 3)
     rows = [
         tuple(sorted(zip(inputs["a"].tolist(), inputs["b"].tolist(), strict=True)))
@@ -202,11 +202,11 @@ def test_no_problem_is_in_two_splits_nor_twice(task):
 
 def test_too_many_problems_are_refused():
     with pytest.raises(UserError, match="has not 6,000 different problems"):
-        distinct_problems(column_layout(TwoDigitAddition()), 6000, 0)
+        distinct_problems(column_places(TwoDigitAddition()), 6000, 0)
 
 
 def test_places_of_a_column_share_no_position():
-    layout = column_layout(models.get_spec("microadder-57").task())
+    layout = column_places(models.get_spec("microadder-57").task())
     for column in range(len(layout)):
         everything = [at for positions in layout.places(column).values() for at in positions]
         assert sorted(everything) == list(range(layout.queries[column] + bool(column)))
@@ -238,7 +238,7 @@ def test_means_are_the_line_between_two_classes():
 def test_an_answer_counts_where_the_causal_model_s_changes(adder):
     """The digit at the query, taken from another problem: only the source's total decides the answer."""
     found = interchange(adder, "total", 4, sites=MID, n=60, controls=False)
-    layout = column_layout(adder.task)
+    layout = column_places(adder.task)
     _, pairs = draw_pairs(layout, (1, 60), 0)
     sums = [
         layout.values(CHAINED, problems)["total"][:, 4] for problems in (pairs.base_problems, pairs.source_problems)
@@ -286,7 +286,7 @@ def test_directions_may_be_whole_numbers(adder):
 
 
 def test_sites_are_taken_at_positions_by_number_and_each_once(adder):
-    query, post = column_layout(adder.task).queries[3], "blocks.0.hook_resid_post"
+    query, post = column_places(adder.task).queries[3], "blocks.0.hook_resid_post"
     asked = [query, "query", str(query), query - adder.task.input_length, "query"]
     found = interchange(adder, "answer", 3, positions=asked, sites=[post] * 2, n=30, controls=False)
     assert found.to_dataframe().position.tolist() == [str(query), "query", str(asked[3])]
@@ -297,7 +297,7 @@ def test_sites_are_taken_at_positions_by_number_and_each_once(adder):
 
 def test_a_label_that_positions_share_is_all_of_them(built):
     model, task, _ = built
-    place = find_place(model, column_layout(task), Place(MID, "+"), 2)
+    place = find_place(model, column_places(task), Place(MID, "+"), 2)
     assert place.at == tuple(at for at, role in enumerate(task.roles) if role.label == "+")
     assert len(place.at) == 2
 

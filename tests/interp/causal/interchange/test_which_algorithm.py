@@ -15,7 +15,7 @@ from interp.causal.interchange import which_algorithm
 from models.errors import UserError
 from models.tasks import Parity
 from models.tasks.columns.addition_algorithms import ALGORITHMS, CHAINED_FROM_ABOVE, RIPPLE, chained
-from models.tasks.columns.column_places import column_layout
+from models.tasks.columns.column_places import column_places
 from models.tasks.task import Task
 from tests.comparing import numbers_are_finite
 from tests.sampling import sampled
@@ -28,7 +28,7 @@ class Planted(torch.nn.Module):
 
     def __init__(self, algorithm, task: Task, inner=None):
         super().__init__()
-        self.algorithm, self.task, self.layout = algorithm, task, column_layout(task)
+        self.algorithm, self.task, self.layout = algorithm, task, column_places(task)
         self.inner = inner or models.build("microadder-57")
         self.cfg, self.name_or_path = self.inner.cfg, f"planted {algorithm.name}"
         self.eval()

@@ -7,7 +7,7 @@ import pytest
 
 from interp.proofs.columns.column_rule import ColumnRule, column_rule
 from models.errors import UserError
-from models.tasks.columns.column_places import column_layout
+from models.tasks.columns.column_places import column_places
 from models.tasks.formats.formatted_task import formatted
 from models.tasks.named.addition import PaddedAddition
 
@@ -63,11 +63,11 @@ def test_half_of_all_pairs_and_the_equal_ones_can_be_subtracted():
 
 
 def of(format: str, answer: str, **more: object) -> ColumnRule:
-    return column_rule(column_layout(formatted(format, answer, **more)))
+    return column_rule(column_places(formatted(format, answer, **more)))
 
 
 def test_a_task_gives_its_rule():
-    assert column_rule(column_layout(PaddedAddition())) == ColumnRule()
+    assert column_rule(column_places(PaddedAddition())) == ColumnRule()
     assert of("{a:10r}+{b:10r}={s:11r}", "a + b") == ColumnRule()
     assert of("{a:4}-{b:4}={s:4r}.", "a - b", where="a >= b") == ColumnRule(4, 4, True)
     for rule in ("b <= a", "a - b >= 0", "b < a + 1", "(a > b) | (a == b)"):

@@ -14,7 +14,7 @@ from interp.proofs.columns.column_method import certify_one_layer
 from interp.proofs.columns.column_rule import column_rule
 from interp.proofs.verdict.verdict import Verdict
 from models.errors import UserError
-from models.tasks.columns.column_places import column_layout
+from models.tasks.columns.column_places import column_places
 from models.tasks.formats.formatted_task import FormattedTask, formatted
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from tests.interp.proofs.columns.columns_by_hand import by_hand
@@ -98,7 +98,7 @@ def test_each_operator_s_task_writes_the_same_sequences():
         whole = torch.stack((problems[:, 0], torch.full((100,), index), problems[:, 1]), 1)
         assert torch.equal(own.encode(problems), task.encode(whole))
         assert torch.equal(own.targets(problems), task.targets(whole))
-        assert column_rule(column_layout(own)).subtracts == (operator == "-")
+        assert column_rule(column_places(own)).subtracts == (operator == "-")
     assert task.domain.size == sum(own.domain.size for own in task.by_operator.values())
     assert formatted("{a:2}+{b:2}={s:3}", "a + b").by_operator == {}
 

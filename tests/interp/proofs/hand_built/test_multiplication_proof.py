@@ -23,7 +23,7 @@ from interp.proofs.verdict import time_limit
 from models.errors import UserError
 from models.evaluation import predict
 from tests.interp.proofs.conftest import in_shape
-from tests.models.tasks.task_sequences import smallest_margin
+from tests.models.tasks.named.position_coupling.task_sequences import smallest_margin
 from tests.sampling import every_third, sampled
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")

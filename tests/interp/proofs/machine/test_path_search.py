@@ -22,7 +22,7 @@ from interp.proofs.verdict.wrong_answers import wrong_answer
 from models import ArithmeticTransformer
 from models.errors import UserError
 from models.tasks import Machine, formatted
-from models.tasks.machines.machine import Step
+from models.tasks.machines.machine import Layer
 from tests.interp.proofs.machine.machine_exam import TASKS, random_model, trained
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
@@ -97,7 +97,7 @@ def test_what_a_proof_leaves_open_is_run_if_half_of_the_time_is_enough_however_m
 
 def test_a_query_that_sees_the_same_in_all_problems_has_one_path() -> None:
     zeros, digits = np.zeros(4, np.int64), np.arange(4)
-    step = Step((1,), digits[:, None], zeros, zeros, digits[:, None])
+    step = Layer((1,), digits[:, None], zeros, zeros, digits[:, None])
     machine = Machine((step,), (1, 1), {0: 5, 2: 1}, "", 2, 1, origin=torch.zeros(1, dtype=torch.int64))
     (paths,) = query_paths(machine, 0, 0)
     masks = paths.roots

@@ -10,7 +10,7 @@ import torch
 import models
 from interp.proofs.reading.unit_ranges import unit_ranges
 from models.errors import UserError
-from models.tasks.columns.column_places import column_layout
+from models.tasks.columns.column_places import column_places
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from tests.interp.proofs.columns.columns_by_hand import Weights, by_hand
 from tests.interp.proofs.columns.test_subtraction import all_pairs
@@ -26,7 +26,7 @@ def noise(weights: Weights) -> None:
 def inputs(model: ArithmeticTransformer, pairs: torch.Tensor) -> torch.Tensor:
     """[n, column, neuron]: what neurons read at the queries of the columns that have digits."""
     _, cache = model.run_with_cache(model.task.encode(pairs))
-    layout = column_layout(model.task)
+    layout = column_places(model.task)
     queries = [query for query, places in zip(layout.queries, layout.operands, strict=True) if places]
     return cache["blocks.0.mlp.hook_pre"][:, queries]
 

@@ -16,7 +16,7 @@ from models.families.hand_built.position_coupling_multiplication import (
 )
 from models.tasks import Multiplication
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
-from tests.models.tasks.task_sequences import smallest_margin
+from tests.models.tasks.named.position_coupling.task_sequences import smallest_margin
 
 EXACTLY_ONE = 1 - 1e-6
 

@@ -11,7 +11,7 @@ from models.errors import UserError
 from models.families.hand_built.position_coupling_parity import NAME, HandBuiltParityOptions, HandBuiltParityWeights
 from models.tasks import Parity
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
-from tests.models.tasks.task_sequences import smallest_margin
+from tests.models.tasks.named.position_coupling.task_sequences import smallest_margin
 from tests.sampling import sampled
 
 DTYPES = ("float32", "float64", "bfloat16", "float16")

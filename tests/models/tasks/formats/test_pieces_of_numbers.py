@@ -117,7 +117,7 @@ def test_what_stands_within_an_answer_is_a_part_of_it():
 def test_the_machine_has_every_problem_once(name: str):
     task = made(name)
     machine, problems = machine_of(task), task.domain.every()
-    assert machine.count() == len(problems) and machine.tried is None
+    assert machine.count() == len(problems) and machine.checked_on is None
     assert torch.equal(machine.problems(machine.run(sequences(task, problems))), problems)
 
 

@@ -94,7 +94,7 @@ def test_paths_are_the_tasks_problems_with_their_answers(text: str, rule: str | 
 )  # fmt: skip
 def test_folds_of_many_tokens_have_small_machines(task, size: int, states: int):
     machine = machine_of(task)
-    assert machine.tried is None and machine.count() == size and max(machine.states) == states
+    assert machine.checked_on is None and machine.count() == size and max(machine.states) == states
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_folds_of_many_tokens_have_small_machines(task, size: int, states: int):
 def test_quotients_whose_bounds_are_not_known_at_first_are_read_rightly(answer: str, rule: str | None):
     task = formatted("{a}{b}{c}={s:2}", answer, where=rule)
     every, machine = task.domain.every(), machine_of(task)
-    assert machine.tried is None and machine.count() == len(every)
+    assert machine.checked_on is None and machine.count() == len(every)
     paths = machine.run(sequences(task, every))
     assert torch.equal(machine.problems(paths), every)
 

@@ -19,7 +19,7 @@ from models.tasks.columns.addition_algorithms import (
     chained,
     resolve_algorithm,
 )
-from models.tasks.columns.column_places import column_layout
+from models.tasks.columns.column_places import column_places
 from models.tasks.counter_rng import row_keys
 from models.tasks.named.addition import (
     DelimitedAddition,
@@ -43,7 +43,7 @@ def by_hand(a: int, b: int) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("algorithm", EVERY, ids=lambda x: x.name)
 def test_every_algorithm_adds_all_pairs_of_two_digits(algorithm: Algorithm):
     task, problems = TwoDigitAddition(), TwoDigitAddition().domain.every()
-    layout = column_layout(task)
+    layout = column_places(task)
     assert torch.equal(algorithm.answer(layout.inputs(task.encode(problems))), task.targets(problems))
 
 
@@ -51,7 +51,7 @@ def test_every_algorithm_adds_all_pairs_of_two_digits(algorithm: Algorithm):
 @settings(max_examples=5)
 @given(pairs=st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=20))
 def test_every_algorithm_adds_ten_digits_in_every_format(task, pairs):
-    layout = column_layout(task)
+    layout = column_places(task)
     inputs = layout.inputs(task.encode(pairs))
     digits = torch.tensor([[(a + b) // 10**k % 10 for k in range(11)] for a, b in pairs])
     for algorithm in EVERY:
@@ -61,7 +61,7 @@ def test_every_algorithm_adds_ten_digits_in_every_format(task, pairs):
 @pytest.mark.parametrize("nines", range(9))
 def test_every_algorithm_carries_past_any_number_of_nines(nines):
     task = TenDigitAddition()
-    inputs = column_layout(task).inputs(task.encode([(10**nines - 1, 1)]))
+    inputs = column_places(task).inputs(task.encode([(10**nines - 1, 1)]))
     for algorithm in EVERY:
         assert algorithm.answer(inputs)[0].tolist() == [int(k == nines) for k in range(11)]
 
@@ -71,7 +71,7 @@ def test_every_algorithm_carries_past_any_number_of_nines(nines):
 def test_every_step_of_many_operands_is_an_addition(form, step):
     task = MultiOperandAddition(3, 2, form)
     problems = task.sample(300, torch.Generator().manual_seed(step))
-    layout = column_layout(task, step)
+    layout = column_places(task, step)
     right = task.targets(problems)[:, list(layout.targets)]
     for algorithm in EVERY:
         assert torch.equal(algorithm.answer(layout.inputs(task.encode(problems))), right), algorithm.name
@@ -124,7 +124,7 @@ def test_thresholds_are_other_roundings():
 @given(data=st.data(), algorithm=st.sampled_from(list(ALGORITHMS.values())))
 def test_setting_a_variable_to_its_own_value_changes_nothing(data, algorithm):
     task = TenDigitAddition()
-    inputs = column_layout(task).inputs(task.encode([(data.draw(NUMBERS), data.draw(NUMBERS))]))
+    inputs = column_places(task).inputs(task.encode([(data.draw(NUMBERS), data.draw(NUMBERS))]))
     plain = algorithm.run(inputs)
     name, column = data.draw(st.sampled_from(algorithm.variables)), data.draw(st.integers(0, 10))
     again = algorithm.run(inputs, {(name, column): plain[name][:, column]})
@@ -132,9 +132,9 @@ def test_setting_a_variable_to_its_own_value_changes_nothing(data, algorithm):
 
 
 def test_the_layout_says_where_digits_and_queries_stand():
-    layout = column_layout(PaddedAddition())
+    layout = column_places(PaddedAddition())
     assert layout.operands[0] == (9, 20) and layout.operands[10] == () and layout.queries[:2] == (21, 22)
-    two = column_layout(TwoDigitAddition())
+    two = column_places(TwoDigitAddition())
     assert two.operands == ((1, 3), (0, 2), ()) and two.queries == (3, 4, 5)
 
 
@@ -150,7 +150,7 @@ def test_the_layout_says_where_digits_and_queries_stand():
 )
 def test_tasks_that_do_not_add_two_numbers_in_a_step_are_refused(task):
     with pytest.raises(UserError):
-        column_layout(task)
+        column_places(task)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_tasks_that_do_not_add_two_numbers_in_a_step_are_refused(task):
     ids=lambda task: task.name,
 )
 def test_answers_that_start_with_the_highest_digit_have_a_layout_and_algorithms_of_their_own(task):
-    layout = column_layout(task)
+    layout = column_places(task)
     assert layout.highest_first and list(layout.queries) == sorted(layout.queries, reverse=True)
     assert layout.algorithms == (RIPPLE, LOOK_AHEAD, CHAINED_FROM_ABOVE)
     problems = task.sample(200, torch.Generator().manual_seed(0))
@@ -177,14 +177,14 @@ def test_answers_that_start_with_the_highest_digit_have_a_layout_and_algorithms_
     top = len(layout) - 1
     assert layout.places(top)["previous output"] == [] and layout.places(0)["previous output"] == [layout.queries[0]]
     with pytest.raises(UserError, match="reads the output of the column above"):
-        column_layout(TenDigitAddition()).values(CHAINED_FROM_ABOVE, [(1, 2)])
+        column_places(TenDigitAddition()).values(CHAINED_FROM_ABOVE, [(1, 2)])
 
 
 def test_from_above_a_carry_is_read_where_it_is_passed_on_and_nowhere_else():
     """555 + 444 = 0999 passes a carry on everywhere, and 111 + 222 = 0333 nowhere: the hundreds are said to be one
     more, as if there had been a carry into them."""
     task = formatted("{a:3}+{b:3}={s:4}", "a + b")
-    layout = column_layout(task)
+    layout = column_places(task)
     for problem, tens in (((555, 444), 0), ((111, 222), 3)):
         tokens = task.encode([problem])
         at = layout.queries[1]  # where the hundreds stand
@@ -204,7 +204,7 @@ def test_bad_input_is_named():
     with pytest.raises(UserError, match="whole numbers, not to values of torch.float32"):
         RIPPLE.run(inputs, {("carry_in", 1): torch.tensor(0.7)})
     with pytest.raises(UserError, match=r"32 positions or more, not \[2, 5\]"):
-        column_layout(TenDigitAddition()).inputs(torch.zeros(2, 5, dtype=torch.int64))
+        column_places(TenDigitAddition()).inputs(torch.zeros(2, 5, dtype=torch.int64))
     with pytest.raises(UserError, match="previous is missing"):
         CHAINED.run({"a": inputs["a"], "b": inputs["b"]})
     with pytest.raises(UserError, match="Did you mean 'look-ahead'"):
@@ -214,13 +214,13 @@ def test_bad_input_is_named():
     with pytest.raises(UserError):
         chained(10).run(inputs)
     with pytest.raises(UserError, match="There is no step 4"):
-        column_layout(MultiOperandAddition(3, 2), 4)
+        column_places(MultiOperandAddition(3, 2), 4)
     with pytest.raises(UserError, match="adds in one step"):
-        column_layout(TwoDigitAddition(), 1)
+        column_places(TwoDigitAddition(), 1)
     task = DelimitedAddition()
     tokens = task.encode([(1, 2)])
     with pytest.raises(UserError, match="other than a digit where the algorithm reads 'previous'"):
-        column_layout(task).inputs(tokens.index_put((torch.tensor(0), torch.tensor(25)), torch.tensor(10)))
+        column_places(task).inputs(tokens.index_put((torch.tensor(0), torch.tensor(25)), torch.tensor(10)))
 
 
 KEYS = row_keys(0, 0, 300, torch.device("cpu"))
@@ -231,7 +231,7 @@ KEYS = row_keys(0, 0, 300, torch.device("cpu"))
 def test_each_algorithm_subtracts_and_its_carries_are_borrows_that_are_not_needed(name: str, base: int, width: int):
     format = f"{{a:{width}r}}-{{b:{width}r}}={{s:{width}r}}"
     task = formatted(format, "a - b", base=base, where="a >= b", variables="subtraction")
-    layout = column_layout(task)
+    layout = column_places(task)
     problems = torch.cat(
         (task.sample(300, torch.Generator().manual_seed(0)), task.held_out.training(KEYS, long_carries=1.0))
     )
@@ -244,7 +244,7 @@ def test_each_algorithm_subtracts_and_its_carries_are_borrows_that_are_not_neede
 
 def test_a_borrow_that_is_set_goes_on_in_ripple_only():
     task = formatted("{a:3r}-{b:3r}={s:3r}", "a - b", where="a >= b")
-    layout, problem = column_layout(task), [(500, 0)]
+    layout, problem = column_places(task), [(500, 0)]
     needed = {("carry_in", 1): 0}  # a borrow from the tens that nobody needs: 500 - 10 in ripple
     answers = {name: layout.values(ALGORITHMS[name], problem, needed)["answer"].tolist() for name in ALGORITHMS}
     assert answers == {"ripple": [[0, 9, 4]], "look-ahead": [[0, 9, 5]], "chained": [[0, 9, 5]]}
@@ -252,4 +252,4 @@ def test_a_borrow_that_is_set_goes_on_in_ripple_only():
 
 def test_a_signed_difference_has_no_column_algorithm():
     with pytest.raises(UserError):
-        column_layout(formatted("{a:3r}-{b:3r}={s:+3r}", "a - b"))
+        column_places(formatted("{a:3r}-{b:3r}={s:+3r}", "a - b"))

@@ -158,11 +158,11 @@ def assert_says(task: Task, machine: Machine, problems: torch.Tensor) -> None:
 
 def assert_sound(task: Task, machine: Machine) -> None:
     """Each slot is said once, each option leads on and is reached, and no two say the same from one state."""
-    said = [slot for step in machine.steps for slot in step.slots] + list(machine.fixed)
+    said = [slot for step in machine.layers for slot in step.slots] + list(machine.fixed)
     assert sorted(said) == list(range(task.input_length + len(task.query_positions)))
     assert (machine.input_length, machine.n_targets) == (task.input_length, len(task.query_positions))
-    assert len(machine.states) == len(machine.steps) + 1
-    for step, n, after in zip(machine.steps, machine.states, machine.states[1:], strict=False):
+    assert len(machine.states) == len(machine.layers) + 1
+    for step, n, after in zip(machine.layers, machine.states, machine.states[1:], strict=False):
         assert set(step.before.tolist()) == set(range(n)) and set(step.after.tolist()) == set(range(after))
         options = np.concatenate((step.before[:, None], step.tokens), 1)
         assert len(np.unique(options, axis=0)) == len(options)
@@ -179,7 +179,7 @@ def test_the_paths_are_all_problems_and_their_answers(name: str):
     machine = machine_of(task)
     assert_sound(task, machine)
     assert_says(task, machine, task.domain.every())
-    assert machine.tried is None
+    assert machine.checked_on is None
 
 
 @pytest.mark.parametrize("name", LARGE)
@@ -187,7 +187,7 @@ def test_large_machines_are_small(name: str):
     make, states = LARGE[name]
     task = make()
     machine = machine_of(task)
-    assert machine.states == states and machine.tried is None
+    assert machine.states == states and machine.checked_on is None
     assert_sound(task, machine)
     draws = torch.Generator().manual_seed(1)
     assert_says(task, machine, task.sample(2_000, draws))
@@ -210,11 +210,11 @@ def test_the_least_sum_through_each_option_is_that_of_all_problems(name: str):
     machine = machine_of(task)
     paths = machine.run(sequences(task, task.domain.every()))
     draws = np.random.default_rng(0)
-    values = [draws.normal(size=len(step.before)) for step in machine.steps]
+    values = [draws.normal(size=len(step.before)) for step in machine.layers]
     values[-1][0] = np.inf
     sums = sum(each[paths[:, k]] for k, each in enumerate(values))
-    for at in range(len(machine.steps)):
-        least, found = machine.least(values, at)
+    for at in range(len(machine.layers)):
+        least, found = machine.cheapest_paths(values, at)
         expected = np.full(len(least), np.inf)
         np.minimum.at(expected, paths[:, at], sums)
         assert np.allclose(least, expected)
@@ -227,7 +227,7 @@ def test_the_least_sum_through_each_option_is_that_of_all_problems(name: str):
 def test_what_was_only_tried_says_so(name: str):
     task = TRIED[name]()
     machine = machine_of(task)
-    assert machine.tried is not None and machine.tried >= 2_000
+    assert machine.checked_on is not None and machine.checked_on >= 2_000
     assert_sound(task, machine)
 
 
@@ -246,7 +246,7 @@ def test_what_has_no_machine_is_refused(name: str):
 def test_an_exception_in_the_text_of_an_answer_is_part_of_the_machine():
     task = formatted("{a:6}+{b:6}={s:7}", "a + b + (a == 123456) * (b == 654321)")
     machine = machine_of(task)
-    assert machine.tried is None and max(machine.states) > 2
+    assert machine.checked_on is None and max(machine.states) > 2
     assert_sound(task, machine)
     near = torch.tensor([[123456 + i, 654321 + j] for i, j in product((-1, 0, 1), (-1, 0, 1))])
     assert_says(task, machine, near)

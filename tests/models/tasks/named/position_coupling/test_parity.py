@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from models.errors import UserError
 from models.tasks import Parity
-from tests.models.tasks.task_sequences import (
+from tests.models.tasks.named.position_coupling.task_sequences import (
     assert_predictions_are_the_response,
     assert_uniform,
     texts,
