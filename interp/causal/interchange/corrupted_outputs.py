@@ -20,13 +20,8 @@ from models.transformer import HookedModel
 _POOLS = 12  # examples are looked for among up to this many times n problems
 
 
-<<<<<<< HEAD
 def draw_corruptible(
-    layout: ColumnLayout, corruption: str, n: int, seed: int
-=======
-def drawn_for(
     layout: ColumnPlaces, corruption: str, n: int, seed: int
->>>>>>> wa
 ) -> tuple[Int[Tensor, "n pos"], Int[Tensor, " n"]]:
     """Sequences, and for each the column whose query sees the wrong digit, uniform among the possible ones.
 

@@ -6,7 +6,7 @@ the columns so far are worth, divided by the power of the base that they reach. 
 are read, from the sign of its form's carry, or from a residue. So the state is: the carries of all forms, and which
 cases the digits written so far fit. A path counts if the case whose conditions hold at its end is one of those. This is
 unambiguous, and
-:func:`models.tasks.machines.machine.smallest` finds what of it has to be remembered.
+:func:`models.tasks.machines.minimal_machine.minimised` finds what of it has to be remembered.
 """
 
 from __future__ import annotations
