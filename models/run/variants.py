@@ -66,6 +66,7 @@ class Variants:
         self.run, self.frame, self.f, self.groups, self.emit = run, run.frame, run.f, groups, emit
         self.numbers = max(NUMBERS_AT_ONCE, ROWS_AT_ONCE * run.frame.width) if numbers is None else numbers
         self.n_pos, self.n_heads = run.frame.n_pos, run.f.cfg.n_heads
+        self.whole = len(groups) == 1 and len(groups[0]) >= self.n_pos
 
     def patched(self, site: str, layer: int, new: Tensor, only: Sequence[int] | None = None) -> None:
         """Variants with another run's activation at a site (a name of :mod:`models.run.run`): each head or neuron by
@@ -189,7 +190,7 @@ class Variants:
         """``other`` enters the layer in place of the run's stream at the positions of each group."""
         run, f, n = self.run, self.f, len(other)
         width = run.batch * max(self.frame.width, self.n_heads * self.n_pos)
-        if len(self.groups) == 1 and len(self.groups[0]) >= self.n_pos:  # a stream of its own from the beginning on
+        if self.whole:  # a stream of its own from the beginning on
             step = max(1, self.numbers // (width * self.n_pos))
             for a in range(0, n, step):
                 logits = self._onwards(layer, other[a : a + step].flatten(0, 1), 0).unflatten(0, (-1, 1, run.batch))
@@ -266,6 +267,9 @@ class Variants:
             return torch.cat((q, q), 1), torch.cat((k, new), 1), torch.cat((v, v), 1), isfinite(float(new.sum()))
 
         def change(chunk: Chunk) -> Tensor:
+            if self.whole:
+                z = self.f.attend(q, new, v, run.added(layer)) - run.get("z", layer)
+                return _with_own(z[:, None, chunk.skip :], chunk)
             found = self._change_of_single_keys(layer, new, chunk) if many else None
             if found is None:
                 old_q, old_k, old_v, joined = both()
@@ -295,8 +299,7 @@ class Variants:
         if not 1e-6 < least <= most < 1e200:
             return None
         by = (more / denominator).to(v.dtype).permute(0, 3, 2, 1)[..., None]  # [batch, group, row, head, 1]
-        found = by * (v[:, place, None] - z[:, None, skip:])
-        return F.pad(found, (0, 0, 0, 0, 0, 0, 0, 1)) if chunk.rides else found
+        return _with_own(by * (v[:, place, None] - z[:, None, skip:]), chunk)
 
     def _change_of_values(self, layer: int, new: Tensor) -> Callable[[Chunk], Tensor]:
         """The same for values, whose pattern stays: pattern times the change. The formula of the keys takes 1.4 times
@@ -309,8 +312,7 @@ class Variants:
                 values = torch.where(chunk.mask[..., None, None], more[:, None], 0.0)  # [batch, group, key, ...]
                 return (own[:, None] @ values.transpose(2, 3)).transpose(2, 3)
             weight = own[..., chunk.place].permute(0, 3, 2, 1)  # [batch, group, row, head]
-            found = weight[..., None] * more[:, chunk.place, None]
-            return F.pad(found, (0, 0, 0, 0, 0, 0, 0, 1)) if chunk.rides else found
+            return _with_own(weight[..., None] * more[:, chunk.place, None], chunk)
 
         return change
 
@@ -341,6 +343,11 @@ class Variants:
                 rows = slice(frame.first - start, frame.last + 1 - start)
             x = block(self.f, here, x, rows, start, before, window)
         return frame.logits(x)
+
+
+def _with_own(change: Float[Tensor, "batch group row head d_head"], chunk: Chunk) -> Tensor:
+    """The changes of a chunk's groups and, if the run rides along, its own: none."""
+    return F.pad(change, (0, 0, 0, 0, 0, 0, 0, 1)) if chunk.rides else change
 
 
 def _divided(parts: slice, by: int) -> tuple[Tensor, Tensor]:
