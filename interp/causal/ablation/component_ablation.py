@@ -40,7 +40,6 @@ from interp.core.problems import N_PROBLEMS, check_targets, draw, resolve_task
 from interp.core.results import Provenance, Result
 from interp.core.strata import ALL
 from interp.core.views import Grid, Picture
-from models.calls import Share
 from models.errors import UserError, known_name
 from models.number_format import in_percent_with
 from models.tasks import ProblemPairs, Task
@@ -291,7 +290,6 @@ def component_ablation(
     targets: Sequence[int] | None = None,
     n: int = N_PROBLEMS,
     seed: int = 0,
-    carry_heavy: Share = 0.5,
     unchanged: str | None = None,
     control: bool = True,
 ) -> ComponentAblation:
@@ -303,7 +301,7 @@ def component_ablation(
         replacement: one or more of "zero", "mean" and "resample", or doses of them: ``("mean:0", "mean:0.5", "mean")``
             is a sham, half of the way and the whole (:mod:`interp.causal.ablation.ablated_runs`).
         task: what its tokens mean; default ``model.task``.
-        problems: problems to look at; by default ``n`` are drawn with ``seed``, a share ``carry_heavy`` rich in
+        problems: problems to look at; by default ``n`` are drawn with ``seed``, half of them rich in
             carries. ``seed`` also draws the resampling partners and the bootstrap.
         pairs: pairs of problems in place of ``problems``; their clean problems are run.
         metrics: "accuracy" (the default without pairs), with pairs also names of :mod:`interp.causal.metrics` (then
@@ -327,7 +325,7 @@ def component_ablation(
     if pairs is not None and problems is not None:
         raise UserError("Give problems or pairs of problems, not both.")
     given, beside = (problems, ()) if pairs is None else (pairs.clean, [pairs.corrupted])
-    sample = draw(task, given, n, seed, carry_heavy, beside)
+    sample = draw(task, given, n, seed, 0.5, beside)
     provenance = sample.provenance
     if pairs is not None:
         if not torch.equal(sample.tokens, pairs.clean_tokens):
