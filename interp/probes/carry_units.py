@@ -44,7 +44,7 @@ from interp.core.samples import N_PROBLEMS, Sample, draw
 from interp.core.task_checks import resolve_task
 from interp.probes import neuron_selectivity as measures
 from interp.probes.carry_units_result import CarryUnits
-from models.calls import Index, Share
+from models.calls import Index
 from models.errors import UserError
 from models.run import has_run
 from models.tasks import Task
@@ -171,7 +171,6 @@ def carry_units(
     problems: Any = None,
     n: int = N_PROBLEMS,
     seed: int = 0,
-    carry_heavy: Share = 0.5,
     max_ablated: Index = 32,
     signals: str | Sequence[str] = (),
 ) -> CarryUnits:
@@ -180,7 +179,7 @@ def carry_units(
     Args:
         model: any model with TransformerLens hooks; ``mlp.hook_pre`` and ``mlp.hook_post`` are read, the latter is set.
         task: what its tokens mean; default ``model.task``. Signals are made from its ``variables``.
-        problems: problems to look at; by default ``n`` are drawn with ``seed``, a share ``carry_heavy`` of them rich in
+        problems: problems to look at; by default ``n`` are drawn with ``seed``, half of them rich in
             carry chains (:func:`models.tasks.columns.long_carries.carry_rich`), the rest uniform.
         max_ablated: ablate at most this many units, those that separate some signal best.
         signals: more signals to ask about, such as "s=0": present where that variable of the task has that value.
@@ -193,7 +192,7 @@ def carry_units(
             never have two values, an unknown signal, or fewer than 2 different problems.
     """
     task = resolve_task(model, task)
-    sample = draw(task, problems, n, seed, carry_heavy)
+    sample = draw(task, problems, n, seed, carry_heavy=0.5)
     if len(sample.tokens.unique(dim=0)) < 2:
         raise UserError("All problems are the same one: their columns say nothing about signals in general.")
     places = signal_columns(task)

@@ -36,7 +36,7 @@ from interp.core.significance import permutation_p
 from interp.core.stats import TAILS
 from interp.core.task_checks import resolve_task
 from interp.core.views import Points, Series
-from models.calls import Count, Seed
+from models.calls import Seed
 from models.errors import UserError, known_name
 from models.importers import from_transformer_lens
 from models.number_format import number
@@ -44,6 +44,7 @@ from models.tasks import Task
 from models.transformer import HookedModel, head_name
 
 KINDS = ("query", "key", "value")
+DRAWS = 1_000  # pairs of random matrices for the control
 Matrix = Float[Tensor, "*pair d_model d_head"]
 
 
@@ -93,15 +94,13 @@ def composition(left: tuple[Matrix, Matrix], right: tuple[Matrix, Matrix]) -> Fl
 
 
 @probe("Do later heads read what earlier heads write?", needs=[two_layers, sums])
-def composition_scores(
-    model: HookedModel, *, task: Task | None = None, draws: Count = 1_000, seed: Seed = 0
-) -> CompositionScores:
+def composition_scores(model: HookedModel, *, task: Task | None = None, seed: Seed = 0) -> CompositionScores:
     """Query, key and value composition of every pair of heads in different layers; see the module.
 
     Args:
         model: any model with TransformerLens' weights, of two or more layers, whose residual stream is a sum.
         task: what its tokens mean, which a stock model is copied with; default ``model.task``.
-        draws: pairs of random matrices for the control, drawn with ``seed``.
+        seed: of the pairs of random matrices of the control, of which there are :data:`DRAWS`.
 
     Raises:
         UserError: one layer, or post-norms.
@@ -112,7 +111,7 @@ def composition_scores(
     weights = {name: getattr(own, f"W_{name}").detach().double().cpu() for name in "QKVO"}
     shape = weights["Q"].shape[-2:]
     generator = torch.Generator().manual_seed(seed)
-    drawn = [torch.randn(draws, *shape, generator=generator, dtype=torch.float64) for _ in range(4)]
+    drawn = [torch.randn(DRAWS, *shape, generator=generator, dtype=torch.float64) for _ in range(4)]
     null = composition((drawn[0], drawn[1]), (drawn[2], drawn[3])).numpy()
     low, high = np.quantile(null, TAILS)
     rows = []
@@ -130,7 +129,7 @@ def composition_scores(
     table = pd.DataFrame(rows, columns=["kind", "writer", "reader", "score"])
     table = table.assign(random=null.mean(), random_low=low, random_high=high)
     table["p_value"] = permutation_p(table["score"].to_numpy(), null[:, None])
-    return CompositionScores(table, Provenance(draws, seed, "pairs of random matrices"))
+    return CompositionScores(table, Provenance(DRAWS, seed, "pairs of random matrices"))
 
 
 @drawing(CompositionScores)

@@ -25,7 +25,6 @@ positions and what the layers in between do to the token.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -178,7 +177,6 @@ def induction_heads(
     problems: Any = None,
     n: int = N_PROBLEMS,
     seed: int = 0,
-    untrained: Sequence[HookedModel] | None = None,
 ) -> InductionHeads:
     """Previous-token, prefix-matching and copying scores of every head; see the module.
 
@@ -186,7 +184,6 @@ def induction_heads(
         model: any model with TransformerLens hooks whose residual stream is a sum.
         task: what its tokens mean; default ``model.task``.
         problems: problems to look at; by default ``n`` are drawn with ``seed``.
-        untrained: control models; by default two freshly initialised copies, or none where nothing is drawn at random.
 
     Raises:
         UserError: fewer than 2 problems, or of one token; post-norms; a model that writes other tokens than it reads.
@@ -195,7 +192,7 @@ def induction_heads(
     sample = draw(task, problems, n, seed)
     if sample.tokens.shape[1] < 2:
         raise UserError(f"A problem of {task.name} is one token: there is no previous one.")
-    copies = untrained_models(model, untrained, 2, seed)
+    copies = untrained_models(model, None, 2, seed)
     of_all = [(*attention_scores(each, sample.tokens), copying_scores(each, task)) for each in (model, *copies)]
     matched = matched_keys(sample.tokens).double()
     seen = torch.arange(1, sample.tokens.shape[1] + 1)

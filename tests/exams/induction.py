@@ -79,7 +79,7 @@ register_exam(
 register_exam(
     Exam(
         "composition_scores",
-        lambda model: interp.composition_scores(model, draws=300),
+        lambda model: interp.composition_scores(model),
         _stands_out,
         presence=Case(lambda: models.load(NAME), ["key"]),
         absence=Case(redrawn, []),

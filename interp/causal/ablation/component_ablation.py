@@ -41,7 +41,6 @@ from interp.core.results import Provenance, Result
 from interp.core.samples import N_PROBLEMS, draw
 from interp.core.task_checks import check_targets, resolve_task
 from interp.core.views import Grid, Picture
-from models.calls import Share
 from models.errors import UserError, known_name
 from models.number_format import in_percent_with
 from models.tasks import ProblemPairs, Task
@@ -292,7 +291,6 @@ def component_ablation(
     targets: Sequence[int] | None = None,
     n: int = N_PROBLEMS,
     seed: int = 0,
-    carry_heavy: Share = 0.5,
     unchanged: str | None = None,
     control: bool = True,
 ) -> ComponentAblation:
@@ -304,7 +302,7 @@ def component_ablation(
         replacement: one or more of "zero", "mean" and "resample", or doses of them: ``("mean:0", "mean:0.5", "mean")``
             is a sham, half of the way and the whole (:mod:`interp.causal.ablation.ablated_runs`).
         task: what its tokens mean; default ``model.task``.
-        problems: problems to look at; by default ``n`` are drawn with ``seed``, a share ``carry_heavy`` rich in
+        problems: problems to look at; by default ``n`` are drawn with ``seed``, half of them rich in
             carries. ``seed`` also draws the resampling partners and the bootstrap.
         pairs: pairs of problems in place of ``problems``; their clean problems are run.
         metrics: "accuracy" (the default without pairs), with pairs also names of :mod:`interp.causal.metrics` (then
@@ -328,7 +326,7 @@ def component_ablation(
     if pairs is not None and problems is not None:
         raise UserError("Give problems or pairs of problems, not both.")
     given, beside = (problems, ()) if pairs is None else (pairs.clean, [pairs.corrupted])
-    sample = draw(task, given, n, seed, carry_heavy, beside)
+    sample = draw(task, given, n, seed, 0.5, beside)
     provenance = sample.provenance
     if pairs is not None:
         if not torch.equal(sample.tokens, pairs.clean_tokens):

@@ -47,7 +47,7 @@ from interp.core.task_checks import resolve_task
 from interp.core.thresholds import HARMLESS
 from interp.core.views import Grid, Picture, Points, Series, View
 from models import ArithmeticTransformer
-from models.calls import Count, Index, Seed, Share
+from models.calls import Index, Seed
 from models.errors import UserError
 from models.number_format import in_percent, in_percent_with
 from models.tasks import Task
@@ -283,12 +283,10 @@ def parameter_ablation(
     problems: Any = None,
     n: int = 512,
     seed: int = 0,
-    carry_heavy: Share = 0.5,
     only: str | Sequence[str] | None = None,
     pairs: bool = True,
     controls: Index = CONTROLS,
     initial_seed: Seed = 0,
-    most_variants: Count = MOST_VARIANTS,
 ) -> ParameterAblation:
     """Replace every free parameter, and every pair, of a small model.
 
@@ -296,11 +294,10 @@ def parameter_ablation(
         model: this project's, or a stock TransformerLens model (its free parameters are then its whole weights).
         replacement: "zero", "initial" (what :func:`models.build` draws with ``initial_seed``; the seed of the model's
             training gives its own start), or a value for each parameter.
-        task, problems, n, seed, carry_heavy: as in :func:`interp.causal.ablation.component_ablation`; only answer
+        task, problems, n, seed: as in :func:`interp.causal.ablation.component_ablation`; only answer
             digits count.
         only: names of parameters ("W_qk", or single numbers "W_qk[0,1]") to replace only these.
         controls: random directions per parameter.
-        most_variants: refuse to run more than this.
 
     Cost: ``1 + P (1 + controls) + P (P - 1) / 2`` runs, stacked: MicroAdder's 57 parameters, 1,596 pairs and 228
     controls on 512 problems, the default, take about 3 s on one thread, the bootstraps two more.
@@ -313,11 +310,11 @@ def parameter_ablation(
     from models.importers import from_transformer_lens
 
     task = resolve_task(model, task)
-    sample = draw(task, problems, n, seed, carry_heavy)
+    sample = draw(task, problems, n, seed, carry_heavy=0.5)
     require_answered(model, task, sample)
     name, model = model_name(model), from_transformer_lens(model, task)
     values, words = _replacement(model, replacement, initial_seed)
-    variants = make_variants(model, values, only, pairs, controls, seed, most_variants)
+    variants = make_variants(model, values, only, pairs, controls, seed, MOST_VARIANTS)
     targets = answer_columns(task, with_operands=False).targets or list(range(len(task.query_positions)))
     right, losses, seconds = run_variants(model, task, sample.problems, variants.theta, targets)
     return compute_parameter_ablation(

@@ -105,8 +105,8 @@ def make_variants(
     rows = 1 + p * (1 + controls) + (p * (p - 1) // 2 if pairs else 0)
     if rows > most:
         raise UserError(
-            f"{p:,} parameters{' and their pairs' if pairs else ''} make {rows:,} variants, more than most_variants of "
-            f"{most:,}; pass pairs=False, or only= with the names of some parameters."
+            f"{p:,} parameters{' and their pairs' if pairs else ''} make {rows:,} variants, more than the "
+            f"{most:,} that are run; pass pairs=False, or only= with the names of some parameters."
         )
     if bool((trained[chosen] == replacement[chosen]).all()):
         raise UserError("The replacement changes nothing: every parameter has that value already.")

@@ -290,7 +290,6 @@ def all_circuits(
     threshold: Share = 0.9,
     groups: Mapping[str, Sequence[int]] | str | None = None,
     most: int = MOST_CIRCUITS,
-    bound: bool = True,
     seed: int = 0,
 ) -> AllCircuits:
     """List every faithful circuit of a model, on one half of the pairs, and say how stable the list is.
@@ -302,7 +301,7 @@ def all_circuits(
         by: "edge", or "node" for sets of heads and MLPs with all edges between them.
         groups: "roles" or groups of positions, which split every edge, as in :func:`interp.smallest_circuit`.
         most: list no more than so many circuits (with "optimal", 512 at most). If there are more, all up to a size are
-            listed, and with ``bound`` greedy removal from the whole graph bounds the smallest from above.
+            listed, and greedy removal from the whole graph bounds the smallest from above.
         seed: of the halves and of the resamples.
 
     Cost: two masked runs of half of the pairs for each circuit; "optimal" 200 more, with gradients.
@@ -345,7 +344,7 @@ def all_circuits(
     draws += [("other thresholds", f"{t:g}", scores[0] >= t) for t in THRESHOLDS if t != threshold]
     minimal = minimal_rows(sets.numpy(), faithful)
     at_most = None
-    if bound and not complete and not minimal:
+    if not complete and not minimal:
         share = 0.0 if int(space.everything().sum()) <= _GREEDY_BY_ONE else 0.1
         found = search(runs[0], space, criteria[0], "greedy", share=share, to_the_end=False) if by == "edge" else None
         at_most = found and found.size

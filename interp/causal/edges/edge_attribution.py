@@ -35,7 +35,7 @@ from interp.causal.metrics import Metric, spoken
 from interp.core.drawings import drawing
 from interp.core.probe import probe
 from interp.core.views import Picture, Points, Series
-from models.calls import Count, Index, Natural
+from models.calls import Count, Natural
 from models.errors import UserError, known_name
 from models.number_format import in_percent, p_value
 from models.tasks import ProblemPairs
@@ -170,7 +170,6 @@ def edge_attribution(
     direction: str | None = None,
     replacement: str = "corrupted",
     groups: Mapping[str, Sequence[int]] | None = None,
-    target: Index | None = None,
     exact: bool = True,
     verified: Natural = 10,
     subsets: Natural = 0,
@@ -185,7 +184,7 @@ def edge_attribution(
             nothing says how good the estimates are, unless ``subsets`` are asked for.
         verified, subsets: patch so many of the strongest edges, and so many random subsets of the others, 30 or more,
             which bound what any of those contributes (:mod:`interp.causal.edges.missed_effects`).
-        direction, replacement, groups, target, seed: see :class:`interp.causal.edges.EdgeExperiment`.
+        direction, replacement, groups, seed: see :class:`interp.causal.edges.EdgeExperiment`.
 
     Cost: ``steps`` forward and backward passes (conductance one more; twice as many where they are raised), in addition
     to the exact sweep.
@@ -201,7 +200,7 @@ def edge_attribution(
         )
     if 0 < subsets < FEWEST_SUBSETS:
         raise UserError(f"A bound on missed effects needs at least {FEWEST_SUBSETS} random subsets, not {subsets}.")
-    experiment = EdgeExperiment(model, pairs, metrics, replacement, direction, groups, target, seed)
+    experiment = EdgeExperiment(model, pairs, metrics, replacement, direction, groups, seed=seed)
     graph, base = experiment.graph, experiment.full[:, None]
     steps, estimate = estimates(experiment, method, steps)
     sweep = labelled(experiment, compute_direct(experiment) - base, "edge") if exact else None

@@ -37,7 +37,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.causal.ablation.patterns import Pattern, mean_patterns, right_with_patterns
-from interp.compare.construction.key_attention import KeyAttention, key_attention
+from interp.compare.construction.key_attention import key_attention
 from interp.compare.construction.needed_keys import ROLE_NAMES, KeySets, draw_coupled, key_sets, resolve_coupled_task
 from interp.core.drawings import drawing
 from interp.core.measured import Measured
@@ -166,7 +166,6 @@ def pattern_patching(
     problems: Any = None,
     n: int = 500,
     seed: int = 0,
-    roles: KeyAttention | None = None,
     heads: Sequence[tuple[int, int]] | None = None,
     bos: bool | None = None,
 ) -> PatternPatching:
@@ -177,7 +176,6 @@ def pattern_patching(
         task: multi-operand addition in the shape to use; by default ``model.task``.
         problems: problems to answer; by default ``n`` are drawn from T_A with ``seed`` (500, as one has hundreds of
             tokens).
-        roles: which role each head plays; by default from :func:`key_attention` on other problems.
         heads: (layer, head) to try; by default all.
         bos: give BOS a share in the ideal patterns; by default in those of heads that give it one themselves, as the
             construction's do (:meth:`KeyAttention.shares_with_bos`).
@@ -189,7 +187,7 @@ def pattern_patching(
     """
     task = resolve_coupled_task(model, task)
     sample, keys = draw_coupled(task, problems, n, seed), key_sets(task)
-    roles = key_attention(model, task=task, n=64, seed=seed + 1) if roles is None else roles
+    roles = key_attention(model, task=task, n=64, seed=seed + 1)  # on other problems
     found = roles.roles()
     chosen = list(found) if heads is None else list(heads)
     unknown = [head for head in chosen if head not in found]

@@ -332,7 +332,7 @@ def test_published_units_doubly_dissociate_on_carry_out(published):
 
 
 def test_the_published_57_has_the_measured_ranges_and_ablations_on_uniform_problems(published_57):
-    result = interp.carry_units(published_57, n=4096, carry_heavy=0.0)
+    result = interp.carry_units(published_57, problems=draw(published_57.task, None, 4096, 0).problems)
     row = result.table.sel(layer=0, unit=0, signal="carry_out")
     low, high = row.pre_min.values, row.pre_max.values
     assert -5.70 < low[0] < -5.60 and 0.10 < high[0] < 0.18  # all inputs: [-5.69, 0.18]
@@ -341,7 +341,7 @@ def test_the_published_57_has_the_measured_ranges_and_ablations_on_uniform_probl
 
 
 def test_carry_in_is_hardly_better_than_guessing_and_loses_to_carry_out_wherever_they_differ(published_57):
-    result = interp.carry_units(published_57, n=4096, carry_heavy=0.0)
+    result = interp.carry_units(published_57, problems=draw(published_57.task, None, 4096, 0).problems)
     for unit in (0, 1):
         row = result.table.sel(layer=0, unit=unit, signal="carry_in")
         assert float(row.accuracy) - float(row.majority) < 0.03

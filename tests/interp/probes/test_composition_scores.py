@@ -28,7 +28,7 @@ def test_the_key_side_stands_out_in_a_trained_model():
 
 @pytest.mark.parametrize("kind", ["query", "key", "value"])
 def test_scores_are_those_of_full_matrices_and_of_the_lens(two_heads, kind):
-    found = interp.composition_scores(two_heads, draws=10).of(kind)
+    found = interp.composition_scores(two_heads).of(kind)
     right = {"query": two_heads.QK, "key": two_heads.QK.T, "value": two_heads.OV}[kind]
     lens = of_lens(two_heads.OV[0], right[1], broadcast_dims=True)
     for one, writer in enumerate(("L0H0", "L0H1")):

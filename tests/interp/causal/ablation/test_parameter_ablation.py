@@ -204,7 +204,7 @@ BAD = {
     "more than 50% must be right": lambda: parameter_ablation(models.build("microadder-57", seed=1).eval()),
     "no free parameters": lambda: parameter_ablation(models.build("position-coupling-hand-built")),
     "it has no mean": lambda: parameter_ablation(load("microadder-57"), replacement="mean"),
-    "more than most_variants of 20,000": lambda: parameter_ablation(load("adder-456")),
+    "more than the 20,000 that are run": lambda: parameter_ablation(load("adder-456")),
     "Did you mean 'W_qk'": lambda: parameter_ablation(load("microadder-57"), only=["W_q"]),
     "57 free parameters": lambda: parameter_ablation(load("microadder-57"), replacement=torch.zeros(3)),
     "controls must be a whole number": lambda: parameter_ablation(load("microadder-57"), controls=-1),
