@@ -49,7 +49,7 @@ from torch import Tensor
 from interp.compare.activation_maps import PartMap, activations, fit_maps
 from interp.compare.compare import require_one_format
 from interp.compare.paired_readings import ReadingFrame, Readings, frame, read
-from interp.compare.swap_result import CLEAN, Outcome, Swaps, compute_swaps
+from interp.compare.swap_result import CLEAN, SwapOutcome, Swaps, compute_swaps
 from interp.compare.swapped_parts import PATTERNS, SwappedPart, by_role, components_of, parts_beside
 from interp.core.batches import chunks, derangement, distinct
 from interp.core.controls import copies_to_draw
@@ -197,9 +197,9 @@ def _outcomes(
     at: ReadingFrame,
     chosen: Mapping[str, tuple[str, ...]],
     sources: Sequence[_Source],
-) -> dict[tuple[str, str, int], Outcome]:
+) -> dict[tuple[str, str, int], SwapOutcome]:
     """The answers of a, by (component, source, copy); ("", CLEAN, 0) is the whole model."""
-    found: dict[tuple[str, str, int], Outcome] = {}
+    found: dict[tuple[str, str, int], SwapOutcome] = {}
     reference = sources[0].other
     hooks = [part.place.hook for part in reference.parts.values()]
     start = 0
@@ -207,8 +207,8 @@ def _outcomes(
         rows = slice(start, start := start + len(batch))
         right = targets[rows].to(batch.device)
 
-        def judge(key: tuple[str, str, int], logits: Tensor, right: Tensor = right) -> Outcome:
-            outcome = found.setdefault(key, Outcome())
+        def judge(key: tuple[str, str, int], logits: Tensor, right: Tensor = right) -> SwapOutcome:
+            outcome = found.setdefault(key, SwapOutcome())
             outcome.add(logits[:, list(at.queries)], right)
             return outcome
 

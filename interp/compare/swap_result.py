@@ -36,7 +36,7 @@ _MORE = ("recovered", "recovered_low", "recovered_high", "r2", "overlap", "fitte
 
 
 @dataclass
-class Outcome:
+class SwapOutcome:
     """The answers of one run, collected batch by batch."""
 
     right: list[np.ndarray] = field(default_factory=list)  # [n, target]
@@ -164,7 +164,7 @@ class Swaps(Result):
 
 
 def compute_swaps(
-    outcomes: Mapping[tuple[str, str, int], Outcome],
+    outcomes: Mapping[tuple[str, str, int], SwapOutcome],
     partners: Mapping[str, str],
     fitted: Mapping[str, int],
     chains: Int[np.ndarray, " n"],

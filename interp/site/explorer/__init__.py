@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from interp.site.explorer.pack import Subject, view_data
+from interp.site.explorer.pack import ExploredModel, view_data
 from interp.site.explorer.static import assets, bundle, static_view, write_explorer
 from models.calls import asking
 from models.errors import UserError
@@ -55,12 +55,12 @@ def explore(
         raise UserError("The explorer needs anywidget, which is not installed: pip install 'carrylens[lab]'.") from None
     with asking("explore"):
         models = [load(model) if isinstance(model, str) else model for model in (a, b) if model is not None]
-        subjects = [Subject(model, task if getattr(model, "task", None) is None else None) for model in models]
+        subjects = [ExploredModel(model, task if getattr(model, "task", None) is None else None) for model in models]
         return Explorer(subjects, view_data(subjects, None, method, problem))
 
 
 __all__ = [
-    "Subject",
+    "ExploredModel",
     "assets",
     "bundle",
     "explore",

@@ -61,7 +61,7 @@ OTHERS = {
 }
 
 
-class Subject:
+class ExploredModel:
     """A model with its task, checked so that a page can run it. The weights are read when it is packed.
 
     Args:
@@ -192,7 +192,7 @@ def task_data(task: Any) -> dict[str, Any]:
     return common | {"kind": "table"}
 
 
-def examples(subjects: Sequence[Subject]) -> list[tuple[str, str]]:
+def examples(subjects: Sequence[ExploredModel]) -> list[tuple[str, str]]:
     """Example problems that all of the models take, each with what it shows.
 
     Raises:
@@ -227,7 +227,7 @@ def view_data(
     """All data of a view of one or two models, for JSON.
 
     Args:
-        models: models, or :class:`Subject` objects.
+        models: models, or :class:`ExploredModel` objects.
         problems: texts, or (text, what it shows), to offer; by default examples for the models' task.
         method: the ablation method at the start, "zero" or "mean".
         problem: the problem at the start; the first of ``problems`` by default.
@@ -239,7 +239,7 @@ def view_data(
         raise UserError(f"A view shows one model or two, not {len(models)}.")
     if method not in METHODS:
         raise unknown_name("ablation method", method, METHODS)
-    subjects = [model if isinstance(model, Subject) else Subject(model) for model in models]
+    subjects = [model if isinstance(model, ExploredModel) else ExploredModel(model) for model in models]
     shown = examples(subjects) if problems is None else [(p, "") if isinstance(p, str) else p for p in problems]
     if not shown:
         raise UserError("There is no problem to show: the list is empty.")
@@ -256,7 +256,7 @@ def view_data(
     }
 
 
-def _takes(subject: Subject, problem: str) -> bool:
+def _takes(subject: ExploredModel, problem: str) -> bool:
     try:
         subject.parse(problem)
     except UserError:

@@ -9,7 +9,7 @@ from typing import Any
 import anywidget
 import traitlets
 
-from interp.site.explorer.pack import Subject, task_data
+from interp.site.explorer.pack import ExploredModel, task_data
 from interp.site.explorer.static import bundle, write_page
 from models.errors import UserError
 
@@ -24,7 +24,7 @@ class Explorer(anywidget.AnyWidget):
     _css = HERE / "view.css"
     start = traitlets.Dict().tag(sync=True)
 
-    def __init__(self, subjects: Sequence[Subject], start: dict[str, Any], **options: Any):
+    def __init__(self, subjects: Sequence[ExploredModel], start: dict[str, Any], **options: Any):
         super().__init__(start=start, **options)
         self.subjects = tuple(subjects)
         self.on_msg(self.encode)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import models
 from interp.causal.ablation import Head, Neuron, mean_activations
 from interp.probes.lens.residual_points import variable_index
-from interp.site.explorer import Subject
+from interp.site.explorer import ExploredModel
 from interp.site.explorer.own_tasks import own_task, shown_variable
 from interp.site.explorer.pack import task_data
 from models.errors import UserError
@@ -70,8 +70,8 @@ const layouts = data.problems.map((text) => layoutOf(text, task, cfg));
 
 
 @cache
-def subject(name: str) -> Subject:
-    return Subject(models.load(name) if name in models.zoo_names() else models.build(name, seed=0))
+def subject(name: str) -> ExploredModel:
+    return ExploredModel(models.load(name) if name in models.zoo_names() else models.build(name, seed=0))
 
 
 def texts(task: Task, n: int, seed: int = 1) -> list[str]:
@@ -79,13 +79,13 @@ def texts(task: Task, n: int, seed: int = 1) -> list[str]:
     return list(dict.fromkeys(task.problem_text(numbers) for numbers in task.numbers(problems)))[:n]
 
 
-def forced_logits(javascript: Asked, of: Subject, problems: list[str]) -> list[Any]:
+def forced_logits(javascript: Asked, of: ExploredModel, problems: list[str]) -> list[Any]:
     body = RUN + "return layouts.map((each) => run(model, each, { forced: each.right }).logits.map((x) => [...x]));"
     return javascript(body, {"pack": of.to_dict(problems), "problems": problems})
 
 
 @torch.no_grad()
-def differences(of: Subject, problems: list[str], found: list[Any], double: bool = False) -> np.ndarray:
+def differences(of: ExploredModel, problems: list[str], found: list[Any], double: bool = False) -> np.ndarray:
     """Of each problem: the largest difference of a logit from torch's, as a share of its largest logit."""
     shares = []
     model = of.model
@@ -250,7 +250,7 @@ def test_an_edited_run_is_that_of_the_same_hooks_in_torch(javascript: Asked, nam
     assert ((here - there).abs().amax(1) < 2e-4 * there.abs().amax(1)).all()
 
 
-def _hook(of: Subject, part: str) -> tuple[str, tuple[Any, ...]]:
+def _hook(of: ExploredModel, part: str) -> tuple[str, tuple[Any, ...]]:
     every = slice(None)
     if part == "P":
         return "hook_pos_embed", (every, every)
@@ -416,14 +416,14 @@ def test_the_plane_has_the_digits_principal_axes_and_logit_differences_in_it(jav
 @pytest.mark.slow
 def test_a_transformer_lens_model_runs_as_the_same_model(javascript: Asked):
     ours = models.load("microadder-57")
-    stock = Subject(stock_copy(ours), task=ours.task)
-    (a,), (b,) = (forced_logits(javascript, of, ["58+42"]) for of in (stock, Subject(ours)))
+    stock = ExploredModel(stock_copy(ours), task=ours.task)
+    (a,), (b,) = (forced_logits(javascript, of, ["58+42"]) for of in (stock, ExploredModel(ours)))
     assert np.allclose(a, b, atol=1e-4)
 
 
 def test_a_task_that_the_page_does_not_know_comes_as_a_table(javascript: Asked):
     task: Any = column_addition(7, python=True)
-    of = Subject(exact_adder(task))
+    of = ExploredModel(exact_adder(task))
     pack = of.to_dict(["12 30"])
     assert pack["task"]["kind"] == "table" and "12 30" in pack["task"]["rows"]
     body = (
@@ -460,7 +460,7 @@ def test_what_the_model_cannot_read_is_a_sentence(javascript: Asked, name: str, 
 
 
 def test_residues_are_read_in_their_base(javascript: Asked):
-    of = Subject(exact_adder(modular_addition(13)))
+    of = ExploredModel(exact_adder(modular_addition(13)))
     pack = of.to_dict(["12 11"])
     body = RUN + "return layouts.map((each) => numberOf(each, task, run(model, each).answer));"
     assert pack["task"]["base"] == 13
@@ -535,7 +535,7 @@ def test_a_task_that_is_text_is_encoded_in_the_page_as_it_is_here(javascript: As
 
 def test_a_string_of_tokens_is_one_line_and_its_answer_is_text(javascript: Asked):
     task = models.tasks.function("0123456789abcdef", 4, "sorted")
-    of = Subject(untrained(task))
+    of = ExploredModel(untrained(task))
     body = RUN + "return layouts.map((each) => [each, numberOf(each, task, each.right)]);"
     ((layout, answer),) = javascript(body, {"pack": of.to_dict(["20fa"]), "problems": ["20fa"]})
     assert answer == "02af" and layout["lines"][0]["cells"] == {str(i): i for i in range(4)}
@@ -545,7 +545,7 @@ def test_a_string_of_tokens_is_one_line_and_its_answer_is_text(javascript: Asked
 @pytest.mark.parametrize("name", ["cents", "thousands", "two answers", "pieces in base 16"])
 def test_what_a_model_answers_in_the_page_is_what_it_answers_here(javascript: Asked, name: str):
     task = OWN[name]
-    of, problems = Subject(untrained(task)), task.sample(40, torch.Generator().manual_seed(7))
+    of, problems = ExploredModel(untrained(task)), task.sample(40, torch.Generator().manual_seed(7))
     texts = [task.problem_text(row) for row in problems.tolist()]
     found = javascript(
         RUN + "return layouts.map((each) => run(model, each).answer);", {"pack": of.to_dict(), "problems": texts}

@@ -14,7 +14,7 @@ import pytest
 import models
 from interp.cli import main
 from interp.figures.theme import BLUE, VERMILION
-from interp.site.explorer import Subject, static_view, view_data, write_explorer
+from interp.site.explorer import ExploredModel, static_view, view_data, write_explorer
 from interp.site.pages import document
 from models.errors import UserError
 from tests.interp.site.looks import FAINT_TEXTS
@@ -24,8 +24,8 @@ HERE = Path(__file__).parents[4] / "interp" / "site" / "explorer"
 
 
 @pytest.fixture(scope="module")
-def subjects() -> list[Subject]:
-    return [Subject(models.load(name)) for name in ("microadder-57", "microadder-57-by-hand")]
+def subjects() -> list[ExploredModel]:
+    return [ExploredModel(models.load(name)) for name in ("microadder-57", "microadder-57-by-hand")]
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +56,9 @@ def test_the_page_of_microadder_and_its_twin_is_small_and_holds_moments_of_its_t
 
 def test_a_changed_copy_of_a_zoo_model_has_no_training_and_its_own_weights():
     model: Any = models.load("microadder-57")
-    whole = Subject(model).to_dict()
+    whole = ExploredModel(model).to_dict()
     model.weight_map.W_head.data.mul_(1.5)
-    changed = Subject(model).to_dict()
+    changed = ExploredModel(model).to_dict()
     assert changed["steps"] == ["trained"] and changed["data"][-1] != whole["data"][-1]
 
 
@@ -98,10 +98,10 @@ def test_what_would_show_another_model_is_refused():
     hooked = models.load("microadder-57")
     hooked.add_perma_hook("blocks.0.hook_mlp_out", lambda tensor, hook: 0 * tensor)
     with pytest.raises(UserError):
-        Subject(hooked)
+        ExploredModel(hooked)
     with pytest.raises(UserError):
-        Subject(models.load("addlm-0.8m"))
-    assert Subject(models.load("addlm-adder-two-digit")) is not None
+        ExploredModel(models.load("addlm-0.8m"))
+    assert ExploredModel(models.load("addlm-adder-two-digit")) is not None
 
 
 def test_examples_suit_both_models():
