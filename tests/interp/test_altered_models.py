@@ -28,7 +28,7 @@ import interp
 import models
 from interp.causal.metrics import Metric
 from interp.core.probe import registered
-from interp.site.explorer import Subject
+from interp.site.explorer import ExploredModel
 from models.calls.checked_calls import checked
 from models.errors import UserError
 from models.tasks import problem_pairs
@@ -309,7 +309,7 @@ def _attack(model: Any, **options: Any) -> Any:
 
 
 def _explored(model: Any) -> Any:
-    return str(Subject(model).to_dict())
+    return str(ExploredModel(model).to_dict())
 
 
 ADDER: dict[str, Callable[[Any], Any]] = {
