@@ -24,8 +24,15 @@ class MovedTask(Task):
         self.vocabulary = [inner.vocabulary[int(token)] for token in self.back]
         for name in ("name", "d_vocab", "input_length", "domain"):
             setattr(self, name, getattr(inner, name))
-        self.has_long_carries, self.draws_by_seed = inner.has_long_carries, inner.draws_by_seed
         self.roles, self.query_positions, self.target_roles = inner.roles, inner.query_positions, inner.target_roles
+
+    @property
+    def has_long_carries(self) -> bool:
+        return self.inner.has_long_carries
+
+    @property
+    def draws_by_seed(self) -> bool:
+        return self.inner.draws_by_seed
 
     def as_problems(self, problems: Any) -> Tensor:
         return self.inner.as_problems(problems)

@@ -32,9 +32,9 @@ BAD_TOKENS = {
     "rows of different lengths": ([[1, 2], [3]], "not an array of token ids"),
     "nothing": ([], "empty"),
     "None": (None, "not an array of token ids"),
-    "text that is no problem": ("57 plus 48", "not an addition"),
+    "text that is no problem": ("57 plus 48", "not a problem"),
     "a number out of range": ((10**10, 1), "must lie in 0"),
-    "a problem of three numbers": ([(1, 2, 3)], "two operands"),
+    "a problem of three numbers": ([(1, 2, 3)], "not a problem"),
 }
 
 

@@ -74,7 +74,7 @@ def test_a_planted_fault_of_a_model_is_found(name: str):
     [
         ("task: places partition positions", {"relative_roles": lambda target: {"own operands": [0, 1]}}),
         ("task: positions and tokens", {"query_positions": (3,)}),
-        ("task: text and answers round trip", {"decode": lambda tokens: [-1] * len(tokens)}),
+        ("task: targets are the function's", {"decode": lambda tokens: [-1] * len(tokens)}),
         ("task: targets are the function's", {"answers": lambda problems: torch.zeros(len(problems))}),
     ],
 )

@@ -140,7 +140,8 @@ class InterchangeIntervention(Result):
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row per site: the number of pairs whose answer changes, the share right among them with its interval, the
-        same of each control, the share right without intervention, and whether the site ever differs."""
+        same of each control, the share right without intervention, and whether the site ever differs. A head or neuron
+        is given where a site is one."""
         rows = []
         for site in self.outcomes.site.values.tolist():
             at = self.outcomes.sel(site=site)
@@ -152,7 +153,8 @@ class InterchangeIntervention(Result):
                 control, name = self.accuracy(run, site), run.replace(" ", "_")
                 row |= {name: control.value, f"{name}_low": control.low, f"{name}_high": control.high}
             rows.append(row | {"clean": self.clean.value, "live": bool(at.live)})
-        return pd.DataFrame(rows)
+        frame = pd.DataFrame(rows)
+        return frame.drop(columns=[name for name in ("head", "neuron") if (frame[name] == _ALL).all()])
 
 
 def _of_the_best(found: Proportion, sites: int) -> tuple[float, float]:

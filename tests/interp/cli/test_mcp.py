@@ -215,7 +215,7 @@ def test_answers_stand_next_to_the_right_ones_and_a_figure_is_a_picture():
         ("ask", {"model": "parity-hand-built", "probe": "accuracy_by_chain"}, "does not apply"),
         ("certify", {"model": "microadder-57", "minutes": 1e9}, "at most 10"),
         ("solve", {"model": "microadder-57", "problems": ["1+1"] * 201}, "1 to 200 problems"),
-        ("solve", {"model": "microadder-57", "problems": ["1+x"]}, "not an addition"),
+        ("solve", {"model": "microadder-57", "problems": ["1+x"]}, "not a problem"),
         ("figure", {"model": "microadder-57", "probe": "circle_fit", "width": 10**5}, "pixels"),
         ("patch", {"model": "microadder-57", "pairs": "made carry", "direction": "sideways"}, "direction"),
         ("load", {"model": "submission.py"}, "submission.py"),

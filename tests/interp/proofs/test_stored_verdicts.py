@@ -114,7 +114,7 @@ def test_a_candidate_that_is_wrong_somewhere_is_logged_with_a_problem_and_traini
     assert (state.status, state.exact, state.turned_down, state.accepted) == ("finished", 1.0, 1, None)
     assert not (tmp_path / "run" / "accepted").exists()
     said = RunFolder(tmp_path / "run").metrics()[0]["verdicts"][0]["statement"]
-    prefix = "validated at 100% and yet wrong: "
+    prefix = "validated at 100% and refuted: "
     assert said.startswith(prefix)
     problem, answer = said.removeprefix(prefix).split(" -> ")
     a, b = (int(x) for x in problem.split(" + "))
