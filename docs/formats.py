@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from models.importers import own_files as own_files
+from models.importers import file_readers as file_readers
 from models.importers.adopt import FORMAT
 from models.importers.readers import formats_table
 from models.plugins import import_plugins

@@ -165,7 +165,7 @@ def shaped(task: Any, shape: tuple[int, ...]) -> Any:
     if not isinstance(task, SequenceTask):
         raise UserError(f"Problems of {task.name} have one shape; there is none to choose.")
     if len(shape) != (n := len(task.shape)):
-        raise UserError(f"A shape of {task.name} is {n} number{'s' * (n > 1)}, not {len(shape)}.")
+        raise UserError(f"A shape of {task.name} is {n} number{'s' * (n > 1)}, not {shape}.")
     return task.at(*shape)
 
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from models.calls.argument_kinds import shown
 from models.calls.bound_arguments import typed
 from models.errors import UserError, unknown_name
+from models.importers.loaded_files import fitted_task, warn_of_task_mismatch
 from models.importers.named_tensors import NamedTensors, relative_difference
-from models.importers.own_files import fitted_task, told
 from models.importers.readers import Format
 from models.number_format import small
 from models.transformer.config import TransformerConfig
@@ -72,9 +72,11 @@ def adopt(
     own = ArithmeticTransformer(_dense(wide or module, cfg, weights), task, name=name or type(module).__name__)
     _compare(wide or module, own, task, dict(parts or {}))
     if wide is None:
-        return told(own)
+        return warn_of_task_mismatch(own)
     like = next(module.parameters(), torch.zeros(()))
-    return told(ArithmeticTransformer(own.weight_map.to(like.dtype), task, name=name or type(module).__name__))
+    return warn_of_task_mismatch(
+        ArithmeticTransformer(own.weight_map.to(like.dtype), task, name=name or type(module).__name__)
+    )
 
 
 def _wide(module: nn.Module, task: Any) -> nn.Module | None:

@@ -23,7 +23,7 @@ from models.calls.bound_arguments import typed
 from models.errors import NotSaid, UserError
 from models.files.stored_names import is_path
 from models.importers.lens_states import is_lens_state, says_scale
-from models.importers.readers import Asked, File, Reader, reader_of
+from models.importers.readers import File, LoadOptions, Reader, reader_of
 from models.importers.ways_to_write import TRIED, FormatOption, candidates
 from models.plugins import import_plugins
 from models.tasks.formats.formatted_task import FormattedTask, formatted
@@ -198,7 +198,7 @@ def says_its_task(model: str | Path) -> bool:
 
 def _reader(file: File) -> Reader:
     import_plugins()
-    from models.importers import own_files as own_files
+    from models.importers import file_readers as file_readers
     from models.zoo import not_read
 
     reader = reader_of(file)
@@ -230,7 +230,7 @@ def _settings(model: Any, config: Any) -> tuple[list[_Setting], list[_Setting]]:
     while tried:
         changes = tried.pop(0)
         try:
-            cfg, weights = reader.weights(file, None, Asked(config={**given, **changes} or None))
+            cfg, weights = reader.weights(file, None, LoadOptions(config={**given, **changes} or None))
         except NotSaid as unsaid:
             if len(tried) + len(found) < _SETTINGS:
                 tried += [changes | {unsaid.field: choice} for choice in unsaid.choices]

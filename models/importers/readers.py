@@ -75,7 +75,7 @@ class File:
 
 
 @dataclass(frozen=True)
-class Asked:
+class LoadOptions:
     """What :func:`models.load` was given beside the path; each reader takes what it knows."""
 
     seed: int | None = None
@@ -114,10 +114,10 @@ class Reader:
     name: str
     kinds: tuple[str, ...]
     reads: Callable[[File], bool]
-    load: Callable[[File, Asked], ArithmeticTransformer]
+    load: Callable[[File, LoadOptions], ArithmeticTransformer]
     rank: int = 2
     seeds: bool = False
-    weights: Callable[[File, Any, Asked], tuple[Any, Any]] | None = None
+    weights: Callable[[File, Any, LoadOptions], tuple[Any, Any]] | None = None
     formats: tuple[Format, ...] = ()
 
 

@@ -38,6 +38,7 @@ def _function_of(value: Any) -> Any:
 
 def is_ours(function: Any) -> bool:
     """Whether a function is one of this package."""
+    function = inspect.unwrap(function)
     file = function.__code__.co_filename
     if file.startswith(("<@beartype", "<string>")):  # made by a program, or typed after ``python -c``
         return str(function.__module__).startswith("models.")

@@ -17,7 +17,7 @@ from torch import Tensor
 from models import registry
 from models.errors import UserError
 from models.files import checkpoint as storage
-from models.importers.readers import FOLDER, Asked, File, Reader
+from models.importers.readers import FOLDER, File, LoadOptions, Reader
 from models.importers.readers import register as register_reader
 from models.registry import build
 from models.tasks.task import Task
@@ -68,7 +68,7 @@ def _built(config: dict[str, Any], task: Task | None, folder: Path, trust: bool 
     return build(name)
 
 
-def load_run(file: File, asked: Asked) -> ArithmeticTransformer:
+def load_run(file: File, asked: LoadOptions) -> ArithmeticTransformer:
     """The model of a run's folder (the best parameters so far), its checkpoint (the last ones) or a snapshot.
 
     Of what is asked it takes ``seed``, which of the run's seeds (by default the best), and ``task``, the task of a run

@@ -38,7 +38,7 @@ from models.files.checkpoint import (
     write_json_atomic,
 )
 from models.files.stored_names import CONFIG, ZOO, is_path, not_installed, stored
-from models.importers.readers import FOLDER, Asked, File, Format, Reader, reader_of
+from models.importers.readers import FOLDER, File, Format, LoadOptions, Reader, reader_of
 from models.importers.readers import register as register_reader
 from models.plugins import import_plugins
 from models.transformer.hooked import HookedModel
@@ -94,7 +94,7 @@ def load(
         seed: which seed of a run; by default the one that is best on its validation problems.
         task: what the model is for, where the file does not say it: a task, or its text
             (:func:`models.tasks.formats.task_definitions.task_of_text`).
-        config, names: what else the file does not say (:mod:`models.importers.own_files`).
+        config, names: what else the file does not say (:mod:`models.importers.file_readers`).
         trust: that a file which is a program may be run: confined by bubblewrap (True), as "unconfined", or under a
             command of one's own, such as a container's.
 
@@ -107,7 +107,7 @@ def load(
             not fit their model, a seed for something that is not a run.
     """
     try:
-        model = _loaded(name_or_path, Asked(seed, task, config, names, trust))
+        model = _loaded(name_or_path, LoadOptions(seed, task, config, names, trust))
     except UserError:
         raise
     except UNREADABLE as error:  # a file may hold anything; the readers name what people get wrong
@@ -127,11 +127,11 @@ def _own_name(path: Path) -> str:
     return name if name not in registry.names(sweeps=True) else "/".join(path.absolute().parts[-2:])
 
 
-def _loaded(name_or_path: str | Path, asked: Asked) -> ArithmeticTransformer:
+def _loaded(name_or_path: str | Path, asked: LoadOptions) -> ArithmeticTransformer:
     """The model of a name, or of a path by the first reader that takes it (:mod:`models.importers.readers`)."""
     import_plugins()
     # Both register readers, which need the registry and the transformer.
-    from models.importers import own_files as own_files
+    from models.importers import file_readers as file_readers
     from models.training import run_reader as run_reader
 
     if registry.is_constructed(name_or_path) and asked.seed is None:
@@ -175,7 +175,7 @@ def _is_entry(file: File) -> bool:
     return {"weights", "sha256"} <= file.config.keys() if file.kind == FOLDER else "model" in file.metadata
 
 
-def _load_entry(file: File, asked: Asked) -> ArithmeticTransformer:
+def _load_entry(file: File, asked: LoadOptions) -> ArithmeticTransformer:
     """The model of an entry's folder, or of a weight file."""
     if file.kind != FOLDER:
         return _with_parameters(file.metadata["model"], file.content, file.path)

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from models.importers.readers import Asked, File, Format, Reader, register
+from models.importers.readers import File, Format, LoadOptions, Reader, register
 
 if TYPE_CHECKING:
     from models.transformer.arithmetic_transformer import ArithmeticTransformer
 
 
-def _submission(file: File, asked: Asked) -> ArithmeticTransformer:
+def _submission(file: File, asked: LoadOptions) -> ArithmeticTransformer:
     from studies.adderboard.submissions import load_submission
 
     return load_submission(file.path, trust=asked.trust)

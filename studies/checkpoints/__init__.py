@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from models.files.stored_names import TORCH_FILES
-from models.importers.readers import Asked, File, Reader, reader_of, register
+from models.importers.readers import File, LoadOptions, Reader, reader_of, register
 
 if TYPE_CHECKING:
     from models.transformer.arithmetic_transformer import ArithmeticTransformer
@@ -24,7 +24,7 @@ def _is_microadder(file: File) -> bool:
     return isinstance(state, dict) and isinstance(config, dict) and {"tok_dim", "pos_dim"} <= config.keys()
 
 
-def _microadder(file: File, asked: Asked) -> ArithmeticTransformer:
+def _microadder(file: File, asked: LoadOptions) -> ArithmeticTransformer:
     from studies.checkpoints.microadder_checkpoint import convert
 
     return convert(file.content, file.path)
@@ -35,7 +35,7 @@ def _is_low_rank(file: File) -> bool:
     return isinstance(state, dict) and isinstance(config, dict) and {"pos_rank", "d_ff"} <= config.keys()
 
 
-def _low_rank(file: File, asked: Asked) -> ArithmeticTransformer:
+def _low_rank(file: File, asked: LoadOptions) -> ArithmeticTransformer:
     from studies.checkpoints.low_rank_checkpoint import convert
 
     return convert(file.content, file.path)
@@ -45,7 +45,7 @@ def _is_pooled(file: File) -> bool:
     return {"cfg", "state_dict_hex"} <= file.content.keys()
 
 
-def _pooled(file: File, asked: Asked) -> ArithmeticTransformer:
+def _pooled(file: File, asked: LoadOptions) -> ArithmeticTransformer:
     from studies.checkpoints.pooled_decoder import convert
 
     return convert(file.content, file.path)
@@ -67,4 +67,4 @@ def load_published(path: str | Path) -> ArithmeticTransformer | None:
     """
     file = File(Path(path))
     reader = reader_of(file, PUBLISHED)
-    return None if reader is None else reader.load(file, Asked())
+    return None if reader is None else reader.load(file, LoadOptions())

@@ -18,9 +18,9 @@ import models
 from models.errors import UserError
 from models.importers.adopt import adopt
 from models.importers.hugging_face import gpt2_weights
+from models.importers.loaded_files import fitted_task
 from models.importers.named_tensors import NamedTensors
 from models.importers.nearest_file_format import nearest
-from models.importers.own_files import fitted_task
 from models.tasks.formats.formatted_task import formatted
 from tests.conformance.table import ROWS
 from tests.sampling import sampled

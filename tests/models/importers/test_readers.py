@@ -17,7 +17,7 @@ from models.errors import UserError
 from models.files import checkpoint
 from models.files.stored_names import ZOO
 from models.importers import readers
-from models.importers.readers import FOLDER, Asked, File, Reader, reader_of, register
+from models.importers.readers import FOLDER, File, LoadOptions, Reader, reader_of, register
 from models.plugins import import_plugins
 from tests.published import write_published
 
@@ -79,7 +79,7 @@ def test_a_registered_reader_reads_its_files_and_takes_the_place_of_one_of_its_n
     with pytest.raises(UserError, match="no JSON file of a model"):
         models.load(tmp_path / "mine.json")
 
-    def load(file: File, asked: Asked) -> Any:
+    def load(file: File, asked: LoadOptions) -> Any:
         return models.build("microadder-57", seed=file.content["mine"])
 
     monkeypatch.setattr("models.zoo.reader_of", lambda file: reader_of(file, readers.READERS))
