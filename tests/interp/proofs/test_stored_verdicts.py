@@ -116,14 +116,14 @@ def test_a_candidate_that_is_wrong_somewhere_is_logged_with_a_problem_and_traini
     said = RunFolder(tmp_path / "run").metrics()[0]["verdicts"][0]["statement"]
     prefix = "validated at 100% and refuted: "
     assert said.startswith(prefix)
-    problem, answer = said.removeprefix(prefix).split(" -> ")
+    problem, answer = said.removeprefix(prefix).partition(" (run through")[0].split(" -> ")
     a, b = (int(x) for x in problem.split(" + "))
     model = models.load("microadder-57")
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_(rounded(parameter.detach(), "bfloat16"))
     (decoded,) = model.task.decode(predict(model, [(a, b)], "greedy"))
-    assert decoded != a + b and answer == ("no number" if decoded < 0 else str(decoded))
+    assert decoded != a + b and answer == ("no number" if decoded is None else str(decoded))
 
 
 @pytest.mark.slow
