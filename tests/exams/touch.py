@@ -111,11 +111,9 @@ register_exam(
         lambda asked: interp.path_patching(*asked),
         _strength,
         presence=Case(
-            lambda: carry_pairs(trained()), lambda got: got["embed->L0H0.v"] > 20 and abs(got["embed->L0H0.q"]) < 1e-3
+            lambda: carry_pairs(trained()), lambda got: got["embed->L0H0.v"] > 20 and got["embed->L0H0.q"] == 0
         ),
-        absence=Case(
-            lambda: carry_pairs(without("out_A")), lambda got: got == REFUSED or abs(got["embed->L0H0.v"]) < 1e-3
-        ),
+        absence=Case(lambda: carry_pairs(without("out_A")), lambda got: got == REFUSED or got["embed->L0H0.v"] == 0),
         inversion=Case(lambda: carry_pairs(trained(), turned=True), lambda got: got["embed->L0H0.v"] > 20),
         untrained=Case(lambda: carry_pairs(untrained()), lambda got: max(map(abs, got.values())) < 5),
     )

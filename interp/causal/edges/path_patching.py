@@ -177,26 +177,38 @@ def compute_senders(experiment: EdgeExperiment) -> Float[Tensor, "metric sender 
     """Metrics with all edges that leave a sender cut: what the logits read when it is patched everywhere."""
     n = len(experiment.graph.senders)
     experiment.forwards += n
-    out = experiment.room(n)
+    out, base = experiment.room(n), experiment.room(1)
     for rows, run, change, alive in _runs(experiment):
         *_, (_, final) = patched_senders(run, change)
         logits = run.f.logits(run.get("resid_post", run.frame.n_layers - 1) + final)
         out[:, :, rows] = experiment.judged(run.logits()[None], rows)
         out[:, alive, rows] = experiment.judged(logits[alive][..., run.frame.read_rows, :], rows)
-    return out
+        base[:, :, rows] = experiment.judged(run.logits()[None], rows)
+    return _beside_whole(experiment, out, base)
+
+
+def _beside_whole(
+    experiment: EdgeExperiment, values: Float[Tensor, "metric path n"], base: Float[Tensor, "metric 1 n"]
+) -> Float[Tensor, "metric path n"]:
+    """The metrics of patched runs beside :attr:`EdgeExperiment.full`, whose sums are in another order than those of
+    ``base``. What differs from ``base`` by rounding alone is no effect: it is set to 0."""
+    effect = values - base
+    small = effect.abs() <= _ROUNDING * base.abs().amax(-1, keepdim=True).clamp(min=1)
+    return experiment.full[:, None] + effect.masked_fill(small, 0.0)
 
 
 @torch.no_grad()
 def _of_edges(experiment: EdgeExperiment, changes: Changes) -> Float[Tensor, "metric edge n"]:
     """Metrics of runs in which one receiver reads the changes of one sender (at the positions of one group)."""
-    graph, out = experiment.graph, experiment.room(len(experiment.graph))
+    graph, out, base = experiment.graph, experiment.room(len(experiment.graph)), experiment.room(1)
     groups = torch.zeros(len(graph.groups or {None: ()}), graph.n_positions)
     for row, places in zip(groups, (graph.groups or {None: range(graph.n_positions)}).values(), strict=True):
         row[list(places)] = 1
     index = torch.full((len(groups), len(graph.receivers), len(graph.senders)), -1)
     index[tuple(graph.edge_index.T)] = torch.arange(len(graph))
     for rows, run, change, alive in _runs(experiment):
-        out[:, :, rows] = experiment.judged(run.logits()[None], rows)
+        base[:, :, rows] = experiment.judged(run.logits()[None], rows)
+        out[:, :, rows] = base[:, :, rows]
         last_rows = run.frame.rows(run.frame.n_layers - 1)
         for stage, reads in changes(run, change):
             known = alive[: len(reads)].nonzero()[:, 0]
@@ -219,7 +231,7 @@ def _of_edges(experiment: EdgeExperiment, changes: Changes) -> Float[Tensor, "me
                 out[:, edges[there], rows] = experiment.judged(logits[there], rows)
 
             receive(run, stage, (reads[known] * places[..., None]).flatten(0, 1), take)
-    return out
+    return _beside_whole(experiment, out, base)
 
 
 def _runs(experiment: EdgeExperiment) -> Iterator[tuple[slice, Run, Tensor, Tensor]]:
