@@ -40,6 +40,7 @@ from models.transformer import HookedModel
 
 PATHS = ("direct", "all")
 _SAID = 3
+ROUNDING_UNITS = 16  # of the model's precision: how far two orders of summation may be apart, on the metric's scale
 _ROUNDING = 1e-6  # up to this size, relative to the metric (or 1), an effect is rounding
 
 
@@ -192,8 +193,9 @@ def _beside_whole(
 ) -> Float[Tensor, "metric path n"]:
     """The metrics of patched runs beside :attr:`EdgeExperiment.full`, whose sums are in another order than those of
     ``base``. What differs from ``base`` by rounding alone is no effect: it is set to 0."""
-    effect = values - base
-    small = effect.abs() <= _ROUNDING * base.abs().amax(-1, keepdim=True).clamp(min=1)
+    effect, dtype = values - base, experiment.masked.model.dtype
+    units = ROUNDING_UNITS if dtype in (torch.float32, torch.float64) else 0  # half precision rounds off too much
+    small = effect.abs() <= units * torch.finfo(dtype).eps * base.abs().amax(-1, keepdim=True).clamp(min=1)
     return experiment.full[:, None] + effect.masked_fill(small, 0.0)
 
 
