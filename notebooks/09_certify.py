@@ -371,7 +371,7 @@ lead, at = curves.lead.sel(digit=answer), np.linspace(*stretched, 201)
 layers = [curve(at, np.interp(at, lead.s, lead), "on a grid", theme.BLACK)]
 for n, colour in zip((1, 2, 4, 8), ("#b5cfe6", "#85b3d9", "#2168a8", "#08306b"), strict=True):
     cuts = np.linspace(*stretched, n + 1)
-    lower, _ = search.margins(after_7, np.full(n, answer), cuts[:-1, None], cuts[1:, None])
+    lower, _ = search.bounds_without_halving(after_7, np.full(n, answer), cuts[:-1, None], cuts[1:, None])
     steps = np.repeat(cuts, 2)[1:-1]
     layers.append(curve(steps, np.repeat(lower, 2), f"{n} piece{'s' * (n > 1)}", colour, width=3))
 compose(
@@ -431,7 +431,7 @@ for arithmetic in (REAL, FLOAT32):
     own = Search(weights, arithmetic)
     query_there = own.query(target, token)
     point = attention_of(query_there, digits)[1].sum(1)
-    bounds.append(float(own.margins(query_there, np.array([answer]), point, point)[0][0]))
+    bounds.append(float(own.bounds_without_halving(query_there, np.array([answer]), point, point)[0][0]))
 with torch.inference_mode():
     logits = adder(adder.task.encode([(a, b)]))[0, adder.task.query_positions[target]].double()
 this_run = float(logits[answer] - np.delete(logits, answer).max())
