@@ -180,4 +180,5 @@ def test_a_wide_copy_holds_its_heads_as_products_take_them():
         assert held.transpose(0, 1).is_contiguous()
     assert_same(copy(tokens), wide(tokens), 1e-6)
     with torch.no_grad():
-        assert_same(logits_by_formulas(Formulas(copy), tokens, 2), wide(tokens)[:, 2:], 1e-5)
+        # Sums over 256 numbers in another order: 2e-5 apart on a processor without AVX.
+        assert_same(logits_by_formulas(Formulas(copy), tokens, 2), wide(tokens)[:, 2:], 1e-4)
