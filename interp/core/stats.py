@@ -248,7 +248,9 @@ def percentile_interval(
 
 
 _MEANS_AT_ONCE = 2**22  # resampled means held at once
-_ROUNDING = 1e-6  # up to this difference, relative to the largest value, examples have the same ratio
+#: Up to this difference, relative to the largest of them, numbers from a model in float32 are equal: sums in another
+#: order differ by as much, and a metric is larger than its changes.
+ROUNDING = 1e-5
 
 
 def bootstrap_interval(
@@ -294,9 +296,10 @@ def ratio_interval(
     how much there is to share. Cost: one product [cell, n] by [n, resamples].
 
     ``bounds`` of the ratio are known for shares and their differences. Without them, a cell whose ratio c is the same
-    in every example has a bootstrap interval of no width. It gets ``c - p d`` to ``c + p d``, with p the probability of
-    a kind of example that the sample misses (:func:`unseen`), and d how far its ratio may be: as far as 0 or, of a
-    ratio, as far as 1 if that is farther. Nothing is said of a mean of 0, which has no scale.
+    in every example (but for :data:`ROUNDING`) has a bootstrap interval of no width. It gets ``c - p d`` to ``c + p
+    d``, with p the probability of a kind of example that the sample misses (:func:`unseen`), and d how far its ratio
+    may be: as far as 0 or, of a ratio, as far as 1 if that is farther. Nothing is said of a mean of 0, which has no
+    scale.
 
     Raises:
         UserError: no example, no resample, or a denominator whose mean is zero.
@@ -319,7 +322,7 @@ def ratio_interval(
             ends[:, at] = percentile_interval(value[at], drawn, n, bounds)
     if bounds is None and n > 1 and flat.size:
         largest = max(np.abs(flat).max(), np.abs(below).max())
-        same = np.abs(flat - value[:, None] * below).max(-1) <= _ROUNDING * largest
+        same = np.abs(flat - value[:, None] * below).max(-1) <= ROUNDING * largest
         constant = value[same]
         far = np.abs(constant) if ones else np.maximum(np.abs(constant), np.abs(1 - constant))
         ends[:, same] = constant - unseen(n) * far, constant + unseen(n) * far

@@ -14,7 +14,7 @@ Nothing here knows what the positions mean: sites are named as hooks are, positi
 
 from models.run.blocks import logits_by_formulas
 from models.run.decoding import NOTHING, greedy
-from models.run.formulas import KNOWN, Formulas, has_formulas, has_run, unknown_switches
+from models.run.formulas import KNOWN, Formulas, has_formulas, has_run
 from models.run.groups import everywhere
 from models.run.run import Frame, Run
 from models.run.scoring import exact_match, hooked_logits, logits_at, logits_from, responses_right
@@ -41,5 +41,4 @@ __all__ = [
     "numbers_kept",
     "responses_right",
     "shares_prefixes",
-    "unknown_switches",
 ]

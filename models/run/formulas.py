@@ -10,7 +10,6 @@ Streams are [n, row, d_model] with any n; ``start`` is the position of the first
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
 from typing import Any, TypeGuard
 
 import torch
@@ -20,7 +19,7 @@ from torch.nn import functional as F
 
 from models.lens.lens_contract import LensContract
 from models.run.score_bias import FireTable, Window, future
-from models.transformer.config import TransformerConfig
+from models.transformer.config import ANY, uncovered
 from models.transformer.part_names import in_block
 from models.transformer.parts.mlp import ACTIVATIONS
 from models.transformer.parts.positions import rotate
@@ -29,7 +28,6 @@ from models.transformer.parts.tropical import pair_scores
 from models.transformer.parts.weights import Weights, is_bias
 from models.transformer.unaltered import alterations
 
-ANY = object()
 #: Every field of the config that the formulas follow, with the values that they know.
 KNOWN: dict[str, Any] = dict.fromkeys(
     (
@@ -64,20 +62,9 @@ Rows = Float[Tensor, "*batch row d_model"]
 Before = Float[Tensor, "*#batch row d_model"]
 
 
-def unknown_switches(cfg: TransformerConfig) -> list[str]:
-    """The fields that the formulas do not follow: those that differ from their default and are not in :data:`KNOWN`, or
-    that have a value which is not there."""
-    found = []
-    for field in fields(cfg):
-        known, value = KNOWN.get(field.name, (field.default,)), getattr(cfg, field.name)
-        if known is not ANY and value not in known:
-            found.append(field.name)
-    return found
-
-
 def has_formulas(model: LensContract) -> bool:
     """Whether :class:`Formulas` compute a model of this config, dropout included."""
-    return not unknown_switches(model.config)
+    return not uncovered(model.config, KNOWN)
 
 
 def has_run(model: object) -> TypeGuard[LensContract]:

@@ -30,7 +30,7 @@ class Chunk:
         of_rows: the same of its rows; None where no row is taken.
         queries: rows of each variant among the run's rows followed by the other's; ``keys``: the same of its keys.
         hidden: 0 where a row sees one of both sequences' keys, of which each position shows one; else -inf.
-        place: the one position of each group, if each has one; the run that rides along is not among them.
+        place: the one position of each group, if each has one; the run's own variant is not among them.
         rides: whether the last variant has no positions, and so is the run itself; ``n`` counts it.
     """
 

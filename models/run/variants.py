@@ -14,7 +14,7 @@ cheap:
 3. After that every variant has a stream of its own, from its first changed position on, as earlier positions cannot see
    it; the keys and values of these are the run's.
 
-What of the run itself has not been computed yet rides along as one more variant, which costs next to nothing. At small
+Parts of the run itself that have not been computed yet are computed as one more variant, at almost no cost. At small
 batches the number of operations decides, not their size; at large ones whether activations stay in the processor's
 cache, so that variants are run in chunks.
 
@@ -346,7 +346,7 @@ class Variants:
 
 
 def _with_own(change: Float[Tensor, "batch group row head d_head"], chunk: Chunk) -> Tensor:
-    """The changes of a chunk's groups and, if the run rides along, its own: none."""
+    """The changes of a chunk's groups and, if the run is one of the variants, its own: none."""
     return F.pad(change, (0, 0, 0, 0, 0, 0, 0, 1)) if chunk.rides else change
 
 

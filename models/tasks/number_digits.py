@@ -26,7 +26,8 @@ def digit_rows(numbers: Num[Tensor, " n"], width: int, base: int = 10) -> Float[
 
 
 def spelt_numbers(digits: Int[Tensor, "n column"]) -> list[int | None]:
-    """The number that each row of tokens spells, least significant digit first; None if a token is no digit."""
+    """Return the number that each row of tokens spells, least significant digit first. A row with a token that is not a
+    digit has None."""
     return [to_number(row) if all(0 <= token < 10 for token in row) else None for row in digits.tolist()]
 
 

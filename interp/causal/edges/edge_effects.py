@@ -12,11 +12,10 @@ import xarray as xr
 from torch import Tensor
 
 from interp.causal.edges.edge_experiment import EdgeExperiment
-from interp.causal.edges.effect_agreement import ROUNDING
 from interp.causal.metrics import spoken
 from interp.core.frames import as_frame
 from interp.core.results import Provenance, Result
-from interp.core.stats import Bounds, bootstrap_interval
+from interp.core.stats import ROUNDING, Bounds, bootstrap_interval
 from interp.core.views import Grid
 from models.errors import known_name
 
@@ -90,7 +89,7 @@ def effect_table(effects: xr.DataArray, seed: int, bounds: Sequence[Bounds | Non
     """One row per metric and edge of ``effects`` (metric, edge, example): mean, spread, bootstrap interval, n.
 
     ``bounds`` are those of each metric's effects, where they are known. Without them, an effect that is 0 in all n
-    examples (up to :data:`interp.causal.edges.effect_agreement.ROUNDING` of the metric's largest) has no interval
+    examples (up to :data:`interp.core.stats.ROUNDING` of the metric's largest) has no interval
     (NaN): at most a share :func:`interp.core.stats.unseen` of such examples has another one, and nothing says how large
     that would be. The effects of other edges say nothing of it.
     """

@@ -10,12 +10,10 @@ from jaxtyping import Float
 
 from interp.core.bootstrap_draws import resampled_sums
 from interp.core.significance import permutation_p
-from interp.core.stats import percentile_interval
+from interp.core.stats import ROUNDING, percentile_interval
 from models.errors import UserError
 
 _SHUFFLES = 1000  # and as many bootstrap draws
-#: Up to this share of the largest one, an effect is zero: float32 rounds a metric that is larger than its changes.
-ROUNDING = 1e-5
 
 
 @dataclass(frozen=True)
@@ -62,16 +60,17 @@ def agreement(estimate: Float[np.ndarray, "cell n"], real: Float[np.ndarray, "ce
     means = real.mean(1), estimate.mean(1)
     live, claimed = (np.abs(x).max(1) / (np.abs(x).max() or 1) > ROUNDING for x in (real, estimate))
     either = live | claimed
-    observed = rank_correlation(*(mean[either] for mean in means))
+    ranked = [_with_ties(x[either].astype(float)) for x in (real, estimate)]
+    observed = rank_correlation(*(x.mean(1) for x in ranked))
     p, low, high = float("nan"), float("nan"), float("nan")
     if not np.isnan(observed):
         from scipy.stats import rankdata
 
-        ranks = [rankdata(mean[either]) for mean in means]
+        ranks = [rankdata(x.mean(1)) for x in ranked]
         generator = np.random.default_rng(seed)
         null = [float(np.corrcoef(ranks[0], generator.permutation(ranks[1]))[0, 1]) for _ in range(_SHUFFLES)]
         p = permutation_p(observed, np.array(null))
-        drawn = [rankdata(resampled_sums(x[either].astype(float), seed, _SHUFFLES), axis=0) for x in (real, estimate)]
+        drawn = [rankdata(resampled_sums(x, seed, _SHUFFLES), axis=0) for x in ranked]
         with np.errstate(invalid="ignore"):  # a draw of which all cells are alike has no rank correlation
             drawn = [(x - x.mean(0)) / np.linalg.norm(x - x.mean(0), axis=0) for x in drawn]
         low, high = map(float, percentile_interval(observed, (drawn[0] * drawn[1]).sum(0), real.shape[1], (-1.0, 1.0)))
@@ -85,13 +84,24 @@ def agreement(estimate: Float[np.ndarray, "cell n"], real: Float[np.ndarray, "ce
         spearman_low=low,
         spearman_high=high,
         p=p,
-        spearman_pairs=rank_correlation(real[either].ravel(), estimate[either].ravel()),
+        spearman_pairs=rank_correlation(*(x.ravel() for x in ranked)),
         worst_error=float(errors.max()),
         worst=int(errors.argmax()),
         largest=float(np.abs(means[0]).max()),
         ratio=float(np.vdot(real, estimate)) / size if size else float("nan"),
         same_sign=float((np.sign(real) == np.sign(estimate)).mean()),
     )
+
+
+def _with_ties(x: Float[np.ndarray, "cell n"]) -> Float[np.ndarray, "cell n"]:
+    """The effects, with those of two cells made equal where they differ by rounding alone in every example. Sums in
+    another order would otherwise rank cells that have one effect."""
+    most, order = ROUNDING * np.abs(x).max(initial=0), np.argsort(x.mean(1), kind="stable")
+    same = order.copy()  # at each place in the order, the cell whose effects are taken
+    for i in range(1, len(order)):
+        if np.abs(x[order[i]] - x[same[i - 1]]).max() <= most:
+            same[i] = same[i - 1]
+    return x[same[np.argsort(order)]]
 
 
 def rank_correlation(a: Float[np.ndarray, " cell"], b: Float[np.ndarray, " cell"]) -> float:

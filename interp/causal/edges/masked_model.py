@@ -36,9 +36,10 @@ from interp.core.batches import derangement
 from interp.core.model_checks import require_evaluation_mode, require_sums
 from models.errors import UserError, known_name
 from models.importers import from_transformer_lens
-from models.run import Frame, Run, unknown_switches
+from models.run import KNOWN, Frame, Run
 from models.tasks import Task
 from models.transformer import ArithmeticTransformer, Block, HookedModel, in_block, require_unaltered
+from models.transformer.config import uncovered
 
 REPLACEMENTS = ("corrupted", "resample", "mean", "zero")
 #: Numbers that the values and inputs of one chunk of variants may hold.
@@ -88,7 +89,7 @@ class MaskedModel:
         if not all(0 <= p < self.length for p in places):
             raise UserError(f"Positions to read lie between 0 and {self.length - 1}; not {list(read or ())}.")
         self.graph = EdgeGraph.of(self.model.config, sorted(set(places)), groups)
-        if switches := unknown_switches(self.model.config):
+        if switches := uncovered(self.model.config, KNOWN):
             raise UserError(f"An edge graph does not know {switches[0]}, which this model's config sets.")
         n, weights = self.graph.n_positions, self.model.effective_weights()
         self.weights = {key: value.detach() for key, value in weights.items()}

@@ -192,14 +192,11 @@ def _beside_whole(
     experiment: EdgeExperiment, values: Float[Tensor, "metric path n"], base: Float[Tensor, "metric 1 n"]
 ) -> Float[Tensor, "metric path n"]:
     """The metrics of patched runs beside :attr:`EdgeExperiment.full`, whose sums are in another order than those of
-    ``base``. Effects are multiples of what rounding alone may do: one that is no more than that is 0, and equal effects
-    are ties."""
+    ``base``. What differs from ``base`` by rounding alone is no effect: it is set to 0."""
     effect, dtype = values - base, experiment.masked.model.dtype
     units = ROUNDING_UNITS if dtype in (torch.float32, torch.float64) else 0  # half precision rounds off too much
-    if units:
-        unit = units * torch.finfo(dtype).eps * base.abs().amax(-1, keepdim=True).clamp(min=1)
-        effect = (effect / unit).round() * unit
-    return experiment.full[:, None] + effect
+    small = effect.abs() <= units * torch.finfo(dtype).eps * base.abs().amax(-1, keepdim=True).clamp(min=1)
+    return experiment.full[:, None] + effect.masked_fill(small, 0.0)
 
 
 @torch.no_grad()

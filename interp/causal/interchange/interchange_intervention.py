@@ -7,7 +7,7 @@ variable does in later columns shows only if they are read). Only pairs whose an
 causal model* are informative (a model that never reacts has all others right). Sites that are named have three controls
 on the same pairs, the first two with a freshly fitted subspace:
 
-    random labels      the variable's values are dealt at random among the sources (in training and in test)
+    random labels      the variable's values are shuffled among the sources (in training and in test)
     untrained model    the same architecture with fresh parameters
     random subspace    the activation is moved as far (pair by pair) along other directions; if the whole site is
                        taken, its change is rotated

@@ -10,10 +10,9 @@ from torch import Tensor
 
 from interp.core.model_checks import require_hook
 from interp.core.places import Place
+from interp.core.stats import ROUNDING
 from models.errors import UserError
 from models.transformer import HookedModel
-
-ROUNDING = 1e-5  # relative difference that rounding alone can cause
 
 
 class PlainPatcher:

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.causal.metrics import Metric
-from interp.causal.patching.hooked_patching import ROUNDING, PlainPatcher
+from interp.causal.patching.hooked_patching import PlainPatcher
 from interp.causal.patching.patch_sites import (
     Groups,
     SweepSite,
@@ -23,6 +23,7 @@ from interp.causal.patching.patch_sites import (
 )
 from interp.core.batches import slices
 from interp.core.places import Place, as_slice
+from interp.core.stats import ROUNDING
 from models import ArithmeticTransformer
 from models.errors import UserError
 from models.run import Frame, Run

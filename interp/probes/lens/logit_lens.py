@@ -8,8 +8,8 @@ is computed at the queries, with the right answer in place (teacher forcing). Fo
     probability    probability of the right digit
     kl             KL(final || here) = sum p_final ln(p_final / p_here), nats: 0 at the last stream
 
-``control`` is the accuracy on the answers of other problems, dealt at random: what one gets by knowing only how common
-each digit is.
+``control`` is the accuracy on the shuffled answers of other problems: what one gets by knowing only how common each
+digit is.
 
 Limits. The lens sees only what already lies in the directions that ``W_U`` reads: a stream may hold the answer in
 another basis (:mod:`interp.probes.lens.linear_probes` looks for that). Norms that follow the sums (post-norm) rescale

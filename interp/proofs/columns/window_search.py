@@ -98,7 +98,7 @@ class Search:
     def bounds_of_windows(
         self, query: WindowBounds, windows: Windows, aim: float | Float[np.ndarray, " n"] = 0.0
     ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
-        """Lower and upper bounds of the margins of each window's problems; NaN where there is no bound.
+        """Lower and upper bounds of the margins of each window's problems. A bound that does not exist is NaN.
 
         Precondition: every window holds a problem. Postcondition: the margin at the query's target, of every problem of
         a window, as the arithmetic computes it, lies between its bounds. ``aim``, not below 0, is the lower bound that

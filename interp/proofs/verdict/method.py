@@ -37,9 +37,9 @@ class CertifyOptions:
 class Outcome:
     """What one run of a method comes to. ``ended``: why it ended before its end, if it did; it then has what it found.
 
-    Postcondition of every method: the status "certified" stands only where everything that is asked about was proved
-    ("conditional" where a rule was, which was only tried against the task), and "refuted" only beside a counterexample
-    that the model, decoding it alone, answers wrongly.
+    Postcondition of every method: the status is "certified" only if the method proved every answer that the question
+    covers. It is "conditional" if these answers were proved for a rule that was only tried against the task. It is
+    "refuted" only with a counterexample that the model answers wrongly when it decodes that problem alone.
     """
 
     status: Status
@@ -117,7 +117,7 @@ def verdict_by(method: str, subject: Subject, outcome: Outcome) -> Verdict:
     """The verdict on a subject that a method's run comes to.
 
     Raises:
-        UserError: the model's fingerprint is not any more what it was when it was begun with.
+        UserError: the model's fingerprint has changed since the run began.
     """
     identity = subject.identity
     if identify(subject.model, subject.task) != identity:

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from models.run.blocks import logits_by_formulas
-from models.run.formulas import Formulas, has_run, unknown_switches
+from models.run.formulas import KNOWN, Formulas, has_run
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
-from models.transformer.config import TransformerConfig
+from models.transformer.config import TransformerConfig, uncovered
 from tests.comparing import assert_same
 from tests.conformance.table import dense
 from tests.models.run.hooked import by_variants, groupings, patched, sites_of, two_batches
@@ -148,14 +148,14 @@ def scaled(by: float) -> ArithmeticTransformer:
 
 def test_a_switch_that_the_formulas_do_not_know_is_named_where_it_is_set():
     off, on = scaled(1.0), scaled(3.0)
-    assert unknown_switches(off.config) == [] and has_run(off)
-    assert unknown_switches(on.config) == ["embed_scale"] and not has_run(on)
+    assert uncovered(off.config, KNOWN) == [] and has_run(off)
+    assert uncovered(on.config, KNOWN) == ["embed_scale=3.0"] and not has_run(on)
 
 
 def test_a_value_that_the_formulas_do_not_know_is_named_too():
     config = made({}).config
     object.__setattr__(config, "attn_scores", "cosine")  # as a later version may have it
-    assert unknown_switches(config) == ["attn_scores"]
+    assert uncovered(config, KNOWN) == ["attn_scores='cosine'"]
 
 
 @torch.no_grad()

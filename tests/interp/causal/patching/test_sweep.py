@@ -395,7 +395,7 @@ class _Counting(TorchDispatchMode):
 def test_a_small_sweep_of_the_last_layer_is_few_operations(site: str, most: int):
     """Which is its cost at batch 16, with both runs.
 
-    Under a dispatch mode the weights are made anew, which is a good part of them."""
+    Under a dispatch mode the weights are computed again, and many of the operations are theirs."""
     few = PAIRS.select(slice(0, 16))
     metric = Metric("mine", (26,), lambda logits, rows: logits[..., 0, 3] - logits[..., 0, 7])
     asked: Any = (ADDER, few.corrupted_tokens, few.clean_tokens, metric, site)
