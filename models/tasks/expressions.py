@@ -179,7 +179,8 @@ def _unchecked_range(node: ast.AST, of: Callable[[ast.AST], Any], limits: Mappin
             if low >= 0:
                 return low**power, high**power
         case ast.Compare(left=left, comparators=[right]):
-            of(left), of(right)
+            for side in (left, right):
+                of(side)  # raises _Unsure where its value is not bounded
             return 0, 1
         case ast.Call(func=ast.Name(id="abs" | "min" | "max"), args=args):
             ends = [end for part in args for end in of(part)]
