@@ -28,7 +28,7 @@ def _addition(digits: Sequence[DigitRows], base: int) -> Variables:
         found = schoolbook(digits[0], digits[1], base)
         alone = digits[0].shape[1] == 1
         return {name: found[name] for name in ("a", "b", "digit_sum", "carry_out", "s")} if alone else found
-    found = signals(torch.stack(list(digits)).sum(0), Column(base))
+    found = signals(torch.stack(list(digits)).sum(0), Column(base=base))
     return {name: found[name] for name in ("digit_sum", "carry_in", "carry_out", "s")}
 
 
@@ -42,14 +42,14 @@ def _subtraction(digits: Sequence[DigitRows], base: int) -> Variables:
         own = difference[:, column]
         negative = torch.where(own == 0, negative, (own < 0).long())
     difference = torch.where(negative[:, None] == 1, -difference, difference)
-    return {"a": a, "b": b, "negative": negative[:, None]} | signals(difference, Column(base, subtracts=True))
+    return {"a": a, "b": b, "negative": negative[:, None]} | signals(difference, Column(base=base, subtracts=True))
 
 
 def _complement(digits: Sequence[DigitRows], base: int) -> Variables:
     """The second operand is taken from the first, whichever is larger: the variables of subtraction without
     ``negative``. The answer has one column more than the operands, and in it the borrow that is left: 1 where a < b."""
     a, b = digits
-    found = signals(a - b, Column(base, subtracts=True))
+    found = signals(a - b, Column(base=base, subtracts=True))
     return {"a": a, "b": b} | found | {"s": torch.cat((found["s"][:, :-1], found["borrow_in"][:, -1:]), 1)}
 
 
@@ -86,7 +86,7 @@ def _multiplication(digits: Sequence[DigitRows], base: int) -> Variables:
     total = torch.stack(
         [sum((a[:, i] * b[:, k - i] for i in range(k + 1)), torch.zeros_like(a[:, 0])) for k in columns], 1
     )
-    found, chain = signals(total, Column(base)), [torch.zeros_like(a[:, 0])]
+    found, chain = signals(total, Column(base=base)), [torch.zeros_like(a[:, 0])]
     for column in columns:
         chain.append(torch.where(found["carry_out"][:, column] > 0, chain[-1] + 1, 0))
     named = {name: found[name] for name in ("digit_sum", "carry_in", "carry_out", "s")}

@@ -215,7 +215,7 @@ def pairs(
 def column_of(task: Task) -> Column | None:
     """What a column does of a task that knows the variables of addition or subtraction; None of another."""
     values, base = task.variables(task.sample(1, torch.Generator().manual_seed(0))), domain_of(task).base
-    for rule in (Column(base), Column(base, subtracts=True)):
+    for rule in (Column(base=base), Column(base=base, subtracts=True)):
         needed = {"a", "b", rule.name_in, "s", rule.total_name, "chain"}
         if needed <= values.keys() and all(values[name].ndim == 2 for name in needed):
             return rule
