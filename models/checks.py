@@ -13,6 +13,7 @@ from models.calls.checked_calls import checked
 from models.errors import UserError
 from models.tasks.check_task import MISTAKES
 from models.tasks.task import Task
+from models.tasks.task_definitions import TaskLike
 from models.transformer.hooked import HookedModel
 from models.transformer.part_names import in_block
 
@@ -234,7 +235,7 @@ CHECKS: Mapping[str, Callable[[_Subject], None]] = {
 
 
 @checked
-def check(model: HookedModel, task: Any = None) -> pd.DataFrame:
+def check(model: HookedModel, task: TaskLike | None = None) -> pd.DataFrame:
     """Which properties that TransformerLens' tools and this project's probes rely on hold for a model and its task.
 
     Returns:

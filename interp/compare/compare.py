@@ -45,9 +45,11 @@ from interp.core.samples import draw
 from interp.core.significance import permutation_p
 from interp.core.stats import mean_intervals
 from interp.core.task_checks import digit_ids, resolve_task
+from models.calls.argument_kinds import Count, GivenProblems, Seed
 from models.errors import UserError
 from models.importers import from_transformer_lens
 from models.tasks import Task
+from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel
 
 CONTROLS = 39
@@ -77,10 +79,10 @@ def compare(
     a: HookedModel,
     b: HookedModel,
     *,
-    task: Task | None = None,
-    problems: Any = None,
-    n: int = 128,
-    seed: int = 0,
+    task: TaskLike | None = None,
+    problems: GivenProblems = None,
+    n: Count = 128,
+    seed: Seed = 0,
     untrained: Sequence[HookedModel] | None = None,
 ) -> Comparison:
     """Compare two models of one format; see the module.

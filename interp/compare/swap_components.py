@@ -61,9 +61,11 @@ from interp.core.samples import draw, every_problem
 from interp.core.task_checks import resolve_task
 from models import ArithmeticTransformer
 from models.calls import Count, Index
+from models.calls.argument_kinds import Seed
 from models.errors import UserError
 from models.importers import from_transformer_lens
 from models.tasks import Task
+from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel, model_name
 
 
@@ -72,11 +74,11 @@ def swap_components(
     a: HookedModel,
     b: HookedModel,
     *,
-    task: Task | None = None,
+    task: TaskLike | None = None,
     components: Sequence[str] | None = None,
-    n: int = 256,
+    n: Count = 256,
     n_fit: Count = 256,
-    seed: int = 0,
+    seed: Seed = 0,
     untrained: Index | Sequence[HookedModel] = 9,
 ) -> Swaps:
     """Replace parts of ``a`` by those of ``b`` and count what ``a`` still answers; see the module.

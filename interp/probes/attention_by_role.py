@@ -27,7 +27,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -49,9 +48,11 @@ from interp.core.thresholds import FAINT, MAJORITY, POSITION_ONLY
 from interp.core.views import Grid, Line, Picture, Points, Series, View
 from interp.probes.attention_keys import Keys, gap_interval, shuffled_keys, times
 from interp.probes.pattern_statistics import PatternMoments
+from models.calls.argument_kinds import Count, GivenProblems, Seed
 from models.errors import UserError, known_name
 from models.number_format import in_percent, small
-from models.tasks import OUTPUT, OWN, PREVIOUS, Task
+from models.tasks import OUTPUT, OWN, PREVIOUS
+from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel, head_name
 
 _FAINTEST = 1e-4  # weights below this have one colour in the pattern
@@ -305,10 +306,10 @@ def _gap(found: AttentionByRole) -> Estimate:
 def attention_by_role(
     model: HookedModel,
     *,
-    task: Task | None = None,
-    problems: Any = None,
-    n: int = N_PROBLEMS,
-    seed: int = 0,
+    task: TaskLike | None = None,
+    problems: GivenProblems = None,
+    n: Count = N_PROBLEMS,
+    seed: Seed = 0,
 ) -> AttentionByRole:
     """Where each answer target looks, by role, for every layer and head of a hooked model.
 

@@ -55,9 +55,11 @@ from interp.probes.circle_geometry import (
     wrap,
 )
 from models.calls import Resamples
+from models.calls.argument_kinds import Seed
 from models.errors import UserError
 from models.number_format import in_percent, p_value, small
 from models.tasks import Task
+from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel
 
 Table = torch.Tensor | np.ndarray | list
@@ -252,9 +254,9 @@ def _off_circle(found: CircleFit) -> Estimate:
 def circle_fit(
     model: HookedModel | Table,
     *,
-    task: Task | None = None,
+    task: TaskLike | None = None,
     labels: Any = None,
-    seed: int = 0,
+    seed: Seed = 0,
     resamples: Resamples = RESAMPLES,
 ) -> CircleFit:
     """The circle through a model's digits, or through the rows of a table [n, D], by geometric least squares.

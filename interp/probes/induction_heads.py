@@ -44,10 +44,12 @@ from interp.core.samples import N_PROBLEMS, draw
 from interp.core.stats import mean_interval
 from interp.core.task_checks import resolve_task
 from interp.core.views import Picture, Points, Series
+from models.calls.argument_kinds import Count, GivenProblems, Seed
 from models.errors import UserError
 from models.importers import from_transformer_lens
 from models.number_format import in_percent, in_percent_with, number
 from models.tasks import Task
+from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel, head_name, in_block
 
 SHARE = (0.0, 1.0)  # the bounds of a share of attention
@@ -173,10 +175,10 @@ def _best_matching(found: InductionHeads) -> Estimate:
 def induction_heads(
     model: HookedModel,
     *,
-    task: Task | None = None,
-    problems: Any = None,
-    n: int = N_PROBLEMS,
-    seed: int = 0,
+    task: TaskLike | None = None,
+    problems: GivenProblems = None,
+    n: Count = N_PROBLEMS,
+    seed: Seed = 0,
 ) -> InductionHeads:
     """Previous-token, prefix-matching and copying scores of every head; see the module.
 

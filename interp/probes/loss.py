@@ -6,7 +6,6 @@ A uniform guess has ln(d_vocab).
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pandas as pd
 
@@ -17,7 +16,8 @@ from interp.core.results import Findings
 from interp.core.samples import N_PROBLEMS, draw
 from interp.core.stats import mean_interval
 from interp.core.task_checks import resolve_task
-from models.tasks import Task
+from models.calls.argument_kinds import Count, GivenProblems, Seed
+from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel, model_name
 
 ALL = "all tokens"
@@ -33,7 +33,12 @@ def _mean_loss(found: Findings) -> Estimate:
     scalar=Scalar("loss", "nats a token", _mean_loss, 1e-3, asked_by=("training_dynamics",)),
 )
 def loss(
-    model: HookedModel, *, task: Task | None = None, problems: Any = None, n: int = N_PROBLEMS, seed: int = 0
+    model: HookedModel,
+    *,
+    task: TaskLike | None = None,
+    problems: GivenProblems = None,
+    n: Count = N_PROBLEMS,
+    seed: Seed = 0,
 ) -> Findings:
     """Cross-entropy of the right tokens, with 95% intervals of the means over problems. Cost: one run of them.
 

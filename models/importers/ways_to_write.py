@@ -21,7 +21,7 @@ BOS, EOS, UNUSED = "<BOS>", "<EOS>", "<{}>"
 MOST_DIGITS = 10  # of an operand
 TRIED = 64  # problems that a proposal is judged by
 MOST_OPERANDS = 8  # of a maximum or minimum of numbers of one token
-LISTED = 2**16  # of up to so many problems, each is drawn once
+FEW_PROBLEMS = 2**16  # of up to so many problems, each is drawn once
 MOST_SPECIAL = 4  # tokens beside digits whose orders are all tried; of more, the first ones
 _SEED = 0
 
@@ -170,7 +170,7 @@ def _numbers(
     """Drawn operands and their answers as digits, units first [column, row], and which answers are negative."""
     draws, width = np.random.default_rng(_SEED), max(1, n)
     modulus, (factor, added) = base**width, operation.digits
-    if (size := modulus**operands) <= LISTED:
+    if (size := modulus**operands) <= FEW_PROBLEMS:
         drawn = draws.choice(size, min(rows, size), replace=False)
         numbers = np.stack([drawn // modulus**i % modulus for i in range(operands)])
     else:

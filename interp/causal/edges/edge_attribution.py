@@ -36,6 +36,7 @@ from interp.core.drawings import drawing
 from interp.core.probe import probe
 from interp.core.views import Picture, Points, Series
 from models.calls import Count, Natural
+from models.calls.argument_kinds import Seed
 from models.errors import UserError, known_name
 from models.number_format import in_percent, p_value
 from models.tasks import ProblemPairs
@@ -173,7 +174,7 @@ def edge_attribution(
     exact: bool = True,
     verified: Natural = 10,
     subsets: Natural = 0,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> EdgeAttribution:
     """Estimated effects of all edges and nodes, compared with the exact ones on the same pairs.
 

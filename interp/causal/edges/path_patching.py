@@ -31,6 +31,7 @@ from interp.core.probe import probe
 from interp.core.stats import difference_bounds
 from interp.core.views import Picture
 from models.calls import Index
+from models.calls.argument_kinds import Seed
 from models.errors import UserError, known_name
 from models.run import Frame, Run
 from models.run.paths import patched_senders, receive
@@ -123,7 +124,7 @@ def path_patching(
     replacement: str = "corrupted",
     groups: Mapping[str, Sequence[int]] | None = None,
     target: Index | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> PathPatching:
     """Patch every edge of the model by itself, on pairs of problems.
 

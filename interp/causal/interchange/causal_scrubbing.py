@@ -40,9 +40,11 @@ from interp.core.results import Provenance, Result
 from interp.core.stats import percentile_interval
 from interp.core.task_checks import require_able, resolve_task
 from interp.core.views import ENDS, Curves, Line, Picture, Series
+from models.calls.argument_kinds import Count, Seed
 from models.errors import UserError
 from models.number_format import counted, in_percent, in_percent_with
-from models.tasks import Algorithm, Task, TaskVariables, causal_model
+from models.tasks import Algorithm, TaskVariables, causal_model
+from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel, model_name
 
 RUNS = ("clean", "scrubbed", "all irrelevant", "scrambled")
@@ -130,9 +132,9 @@ def causal_scrubbing(
     *,
     algorithm: str | Algorithm | TaskVariables | None = None,
     columns: int | Sequence[int] | None = None,
-    task: Task | None = None,
-    n: int = 1000,
-    seed: int = 0,
+    task: TaskLike | None = None,
+    n: Count = 1000,
+    seed: Seed = 0,
 ) -> CausalScrubbing:
     """Share of the loss that a hypothesis recovers, for each column.
 

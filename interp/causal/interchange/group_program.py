@@ -57,9 +57,11 @@ from interp.core.task_checks import require_able, resolve_task
 from interp.core.thresholds import ABLE
 from interp.core.views import Points, values_and_controls
 from models.calls import Resamples
+from models.calls.argument_kinds import Count, Seed
 from models.errors import known_name
 from models.number_format import in_percent
 from models.tasks import CyclicGroup, Task, group_of
+from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel, model_name
 
 PROGRAMS = ("clock", "pizza")
@@ -154,7 +156,7 @@ def _pizza(found: GroupProgram) -> Estimate:
     scalar=Scalar("answers of a pizza", "share", _pizza, 0.01, asked_by=("compare_models",)),
 )
 def group_program(
-    model: HookedModel, *, task: Task | None = None, n: int = 2048, seed: int = 0, resamples: Resamples = 499
+    model: HookedModel, *, task: TaskLike | None = None, n: Count = 2048, seed: Seed = 0, resamples: Resamples = 499
 ) -> GroupProgram:
     """Which of two programs predicts a model's answers when one operand is no number any more.
 

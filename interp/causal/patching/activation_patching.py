@@ -50,6 +50,7 @@ from interp.core.probe import probe
 from interp.core.results import Provenance
 from models import ArithmeticTransformer
 from models.calls import Index
+from models.calls.argument_kinds import Seed
 from models.errors import UserError, known_name
 from models.importers import from_transformer_lens
 from models.run import has_formulas
@@ -89,7 +90,7 @@ def activation_patching(
     layers: Sequence[int] | int | None = None,
     target: Index | None = None,
     check: bool = False,
-    seed: int = 0,
+    seed: Seed = 0,
     allow_equal: bool = False,
 ) -> PatchingSweep:
     """Patch one kind of activation between the runs of each pair; see the module.

@@ -52,8 +52,10 @@ from interp.core.stats import mean_intervals
 from interp.core.task_checks import resolve_task
 from interp.core.thresholds import MAJORITY, RESTING, SIGNIFICANT
 from interp.core.views import Grid, Picture
+from models.calls.argument_kinds import Count, GivenProblems, Seed
 from models.errors import UserError
-from models.tasks import MultiOperandAddition, Task
+from models.tasks import MultiOperandAddition
+from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel, head_name
 
 ANY = "any head"
@@ -245,10 +247,10 @@ def _with_role(found: KeyAttention) -> Estimate:
 def key_attention(
     model: HookedModel,
     *,
-    task: Task | None = None,
-    problems: Any = None,
-    n: int = 256,
-    seed: int = 0,
+    task: TaskLike | None = None,
+    problems: GivenProblems = None,
+    n: Count = 256,
+    seed: Seed = 0,
     untrained: Sequence[HookedModel] | None = None,
     keys: Callable[[Any], KeySets] | None = None,
 ) -> KeyAttention:

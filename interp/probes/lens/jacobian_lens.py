@@ -30,8 +30,9 @@ from interp.core.task_checks import resolve_task
 from interp.probes.lens.affine_lens import TranslatedLens, best_reading, translated
 from interp.probes.lens.logit_lens import Translators
 from models.calls import Count, Resamples
+from models.calls.argument_kinds import GivenProblems, Seed
 from models.errors import UserError
-from models.tasks import Task
+from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel
 
 CONTROL = "random directions"
@@ -47,10 +48,10 @@ CONTROL = "random directions"
 def jacobian_lens(
     model: HookedModel,
     *,
-    task: Task | None = None,
-    problems: Any = None,
-    n: int = N_PROBLEMS,
-    seed: int = 0,
+    task: TaskLike | None = None,
+    problems: GivenProblems = None,
+    n: Count = N_PROBLEMS,
+    seed: Seed = 0,
     resamples: Resamples = 1000,
     averaged: Count = 128,
 ) -> TranslatedLens:

@@ -54,10 +54,11 @@ from interp.probes.lens.probe_labels import (
 from interp.probes.lens.residual_points import digit_targets, read, stream_points, variable_index
 from interp.probes.lens.ridge_probe import FOLDS, answerable, probed, summary
 from models.calls import Several
-from models.calls.argument_kinds import HOOKED, Check
+from models.calls.argument_kinds import HOOKED, Check, Count, GivenProblems, Seed
 from models.errors import UserError, known_name, unknown_name
 from models.number_format import in_percent, in_percent_with
 from models.tasks import Role, Task, domain_of
+from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel, model_name
 
 ALL = "all"  # the rows of all columns together
@@ -204,14 +205,14 @@ def _best_read(found: LinearProbes) -> Estimate:
 def linear_probes(
     model: HookedModel,
     *,
-    task: Task | None = None,
+    task: TaskLike | None = None,
     sites: str | Sequence[str] | None = None,
     at: str = "query",
     signals: str | Sequence[str] | None = None,
     columns: str | Sequence[str] | None = None,
-    problems: Any = None,
-    n: int = N_PROBLEMS,
-    seed: int = 0,
+    problems: GivenProblems = None,
+    n: Count = N_PROBLEMS,
+    seed: Seed = 0,
     folds: Several = FOLDS,
     untrained: Control = DRAWN,
 ) -> LinearProbes:

@@ -39,9 +39,10 @@ from interp.core.task_checks import resolve_task
 from interp.core.views import Grid, Picture
 from interp.probes.lens.residual_points import read, stream_points
 from models.calls import Resamples
+from models.calls.argument_kinds import Count, GivenProblems, Seed
 from models.errors import UserError
 from models.number_format import in_percent, in_percent_with
-from models.tasks import Task
+from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel, model_name
 
 
@@ -204,10 +205,10 @@ def _first_stream(found: LogitLens) -> Estimate:
 def logit_lens(
     model: HookedModel,
     *,
-    task: Task | None = None,
-    problems: Any = None,
-    n: int = N_PROBLEMS,
-    seed: int = 0,
+    task: TaskLike | None = None,
+    problems: GivenProblems = None,
+    n: Count = N_PROBLEMS,
+    seed: Seed = 0,
     resamples: Resamples = 1000,
 ) -> LogitLens:
     """The logit lens at the queries of every target; see the module.

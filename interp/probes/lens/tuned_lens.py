@@ -29,7 +29,8 @@ from interp.probes.lens.affine_lens import TranslatedLens, best_reading, transla
 from interp.probes.lens.logit_lens import Translators, unembedded
 from interp.probes.lens.residual_points import read
 from models.calls import Count, Resamples
-from models.tasks import Task
+from models.calls.argument_kinds import GivenProblems, Seed
+from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel
 
 CONTROL = "trained on other problems' answers"
@@ -46,10 +47,10 @@ PENALTY = 1e-3  # on the mean square of a row of A, and of b
 def tuned_lens(
     model: HookedModel,
     *,
-    task: Task | None = None,
-    problems: Any = None,
-    n: int = N_PROBLEMS,
-    seed: int = 0,
+    task: TaskLike | None = None,
+    problems: GivenProblems = None,
+    n: Count = N_PROBLEMS,
+    seed: Seed = 0,
     resamples: Resamples = 1000,
     steps: Count = 60,
 ) -> TranslatedLens:

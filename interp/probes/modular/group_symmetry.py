@@ -15,7 +15,9 @@ from interp.core.probe import Scalar, group, probe
 from interp.core.results import Findings, Provenance
 from interp.core.samples import N_PROBLEMS
 from interp.core.task_checks import resolve_task
-from models.tasks import Task, group_of
+from models.calls.argument_kinds import Count, Seed
+from models.tasks import group_of
+from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel, model_name
 
 
@@ -30,7 +32,9 @@ def _symmetry(found: Findings) -> Estimate:
     needs=[group],
     scalar=Scalar("gradient symmetricity", "cosine", _symmetry, 0.01, asked_by=("training_dynamics",)),
 )
-def group_symmetry(model: HookedModel, *, task: Task | None = None, n: int = N_PROBLEMS, seed: int = 0) -> Findings:
+def group_symmetry(
+    model: HookedModel, *, task: TaskLike | None = None, n: Count = N_PROBLEMS, seed: Seed = 0
+) -> Findings:
     """Gradient symmetricity and distance irrelevance.
 
     *Gradient symmetricity*: mean cosine between the gradients of a logit with respect to the embeddings of the first

@@ -21,7 +21,9 @@ from interp.core.probe import Scalar, group, probe
 from interp.core.results import Findings, Provenance
 from interp.core.task_checks import resolve_task
 from models.calls import Resamples
-from models.tasks import CyclicGroup, Task, group_of
+from models.calls.argument_kinds import Seed
+from models.tasks import CyclicGroup, group_of
+from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel, model_name
 
 KINDS = ("all logits", "restricted", "excluded")
@@ -40,7 +42,7 @@ def _restricted(found: Findings) -> Estimate:
     scalar=Scalar("restricted loss", "nats", _restricted, 1e-3, asked_by=("training_dynamics",)),
 )
 def restricted_loss(
-    model: HookedModel, *, task: Task | None = None, seed: int = 0, resamples: Resamples = 99
+    model: HookedModel, *, task: TaskLike | None = None, seed: Seed = 0, resamples: Resamples = 99
 ) -> Findings:
     """Loss of the right answer with all logits, with the kept frequencies' part of them alone, and without that part.
 

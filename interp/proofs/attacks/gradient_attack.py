@@ -28,8 +28,10 @@ from interp.proofs.attacks.attack_search import Report, SearchRecord, Wrong, gra
 from interp.proofs.attacks.counted_runs import EMBED, Runner
 from interp.proofs.attacks.problem_digits import DigitSpace, digit_space
 from models.calls import Count, Seconds
+from models.calls.argument_kinds import Seed
 from models.evaluation import Failure, score
 from models.tasks import Task
+from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel, model_name
 
 RUNS = 20_000
@@ -141,9 +143,9 @@ def _smallest_margin(found: Attack) -> Estimate:
 def attack(
     model: HookedModel,
     *,
-    task: Task | None = None,
+    task: TaskLike | None = None,
     runs: Count = RUNS,
-    seed: int = 0,
+    seed: Seed = 0,
     seconds: Seconds | None = None,
     progress: bool = False,
 ) -> Attack:

@@ -108,22 +108,23 @@ def _ordered(found: Variables, answers: Int[Tensor, " n"], base: int) -> bool:
 
 @dataclass(frozen=True)
 class ColumnFamily:
-    """``explains(variables, answers, base)``: whether these are the variables of those answers. ``complement``: in
-    hard problems of addition, one of a column's digits is replaced by base - 1 minus it, and they become hard here."""
+    """``explains(variables, answers, base)``: whether these are the variables of those answers. ``complement``: what
+    travels here travels far where one digit of a column is replaced by base - 1 minus it, in problems of addition with
+    long carries."""
 
     variables: Callable[[Sequence[DigitRows], int], Variables]
     operands: int | None  # how many it takes; None: two or more
     explains: Callable[[Variables, Tensor, int], bool]
     complement: bool = False
     as_wide_as_answer: bool = False  # whether there are as many columns as the answer has, and no more
-    hard: bool = True  # whether hard problems of addition are hard here, too
+    long_carries: bool = True  # whether they travel far here where those of addition do
 
 
 FAMILIES: Mapping[str, ColumnFamily] = {
     "addition": ColumnFamily(_addition, None, _spelt, as_wide_as_answer=True),
     "subtraction": ColumnFamily(_subtraction, 2, _spelt, complement=True),
     "complement": ColumnFamily(_complement, 2, _spelt, complement=True),
-    "multiplication": ColumnFamily(_multiplication, 2, _spelt, as_wide_as_answer=True, hard=False),
+    "multiplication": ColumnFamily(_multiplication, 2, _spelt, as_wide_as_answer=True, long_carries=False),
     "comparison": ColumnFamily(_comparison, 2, _ordered, complement=True),
     "max": ColumnFamily(_max, 2, _spelt, complement=True),
 }

@@ -6,7 +6,7 @@
 
 A machine is a graph in layers. It says the tokens of a problem and of its answer layer by layer, where a layer has
 several tokens, such as a column's digits and the digit written there; between layers it remembers a *state*, such as
-the carry. All problems are the paths through it, each exactly one. Steps go in the order in which little has to be
+the carry. All problems are the paths through it, each exactly one. Layers go in the order in which little has to be
 remembered: columns from the units up, in whichever order they are written. Every machine here is the smallest with its
 layers: two states from which the same can follow are one.
 """
@@ -65,7 +65,7 @@ class Layer:
     def _most(self) -> int:
         return int(self.tokens.max(initial=0)) + 1
 
-    def option_of(
+    def transition_of(
         self, tokens: Int[np.ndarray, "n slot"], before: Int[np.ndarray, " n"]
     ) -> tuple[Int[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
         """The transition that puts these tokens into :attr:`slots` from a state, and whether there is one."""
@@ -97,8 +97,7 @@ class Machine:
         input_length: how many slots are inputs. n_targets: how many are targets.
         origin: the problem to which a path's increments are added, in the form that the task takes.
         checked_on: on how many problems it was compared with the task's answer where nothing else is known, as for a
-        Python
-            function of too many problems; None where it was derived, or all problems were run.
+            Python function of too many problems; None where it was derived, or all problems were run.
     """
 
     layers: tuple[Layer, ...]
@@ -258,7 +257,7 @@ class Machine:
         state = np.zeros(len(tokens), dtype=np.int64)
         found = np.empty((len(tokens), len(self.layers)), dtype=np.int64)
         for k, layer in enumerate(self.layers):
-            found[:, k], fits = layer.option_of(tokens[:, list(layer.slots)], state)
+            found[:, k], fits = layer.transition_of(tokens[:, list(layer.slots)], state)
             wrong |= ~fits
             state = layer.after[found[:, k]]
         if wrong.any():

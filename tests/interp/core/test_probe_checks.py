@@ -20,7 +20,10 @@ from interp.core.probe_checks import CHECKS
 from interp.core.results import Findings, Provenance, Result
 from interp.core.samples import draw
 from interp.core.stats import mean_interval
+from models.calls import Count, Seed
 from models.errors import UserError
+from models.tasks import TaskLike
+from models.transformer.hooked import HookedModel
 from tests.exams.coupled_subjects import built
 from tests.sampling import sampled
 
@@ -74,23 +77,23 @@ def means(model: Any, task: Any, n: int, seed: int) -> pd.DataFrame:
     return pd.DataFrame([mean_interval(values.numpy())], columns=["value", "low", "high"])
 
 
-def largest_logit(model, *, task=None, n: int = 2048, seed: int = 0) -> Findings:
+def largest_logit(model: HookedModel, *, task: TaskLike | None = None, n: Count = 2048, seed: Seed = 0) -> Findings:
     """The mean of the largest logit."""
     table = means(model, task, n, seed)
     return Findings(f"It is {table['value'][0]:.3f}.", table, Provenance(n, seed, "problems"))
 
 
-def draws(model, *, task=None, n: int = 2048, seed: int = 0) -> Findings:
+def draws(model: HookedModel, *, task: TaskLike | None = None, n: Count = 2048, seed: Seed = 0) -> Findings:
     """A number that the program's own generator gives."""
     return Findings(f"{torch.rand(()):.6f}", means(model, task, n, seed), Provenance(n, seed, "problems"))
 
 
-def forgets(model, *, task=None, n: int = 2048, seed: int = 0) -> Findings:
+def forgets(model: HookedModel, *, task: TaskLike | None = None, n: Count = 2048, seed: Seed = 0) -> Findings:
     """Another number each time."""
     return Findings(f"{random.random():.6f}", means(model, task, n, seed), Provenance(n, seed, "problems"))
 
 
-def writes(model, *, task=None, n: int = 2048, seed: int = 0) -> Findings:
+def writes(model: HookedModel, *, task: TaskLike | None = None, n: Count = 2048, seed: Seed = 0) -> Findings:
     """The mean, of a model that it changes."""
     found = largest_logit(model, task=task, n=n, seed=seed)
     with torch.no_grad():
@@ -98,24 +101,24 @@ def writes(model, *, task=None, n: int = 2048, seed: int = 0) -> Findings:
     return found
 
 
-def leaves(model, *, task=None, n: int = 2048, seed: int = 0) -> Findings:
+def leaves(model: HookedModel, *, task: TaskLike | None = None, n: Count = 2048, seed: Seed = 0) -> Findings:
     """The mean, of a model that keeps a hook."""
     found = largest_logit(model, task=task, n=n, seed=seed)
     model.add_hook("hook_embed", lambda value, hook: None)
     return found
 
 
-def reordered(model, *, seed: int = 0, n: int = 2048, task=None) -> Findings:
+def reordered(model: HookedModel, *, seed: Seed = 0, n: Count = 2048, task: TaskLike | None = None) -> Findings:
     """The mean, asked for in another order."""
     return largest_logit(model, task=task, n=n, seed=seed)
 
 
-def few(model, *, task=None, n: int = 16, seed: int = 0) -> Findings:
+def few(model: HookedModel, *, task: TaskLike | None = None, n: Count = 16, seed: Seed = 0) -> Findings:
     """The mean, of few problems."""
     return largest_logit(model, task=task, n=n, seed=seed)
 
 
-def a_number(model, *, task=None, n: int = 2048, seed: int = 0) -> float:
+def a_number(model: HookedModel, *, task: TaskLike | None = None, n: Count = 2048, seed: Seed = 0) -> float:
     """The mean alone."""
     return float(means(model, task, n, seed)["value"][0])
 
@@ -134,7 +137,7 @@ class Lossy(Result):
         return super().to_dict() | {"table": {"columns": [["value", {"dtype": "int64", "shape": [1], "data": [0]}]]}}
 
 
-def loses(model, *, task=None, n: int = 2048, seed: int = 0) -> Lossy:
+def loses(model: HookedModel, *, task: TaskLike | None = None, n: Count = 2048, seed: Seed = 0) -> Lossy:
     """A table that is not stored."""
     return Lossy(means(model, task, n, seed), Provenance(n, seed, "problems"))
 
