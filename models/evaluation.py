@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from models.calls.argument_kinds import Count
+from models.calls.argument_kinds import Count, GivenProblems
 from models.calls.checked_calls import checked
 from models.errors import UserError, unknown_name
 from models.number_format import distinct_percent, shown
@@ -34,6 +34,7 @@ from models.tasks.held_out import DRAWN, SplitDomain
 from models.tasks.paired.pair_constraint import first_rows
 from models.tasks.refusals import NoDomain
 from models.tasks.task import Task
+from models.tasks.task_definitions import TaskLike
 from models.transformer.hooked import model_name
 
 #: A function from tokens [batch, pos] to logits [batch, pos, d_vocab].
@@ -155,10 +156,10 @@ def _table(key: str, rates: dict[Any, Rate]) -> pd.DataFrame:
 @partial(checked, finite=True)
 def score(
     model: Model,
-    problems: Any = None,
+    problems: GivenProblems = None,
     method: str = "teacher_forced",
     batch_size: Count = BATCH_SIZE,
-    task: Task | None = None,
+    task: TaskLike | None = None,
 ) -> Score:
     """Score a model on problems, by default on its task's test set (AdderBoard's 10,010 for ten-digit addition).
 
