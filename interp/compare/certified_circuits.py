@@ -34,8 +34,7 @@ from models import ArithmeticTransformer
 from models.calls.argument_kinds import Count, Seed
 from models.errors import UserError
 from models.evaluation import teacher_forcing
-from models.tasks import Task
-from models.tasks.task_definitions import TaskLike
+from models.tasks import Task, TaskLike
 from models.transformer import HookedModel, model_name
 
 MOST_CIRCUITS = 2**12

@@ -48,8 +48,7 @@ from interp.core.task_checks import digit_ids, resolve_task
 from models.calls.argument_kinds import Count, GivenProblems, Seed
 from models.errors import UserError
 from models.importers import from_transformer_lens
-from models.tasks import Task
-from models.tasks.task_definitions import TaskLike
+from models.tasks import Task, TaskLike
 from models.transformer import HookedModel
 
 CONTROLS = 39

@@ -60,12 +60,10 @@ from interp.core.runs import Activations, passes
 from interp.core.samples import draw, every_problem
 from interp.core.task_checks import resolve_task
 from models import ArithmeticTransformer
-from models.calls import Count, Index
-from models.calls.argument_kinds import Seed
+from models.calls import Count, Index, Seed
 from models.errors import UserError
 from models.importers import from_transformer_lens
-from models.tasks import Task
-from models.tasks.task_definitions import TaskLike
+from models.tasks import Task, TaskLike
 from models.transformer import HookedModel, model_name
 
 

@@ -10,10 +10,8 @@ from interp.core.samples import of_every_chain_length
 from interp.core.task_checks import resolve_task
 from interp.probes.score import score
 from interp.probes.score_result import Scores, worst_stratum
-from models.calls import Count
-from models.calls.argument_kinds import Seed
-from models.tasks import Task
-from models.tasks.task_definitions import TaskLike
+from models.calls import Count, Seed
+from models.tasks import Task, TaskLike
 from models.transformer import HookedModel
 
 

@@ -51,8 +51,7 @@ from interp.probes.pattern_statistics import PatternMoments
 from models.calls.argument_kinds import Count, GivenProblems, Seed
 from models.errors import UserError, known_name
 from models.number_format import in_percent, small
-from models.tasks import OUTPUT, OWN, PREVIOUS
-from models.tasks.task_definitions import TaskLike
+from models.tasks import OUTPUT, OWN, PREVIOUS, TaskLike
 from models.transformer import HookedModel, head_name
 
 _FAINTEST = 1e-4  # weights below this have one colour in the pattern

@@ -53,8 +53,7 @@ from interp.core.views import Picture, Points, Series
 from models.calls.argument_kinds import Count, GivenProblems, Seed
 from models.errors import UserError
 from models.number_format import in_percent
-from models.tasks import RIPPLE, column_places
-from models.tasks.task_definitions import TaskLike
+from models.tasks import RIPPLE, TaskLike, column_places
 from models.transformer import HookedModel, in_block, model_name
 
 RESAMPLES, SHOWN = 400, 3_000

@@ -44,8 +44,7 @@ from interp.core.samples import N_PROBLEMS, Sample, draw
 from interp.core.task_checks import resolve_task
 from interp.probes import neuron_selectivity as measures
 from interp.probes.carry_units_result import CarryUnits
-from models.calls import Index
-from models.calls.argument_kinds import Count, GivenProblems, Seed
+from models.calls import Count, GivenProblems, Index, Seed
 from models.errors import UserError
 from models.run import has_run
 from models.tasks.task_definitions import TaskLike

@@ -54,12 +54,10 @@ from interp.probes.circle_geometry import (
     principal_plane,
     wrap,
 )
-from models.calls import Resamples
-from models.calls.argument_kinds import Seed
+from models.calls import Resamples, Seed
 from models.errors import UserError
 from models.number_format import in_percent, p_value, small
-from models.tasks import Task
-from models.tasks.task_definitions import TaskLike
+from models.tasks import Task, TaskLike
 from models.transformer import HookedModel
 
 Table = torch.Tensor | np.ndarray | list

@@ -48,8 +48,7 @@ from models.calls.argument_kinds import Count, GivenProblems, Seed
 from models.errors import UserError
 from models.importers import from_transformer_lens
 from models.number_format import in_percent, in_percent_with, number
-from models.tasks import Task
-from models.tasks.task_definitions import TaskLike
+from models.tasks import Task, TaskLike
 from models.transformer import HookedModel, head_name, in_block
 
 SHARE = (0.0, 1.0)  # the bounds of a share of attention

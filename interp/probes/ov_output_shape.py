@@ -44,8 +44,7 @@ from interp.core.views import Curves, Line, Picture, Series
 from models.calls.argument_kinds import Count, GivenProblems, Seed
 from models.errors import UserError
 from models.number_format import in_percent, p_value
-from models.tasks import Task
-from models.tasks.task_definitions import TaskLike
+from models.tasks import Task, TaskLike
 from models.transformer import HookedModel, head_name, in_block, require_unaltered
 
 _NOTHING = 1e-5  # size below which a head writes no digit (float32 rounding)

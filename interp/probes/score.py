@@ -32,9 +32,8 @@ from interp.probes.stress_suites import SHARE, suites
 from models.calls.argument_kinds import Count, GivenProblems, Seed
 from models.errors import UserError, unknown_name
 from models.evaluation import predict
-from models.tasks import LIMIT, Task
+from models.tasks import LIMIT, Task, TaskLike
 from models.tasks.named.addition import adds_pairs_below
-from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel, model_name
 
 #: Columns of the result, which no label can be named.

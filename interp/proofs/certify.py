@@ -45,8 +45,7 @@ from models.errors import UserError, known_name
 from models.evaluation import predict
 from models.files import read_bytes
 from models.task_mismatch import task_mismatch
-from models.tasks import Task
-from models.tasks.task_definitions import TaskLike
+from models.tasks import Task, TaskLike
 from models.transformer import HookedModel, model_name
 
 MOST_SYMBOLS = 2**12  # of a problem's operands; 21 binary symbols already make too many problems to run

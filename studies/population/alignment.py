@@ -36,8 +36,7 @@ from models import ArithmeticTransformer
 from models.calls import checked
 from models.errors import UserError
 from models.importers import from_transformer_lens
-from models.tasks import Task
-from models.tasks.task_definitions import TaskLike
+from models.tasks import Task, TaskLike
 from models.transformer import HookedModel, model_name
 from studies.population.symmetries import Parameters, symmetries_of
 from studies.population.symmetries.base import tensor_weight

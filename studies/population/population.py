@@ -36,8 +36,7 @@ from models.calls.argument_kinds import Count, Seed
 from models.calls.checked_calls import checked
 from models.errors import UserError, known_name
 from models.rates import Rate
-from models.tasks.task import Task
-from models.tasks.task_definitions import TaskLike
+from models.tasks import Task, TaskLike
 from models.transformer import model_name
 from models.transformer.hooked import HookedModel
 

@@ -28,8 +28,7 @@ from interp.compare.swap_components import swap_components
 from interp.compare.swap_result import Swaps
 from interp.compare.weight_circuits import NAMES
 from interp.core.results import Provenance, Result
-from models.calls import Index, checked
-from models.calls.argument_kinds import Count, Seed
+from models.calls import Count, Index, Seed, checked
 from models.errors import UserError
 from models.number_format import in_percent, in_percent_with
 from models.tasks.task_definitions import TaskLike

@@ -22,8 +22,7 @@ import numpy as np
 import xarray as xr
 from tqdm import tqdm
 
-from models.calls import checked
-from models.calls.argument_kinds import Count, Seed
+from models.calls import Count, Seed, checked
 from models.errors import UserError
 from models.files import content_digest
 from models.registry import get_spec, names

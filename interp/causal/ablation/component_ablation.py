@@ -44,8 +44,7 @@ from interp.core.views import Grid, Picture
 from models.calls.argument_kinds import Count, GivenProblems, Seed
 from models.errors import UserError, known_name
 from models.number_format import in_percent_with
-from models.tasks import ProblemPairs
-from models.tasks.task_definitions import TaskLike
+from models.tasks import ProblemPairs, TaskLike
 from models.transformer import HookedModel, model_name
 
 _MOST_NEURONS = 64  # that a default sweep ablates one by one

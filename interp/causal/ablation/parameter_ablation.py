@@ -47,8 +47,7 @@ from interp.core.task_checks import resolve_task
 from interp.core.thresholds import HARMLESS
 from interp.core.views import Grid, Picture, Points, Series, View
 from models import ArithmeticTransformer
-from models.calls import Index, Seed
-from models.calls.argument_kinds import Count, GivenProblems
+from models.calls import Count, GivenProblems, Index, Seed
 from models.errors import UserError
 from models.number_format import in_percent, in_percent_with
 from models.tasks.task_definitions import TaskLike

@@ -46,8 +46,7 @@ from interp.core.probe import Scalar, probe
 from interp.core.results import Provenance, Result
 from interp.core.samples import middle_carry_pairs
 from interp.core.views import Line, Picture, Points, Series
-from models.calls import Share
-from models.calls.argument_kinds import Seed
+from models.calls import Seed, Share
 from models.errors import UserError, known_name
 from models.number_format import in_percent
 from models.tasks import ProblemPairs

@@ -30,8 +30,7 @@ from interp.causal.edges.edge_graph import LOGITS, EdgeGraph
 from interp.causal.edges.masked_model import MaskedModel
 from interp.causal.edges.optimal_ablation import fit_constants
 from models import ArithmeticTransformer
-from models.calls import checked
-from models.calls.argument_kinds import Count, Seed
+from models.calls import Count, Seed, checked
 from models.errors import UserError, known_name
 from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel, TransformerConfig, Weights, head_name, layer_part, model_name

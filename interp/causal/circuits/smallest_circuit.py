@@ -42,8 +42,7 @@ from interp.core.probe import Scalar, probe
 from interp.core.results import Provenance, Result
 from interp.core.samples import middle_carry_pairs
 from interp.core.significance import permutation_p
-from models.calls import Index, Share
-from models.calls.argument_kinds import Seed
+from models.calls import Index, Seed, Share
 from models.errors import UserError
 from models.number_format import in_percent, in_percent_with, p_value
 from models.tasks import ProblemPairs

@@ -35,8 +35,7 @@ from interp.causal.metrics import Metric, spoken
 from interp.core.drawings import drawing
 from interp.core.probe import probe
 from interp.core.views import Picture, Points, Series
-from models.calls import Count, Natural
-from models.calls.argument_kinds import Seed
+from models.calls import Count, Natural, Seed
 from models.errors import UserError, known_name
 from models.number_format import in_percent, p_value
 from models.tasks import ProblemPairs

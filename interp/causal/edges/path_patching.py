@@ -30,8 +30,7 @@ from interp.core.drawings import drawing
 from interp.core.probe import probe
 from interp.core.stats import difference_bounds
 from interp.core.views import Picture
-from models.calls import Index
-from models.calls.argument_kinds import Seed
+from models.calls import Index, Seed
 from models.errors import UserError, known_name
 from models.run import Frame, Run
 from models.run.paths import patched_senders, receive

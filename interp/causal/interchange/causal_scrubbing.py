@@ -43,8 +43,7 @@ from interp.core.views import ENDS, Curves, Line, Picture, Series
 from models.calls.argument_kinds import Count, Seed
 from models.errors import UserError
 from models.number_format import counted, in_percent, in_percent_with
-from models.tasks import Algorithm, TaskVariables, causal_model
-from models.tasks.task_definitions import TaskLike
+from models.tasks import Algorithm, TaskLike, TaskVariables, causal_model
 from models.transformer import HookedModel, model_name
 
 RUNS = ("clean", "scrubbed", "all irrelevant", "scrambled")

@@ -56,12 +56,10 @@ from interp.core.stats import Proportion, proportion
 from interp.core.task_checks import require_able, resolve_task
 from interp.core.thresholds import ABLE
 from interp.core.views import Points, values_and_controls
-from models.calls import Resamples
-from models.calls.argument_kinds import Count, Seed
+from models.calls import Count, Resamples, Seed
 from models.errors import known_name
 from models.number_format import in_percent
-from models.tasks import CyclicGroup, Task, group_of
-from models.tasks.task_definitions import TaskLike
+from models.tasks import CyclicGroup, Task, TaskLike, group_of
 from models.transformer import HookedModel, model_name
 
 PROGRAMS = ("clock", "pizza")

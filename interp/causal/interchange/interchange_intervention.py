@@ -52,12 +52,10 @@ from interp.core.results import Provenance, Result
 from interp.core.stats import LEVEL, Proportion, clopper_pearson, proportion
 from interp.core.task_checks import resolve_task
 from interp.core.views import ENDS, Grid, Picture, Points, Series
-from models.calls import Count, Index
-from models.calls.argument_kinds import Seed
+from models.calls import Count, Index, Seed
 from models.errors import UserError, known_name
 from models.number_format import counted, in_percent, in_percent_with
-from models.tasks import Algorithm, ColumnPlaces, TaskVariables, causal_model, column_places
-from models.tasks.task_definitions import TaskLike
+from models.tasks import Algorithm, ColumnPlaces, TaskLike, TaskVariables, causal_model, column_places
 from models.transformer import HookedModel, in_block, model_name
 
 WHOLE = "the whole site"  # a hypothesis that names no subspace takes this

@@ -57,8 +57,7 @@ from interp.core.thresholds import ABLE, FOLLOWS
 from interp.core.views import Bars, Picture, Series
 from models.calls.argument_kinds import Count, Seed
 from models.errors import UserError, known_name
-from models.tasks import CHAINED_FROM_ABOVE, Algorithm, column_places, resolve_algorithm
-from models.tasks.task_definitions import TaskLike
+from models.tasks import CHAINED_FROM_ABOVE, Algorithm, TaskLike, column_places, resolve_algorithm
 from models.transformer import HookedModel, model_name
 
 CORRUPTIONS = ("plausible", "any")

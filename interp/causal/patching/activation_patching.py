@@ -49,8 +49,7 @@ from interp.core.model_checks import stream_is_written
 from interp.core.probe import probe
 from interp.core.results import Provenance
 from models import ArithmeticTransformer
-from models.calls import Index
-from models.calls.argument_kinds import Seed
+from models.calls import Index, Seed
 from models.errors import UserError, known_name
 from models.importers import from_transformer_lens
 from models.run import has_formulas

@@ -33,8 +33,7 @@ from interp.core.views import Grid, Picture, Series
 from models import ArithmeticTransformer
 from models.calls.argument_kinds import Count, Seed
 from models.errors import UserError
-from models.tasks import MultiOperandAddition
-from models.tasks.task_definitions import TaskLike
+from models.tasks import MultiOperandAddition, TaskLike
 from models.transformer import require_unaltered
 
 _STEP = 0.01

@@ -54,8 +54,7 @@ from interp.core.thresholds import MAJORITY, RESTING, SIGNIFICANT
 from interp.core.views import Grid, Picture
 from models.calls.argument_kinds import Count, GivenProblems, Seed
 from models.errors import UserError
-from models.tasks import MultiOperandAddition
-from models.tasks.task_definitions import TaskLike
+from models.tasks import MultiOperandAddition, TaskLike
 from models.transformer import HookedModel, head_name
 
 ANY = "any head"

@@ -47,8 +47,7 @@ from interp.core.stats import clopper_pearson
 from interp.core.views import Line, Picture, Points, Series
 from models.calls.argument_kinds import Count, GivenProblems, Seed
 from models.errors import UserError
-from models.tasks import MultiOperandAddition
-from models.tasks.task_definitions import TaskLike
+from models.tasks import MultiOperandAddition, TaskLike
 from models.transformer import HookedModel, head_name
 
 OWN_MEAN, ZERO = "own mean", "zero"

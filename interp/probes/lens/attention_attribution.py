@@ -46,13 +46,11 @@ from interp.core.task_checks import resolve_task
 from interp.core.views import Grid, Picture
 from interp.probes.lens.attention_score_sources import score_parts, sources_of
 from models import ArithmeticTransformer
-from models.calls import Index, Resamples
-from models.calls.argument_kinds import Count, GivenProblems, Seed
+from models.calls import Count, GivenProblems, Index, Resamples, Seed
 from models.errors import UserError, known_name
 from models.importers import from_transformer_lens
 from models.number_format import in_percent, small
-from models.tasks import Task
-from models.tasks.task_definitions import TaskLike
+from models.tasks import Task, TaskLike
 from models.transformer import HookedModel, head_name, model_name
 
 #: How far the parts' sum may be from the model's own score, as a share of the largest; float32 rounding is far below.

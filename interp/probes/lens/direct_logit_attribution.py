@@ -45,8 +45,7 @@ from interp.core.task_checks import resolve_task
 from interp.core.views import Grid, Line, Picture, Points, Series, View
 from interp.probes.lens.residual_contributions import PARTS_AXES, attributed, choose_rivals
 from interp.probes.lens.residual_points import digit_targets
-from models.calls import Resamples
-from models.calls.argument_kinds import Count, GivenProblems, Seed
+from models.calls import Count, GivenProblems, Resamples, Seed
 from models.errors import UserError
 from models.importers import from_transformer_lens
 from models.number_format import small

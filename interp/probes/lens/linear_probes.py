@@ -57,8 +57,7 @@ from models.calls import Several
 from models.calls.argument_kinds import HOOKED, Check, Count, GivenProblems, Seed
 from models.errors import UserError, known_name, unknown_name
 from models.number_format import in_percent, in_percent_with
-from models.tasks import Role, Task, domain_of
-from models.tasks.task_definitions import TaskLike
+from models.tasks import Role, Task, TaskLike, domain_of
 from models.transformer import HookedModel, model_name
 
 ALL = "all"  # the rows of all columns together

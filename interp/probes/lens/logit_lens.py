@@ -38,8 +38,7 @@ from interp.core.stats import bootstrap_interval, clopper_pearson, clustered_pro
 from interp.core.task_checks import resolve_task
 from interp.core.views import Grid, Picture
 from interp.probes.lens.residual_points import read, stream_points
-from models.calls import Resamples
-from models.calls.argument_kinds import Count, GivenProblems, Seed
+from models.calls import Count, GivenProblems, Resamples, Seed
 from models.errors import UserError
 from models.number_format import in_percent, in_percent_with
 from models.tasks.task_definitions import TaskLike

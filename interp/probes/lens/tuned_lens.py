@@ -28,8 +28,7 @@ from interp.core.task_checks import resolve_task
 from interp.probes.lens.affine_lens import TranslatedLens, best_reading, translated
 from interp.probes.lens.logit_lens import Translators, unembedded
 from interp.probes.lens.residual_points import read
-from models.calls import Count, Resamples
-from models.calls.argument_kinds import GivenProblems, Seed
+from models.calls import Count, GivenProblems, Resamples, Seed
 from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel
 

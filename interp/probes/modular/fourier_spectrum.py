@@ -44,8 +44,7 @@ from interp.core.task_checks import resolve_task
 from interp.core.views import Bars, Picture, Series
 from interp.probes.circle_fit import RESAMPLES, Table, all_rows, owed_to
 from interp.probes.circle_geometry import as_table
-from models.calls import Resamples
-from models.calls.argument_kinds import Seed
+from models.calls import Resamples, Seed
 from models.errors import UserError, known_name
 from models.number_format import in_percent, p_value
 from models.tasks.task_definitions import TaskLike

@@ -16,8 +16,7 @@ from interp.core.results import Findings, Provenance
 from interp.core.samples import N_PROBLEMS
 from interp.core.task_checks import resolve_task
 from models.calls.argument_kinds import Count, Seed
-from models.tasks import group_of
-from models.tasks.task_definitions import TaskLike
+from models.tasks import TaskLike, group_of
 from models.transformer import HookedModel, model_name
 
 

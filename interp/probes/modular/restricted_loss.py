@@ -20,10 +20,8 @@ from interp.core.modular.group_spectra import frequencies_text, only_frequencies
 from interp.core.probe import Scalar, group, probe
 from interp.core.results import Findings, Provenance
 from interp.core.task_checks import resolve_task
-from models.calls import Resamples
-from models.calls.argument_kinds import Seed
-from models.tasks import CyclicGroup, group_of
-from models.tasks.task_definitions import TaskLike
+from models.calls import Resamples, Seed
+from models.tasks import CyclicGroup, TaskLike, group_of
 from models.transformer import HookedModel, model_name
 
 KINDS = ("all logits", "restricted", "excluded")

@@ -27,11 +27,9 @@ from interp.core.views import Curves, Line, Picture, Points, Series
 from interp.proofs.attacks.attack_search import Report, SearchRecord, Wrong, gradient_search, random_search
 from interp.proofs.attacks.counted_runs import EMBED, Runner
 from interp.proofs.attacks.problem_digits import DigitSpace, digit_space
-from models.calls import Count, Seconds
-from models.calls.argument_kinds import Seed
+from models.calls import Count, Seconds, Seed
 from models.evaluation import Failure, score
-from models.tasks import Task
-from models.tasks.task_definitions import TaskLike
+from models.tasks import Task, TaskLike
 from models.transformer import HookedModel, model_name
 
 RUNS = 20_000
