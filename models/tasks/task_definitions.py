@@ -94,8 +94,9 @@ def _read_task(name: str, value: Any) -> Task:
     return value
 
 
-#: A task, or the task of a line of text (:func:`task_of_text`).
-TaskLike = Annotated[Task, Check(_read_task, "a task of models.tasks")]
+#: A task, or the text of one (:func:`task_of_text`), of which a checked function gets the task.
+TASK = Check(_read_task, "a task of models.tasks")
+TaskLike = Annotated[Task, TASK]
 
 
 def _texts_of(given: Any) -> tuple[Any, ...]:

@@ -18,7 +18,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
 from safetensors import safe_open
@@ -42,7 +42,7 @@ from models.files.stored_names import CONFIG, ZOO, is_path, not_installed, store
 from models.importers.readers import FOLDER, File, Format, LoadOptions, Reader, reader_of
 from models.importers.readers import register as register_reader
 from models.plugins import import_plugins
-from models.tasks.task_definitions import TaskLike
+from models.tasks.task_definitions import TASK
 from models.transformer.hooked import HookedModel
 from models.zoo.files import (
     CARD,
@@ -78,7 +78,7 @@ def zoo_names() -> list[str]:
 def load(
     name_or_path: str | Path,
     seed: Seed | None = None,
-    task: TaskLike | None = None,
+    task: Annotated[Any, TASK] = None,
     config: Any = None,
     names: Any = None,
     trust: bool | str = False,
