@@ -86,7 +86,8 @@ def _value(name: str, text: str) -> Any:
         raise UserError(f"{name} of a task is a number, not {text!r}.") from None
 
 
-def _read_task(name: str, value: Any) -> Task:
+def read_task(name: str, value: Any) -> Task:
+    """A task, or the task of a line of text. Raises UserError, with the argument's name, for anything else."""
     if isinstance(value, str):
         return task_of_text(value)
     if not isinstance(value, Task):
@@ -95,8 +96,7 @@ def _read_task(name: str, value: Any) -> Task:
 
 
 #: A task, or the text of one (:func:`task_of_text`), of which a checked function gets the task.
-TASK = Check(_read_task, "a task of models.tasks")
-TaskLike = Annotated[Task, TASK]
+TaskLike = Annotated[Task, Check(read_task, "a task of models.tasks")]
 
 
 def _texts_of(given: Any) -> tuple[Any, ...]:

@@ -18,7 +18,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import safe_open
@@ -42,7 +42,6 @@ from models.files.stored_names import CONFIG, ZOO, is_path, not_installed, store
 from models.importers.readers import FOLDER, File, Format, LoadOptions, Reader, reader_of
 from models.importers.readers import register as register_reader
 from models.plugins import import_plugins
-from models.tasks.task_definitions import TASK
 from models.transformer.hooked import HookedModel
 from models.zoo.files import (
     CARD,
@@ -78,7 +77,7 @@ def zoo_names() -> list[str]:
 def load(
     name_or_path: str | Path,
     seed: Seed | None = None,
-    task: Annotated[Any, TASK] = None,
+    task: Any = None,
     config: Any = None,
     names: Any = None,
     trust: bool | str = False,
@@ -108,6 +107,9 @@ def load(
         UserError: unknown name (with the closest match), missing, truncated or tampered file, weights that do
             not fit their model, a seed for something that is not a run.
     """
+    from models.tasks.task_definitions import read_task  # with all tasks, which a list of names does without
+
+    task = None if task is None else read_task("task", task)
     try:
         model = _loaded(name_or_path, LoadOptions(seed, task, config, names, trust))
     except UserError:
