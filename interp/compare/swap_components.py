@@ -40,7 +40,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from jaxtyping import Int
@@ -77,7 +76,7 @@ def swap_components(
     n: int = 256,
     n_fit: Count = 256,
     seed: int = 0,
-    untrained: Index | Sequence[HookedModel] = 9,
+    untrained: Index = 9,
 ) -> Swaps:
     """Replace parts of ``a`` by those of ``b`` and count what ``a`` still answers; see the module.
 
@@ -89,8 +88,8 @@ def swap_components(
         n, n_fit: numbers of problems to measure on, and of others to match and fit on (256 each by default, as every
             component is run on them in ten models); half of both are rich in carry
             chains. If a task has fewer problems, they are split in this proportion, and the result says how.
-        untrained: control models in place of b, or how many copies of b to draw (of a if b's numbers are set by hand;
-            none if both models' are).
+        untrained: how many fresh copies of b to draw as controls (of a if b's numbers are set by hand; none if both
+            models' are).
 
     Cost: two runs of b and one of each control over the held-out problems, and for every component one run of a for
     each of them; about 100 runs for one layer with one head.
@@ -109,7 +108,7 @@ def swap_components(
     parts = parts_beside(left, read(from_transformer_lens(b, task), at))
     chosen = components_of(parts, components)
 
-    copies, of = _untrained((b, a), untrained, seed)
+    copies, of = copies_to_draw((b, a), untrained, seed)
     swapped = _Other(left, b, at, chosen)
     tokens = task.encode(held_out)
     sources = [
@@ -134,12 +133,6 @@ def swap_components(
 def _listed(partners: Sequence[str]) -> str:
     found = list(dict.fromkeys(partners))
     return ", ".join(found[:4]) + (f" and {len(found) - 4} more" if len(found) > 4 else "")
-
-
-def _untrained(models: tuple[Any, Any], given: int | Sequence[Any], seed: int) -> tuple[list[Any], int | None]:
-    if isinstance(given, int):
-        return copies_to_draw(models, given, seed) if given else ([], None)
-    return list(given), 0 if len(given) else None
 
 
 def two_samples(task: Task, n_fit: int, n: int, seed: int) -> tuple[Tensor, Tensor, str]:

@@ -192,7 +192,7 @@ def induction_heads(
     sample = draw(task, problems, n, seed)
     if sample.tokens.shape[1] < 2:
         raise UserError(f"A problem of {task.name} is one token: there is no previous one.")
-    copies = untrained_models(model, None, 2, seed)
+    copies = untrained_models(model, 2, seed)
     of_all = [(*attention_scores(each, sample.tokens), copying_scores(each, task)) for each in (model, *copies)]
     matched = matched_keys(sample.tokens).double()
     seen = torch.arange(1, sample.tokens.shape[1] + 1)

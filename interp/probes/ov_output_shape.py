@@ -21,7 +21,6 @@ depends on where the digit stands. A head that writes nothing about the digit ha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +45,7 @@ from models.number_format import in_percent, p_value
 from models.tasks import Task
 from models.transformer import HookedModel, head_name, in_block, require_unaltered
 
+UNTRAINED = 2  # copies
 _NOTHING = 1e-5  # size below which a head writes no digit (float32 rounding)
 
 
@@ -194,15 +194,15 @@ def ov_output_shape(
     problems: Any = None,
     n: int = N_PROBLEMS,
     seed: int = 0,
-    untrained: Sequence[HookedModel] | None = None,
 ) -> OvOutputShape:
     """What every head of a hooked model writes about the digit it attends to; see the module.
+
+    Controls are two freshly initialised copies, or none where nothing is drawn at random.
 
     Args:
         model: any model with TransformerLens hooks and ``W_O``; every head must have values of its own.
         task: what its tokens mean, in the shape to look at; default ``model.task``.
         problems: problems to look at; by default ``n`` are drawn with ``seed``.
-        untrained: control models; by default two freshly initialised copies, or none where nothing is drawn at random.
 
     Raises:
         UserError: a task without digits, ids beyond the model's tables, fewer than 2 problems, or an altered model
@@ -215,7 +215,7 @@ def ov_output_shape(
         compute_ov_output_shape(
             digit_effects(copy, sample.tokens, task), sample.provenance, resamples=1
         ).table.linear.values
-        for copy in untrained_models(model, untrained, 2, seed)
+        for copy in untrained_models(model, UNTRAINED, seed)
     ]
     known = np.array(control)[~np.isnan(control)]  # NaN: a copy's head that writes nothing
     expected = float(known.mean()) if len(known) else float("nan")

@@ -34,7 +34,7 @@ class Acceptance:
 
     Attributes:
         statement: a sentence without a full stop, for metrics and terminal.
-        certificate: what a zoo entry keeps under this name, as JSON (:func:`models.zoo.save_entry`).
+        certificate: what a zoo entry keeps under this name, as JSON (:func:`models.zoo.entry_writer.save_entry`).
         files: evidence by file name, kept in the run folder and in a zoo entry if the candidate is accepted.
         problems: what a seed that is turned down is to be trained on (:mod:`models.training.counterexample_problems`),
         each

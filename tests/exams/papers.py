@@ -110,7 +110,7 @@ def _line(found: OvOutputShape) -> tuple[float, bool, float]:
 register_exam(
     Exam(
         "ov_output_shape",
-        lambda model: interp.ov_output_shape(model, n=64, untrained=()),
+        lambda model: interp.ov_output_shape(model, n=64),
         _line,
         presence=Case(built, (1.0, True, 0.03)),
         absence=Case(  # it writes whether the digit is odd

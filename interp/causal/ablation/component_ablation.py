@@ -29,7 +29,6 @@ from jaxtyping import Bool, Float
 from interp.causal.ablation.ablated_runs import REPLACEMENTS, check_replacement, in_words, run_ablations
 from interp.causal.ablation.carry_strata import ALL
 from interp.causal.ablation.components import Component, check_components, heads, hooks_of, neurons, sublayers
-from interp.causal.ablation.intervals import bootstrap_ratio, masked_proportions
 from interp.causal.ablation.metrics_per_example import ACCURACY, MetricReader, metrics_asked, strata_of
 from interp.causal.metrics import Metric, require_answered, require_pairs_answered, spoken
 from interp.core.drawings import drawing
@@ -39,6 +38,7 @@ from interp.core.model_checks import with_writable_stream
 from interp.core.probe import Scalar, probe
 from interp.core.results import Provenance, Result
 from interp.core.samples import N_PROBLEMS, draw
+from interp.core.stats import bootstrap_ratio, masked_proportions
 from interp.core.task_checks import check_targets, resolve_task
 from interp.core.views import Grid, Picture
 from models.errors import UserError, known_name

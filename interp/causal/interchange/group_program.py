@@ -56,7 +56,6 @@ from interp.core.stats import Proportion, proportion
 from interp.core.task_checks import require_able, resolve_task
 from interp.core.thresholds import ABLE
 from interp.core.views import Points, values_and_controls
-from models.calls import Resamples
 from models.errors import known_name
 from models.number_format import in_percent
 from models.tasks import CyclicGroup, Task, group_of
@@ -65,6 +64,7 @@ from models.transformer import HookedModel, model_name
 PROGRAMS = ("clock", "pizza")
 CHANGES = ("scaled", "interchanged")
 FACTORS = (0.5, 2.0)
+RELABELLINGS = 499
 NONE, UNDECIDED = "no Fourier program", "undecided between clock and pizza"
 
 
@@ -153,13 +153,12 @@ def _pizza(found: GroupProgram) -> Measured:
     needs=[group],
     scalar=Scalar("answers of a pizza", "share", _pizza, 0.01, asked_by=("compare_models",)),
 )
-def group_program(
-    model: HookedModel, *, task: Task | None = None, n: int = 2048, seed: int = 0, resamples: Resamples = 499
-) -> GroupProgram:
+def group_program(model: HookedModel, *, task: Task | None = None, n: int = 2048, seed: int = 0) -> GroupProgram:
     """Which of two programs predicts a model's answers when one operand is no number any more.
 
     Args:
-        n: pairs of each change, none of them twice. ``resamples``: relabellings that say which frequencies stand out.
+        n: pairs of each change, none of them twice.
+        seed: of these and of the 499 relabellings that say which frequencies stand out.
 
     Cost: four runs on ``n`` sequences and one with gradients, and one on all pairs.
 
@@ -170,7 +169,7 @@ def group_program(
     task = resolve_task(model, task)
     of = group_of(task)
     rows = model.W_E[element_tokens(task)].detach().double().cpu().numpy()
-    kept = table_spectrum(rows, resamples, seed).kept
+    kept = table_spectrum(rows, RELABELLINGS, seed).kept
     causal = kept_frequencies_test(model, task, rows, kept, seed)
     require_able(model_name(model), causal.clean.value, "answers")
     generator = torch.Generator().manual_seed(seed)

@@ -46,7 +46,7 @@ from interp.core.task_checks import resolve_task
 from interp.core.views import Grid, Picture
 from interp.probes.lens.attention_score_sources import score_parts, sources_of
 from models import ArithmeticTransformer
-from models.calls import Index, Resamples
+from models.calls import Index
 from models.errors import UserError, known_name
 from models.importers import from_transformer_lens
 from models.number_format import in_percent, small
@@ -57,6 +57,7 @@ from models.transformer import HookedModel, head_name, model_name
 TOLERANCE = 1e-3
 OVER = {"others": "the mean of the other keys", "nothing": "nothing"}
 _CELL = ("head", "target", "query_source", "key_source")
+RESAMPLES = 200  # of the problems, for every pair of sources of every head
 _SCORE = {"score": "mean", "score_low": "low", "score_high": "high"}
 
 
@@ -132,7 +133,6 @@ def attention_attribution(
     over: str = "others",
     n: int = 256,
     seed: int = 0,
-    resamples: Resamples = 200,
 ) -> AttentionAttribution:
     """Attention scores by the sources of query and key; see the module.
 
@@ -173,8 +173,8 @@ def attention_attribution(
                 "does not know, or rounds to half precision, which model.to(torch.float32) does not."
             )
         worst = max(worst, off)
-        resampled = sample.provenance.resampling_seed, resamples
-        moments.append((sources_of(model, each), _moments(values, *resampled), _moments(own, *resampled)))
+        again = sample.provenance.resampling_seed
+        moments.append((sources_of(model, each), _moments(values, again), _moments(own, again)))
         cells += [(each, one) for one in heads]
     parts, heads_table = _labelled(moments, cells, asked, target_labels(task, asked.targets))
     return AttentionAttribution(name, parts, heads_table, OVER[over], worst, sample.provenance)
@@ -230,8 +230,8 @@ def _asked(
     return _Asked(targets.tolist(), np.array(names)[chosen], given, torch.from_numpy(keys))
 
 
-def _moments(values: Float[np.ndarray, "*cell n"], seed: int, resamples: int) -> dict[str, np.ndarray]:
-    low, high = bootstrap_interval(values, seed, resamples)
+def _moments(values: Float[np.ndarray, "*cell n"], seed: int) -> dict[str, np.ndarray]:
+    low, high = bootstrap_interval(values, seed, RESAMPLES)
     return {"mean": values.mean(-1), "spread": values.std(-1), "low": low, "high": high}
 
 

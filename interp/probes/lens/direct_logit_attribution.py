@@ -45,7 +45,6 @@ from interp.core.task_checks import resolve_task
 from interp.core.views import Grid, Line, Picture, Points, Series, View
 from interp.probes.lens.residual_contributions import PARTS_AXES, attributed, choose_rivals
 from interp.probes.lens.residual_points import digit_targets
-from models.calls import Resamples
 from models.errors import UserError
 from models.importers import from_transformer_lens
 from models.number_format import small
@@ -133,7 +132,6 @@ def compute_direct_logit_attribution(
     name: str,
     rival: str,
     provenance: Provenance,
-    resamples: int = 1000,
 ) -> DirectLogitAttribution:
     """Means, spreads and intervals of attributed logits.
 
@@ -159,10 +157,10 @@ def compute_direct_logit_attribution(
     axes = ("part", "target")
     return DirectLogitAttribution(
         name,
-        _moments(values, axes, provenance.resampling_seed, resamples).assign_coords(coords),
+        _moments(values, axes, provenance.resampling_seed).assign_coords(coords),
         None
         if units is None
-        else _moments(units, ("layer", "unit", "target"), provenance.resampling_seed, resamples).assign_coords(
+        else _moments(units, ("layer", "unit", "target"), provenance.resampling_seed).assign_coords(
             layer=np.arange(len(units)), unit=np.arange(units.shape[1]), target=targets
         ),
         xr.DataArray(values, dims=(*axes, "example"), coords=coords),
@@ -173,8 +171,8 @@ def compute_direct_logit_attribution(
     )
 
 
-def _moments(values: Float[np.ndarray, "*cell n"], axes: tuple[str, ...], seed: int, resamples: int) -> xr.Dataset:
-    low, high = bootstrap_interval(values, seed, resamples)
+def _moments(values: Float[np.ndarray, "*cell n"], axes: tuple[str, ...], seed: int) -> xr.Dataset:
+    low, high = bootstrap_interval(values, seed)
     moments = {"mean": values.mean(-1), "spread": values.std(-1), "low": low, "high": high}
     return xr.Dataset({name: (axes, value) for name, value in moments.items()})
 
@@ -201,7 +199,6 @@ def direct_logit_attribution(
     rival: Any = "others",
     n: int = N_PROBLEMS,
     seed: int = 0,
-    resamples: Resamples = 1000,
 ) -> DirectLogitAttribution:
     """Direct logit attribution of every answer digit by role and by unit; see the module.
 
@@ -227,9 +224,7 @@ def direct_logit_attribution(
     with torch.no_grad():
         values, parts, units, lead = attributed(model, task, sample.tokens, targets, coefficients)
     labels = target_labels(task, targets)
-    return compute_direct_logit_attribution(
-        values, parts, units, lead, labels, name, over, sample.provenance, resamples
-    )
+    return compute_direct_logit_attribution(values, parts, units, lead, labels, name, over, sample.provenance)
 
 
 _MOST = 24  # parts and units that are shown; the table has all

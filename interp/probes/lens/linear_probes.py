@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -54,21 +54,12 @@ from interp.probes.lens.probe_labels import (
 from interp.probes.lens.residual_points import digit_targets, read, stream_points, variable_index
 from interp.probes.lens.ridge_probe import FOLDS, answerable, probed, summary
 from models.calls import Several
-from models.calls.argument_kinds import HOOKED, Check
 from models.errors import UserError, known_name, unknown_name
 from models.number_format import in_percent, in_percent_with
 from models.tasks import Role, Task, domain_of
 from models.transformer import HookedModel, model_name
 
 ALL = "all"  # the rows of all columns together
-DRAWN = "drawn"  # stands for a control that is an untrained copy of the model
-
-
-def _control(name: str, value: Any) -> Any:
-    return value if value is None or (isinstance(value, str) and value == DRAWN) else HOOKED.convert(name, value)
-
-
-Control = Annotated[Any, Check(_control, "a model, or None")]
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,9 +204,10 @@ def linear_probes(
     n: int = N_PROBLEMS,
     seed: int = 0,
     folds: Several = FOLDS,
-    untrained: Control = DRAWN,
 ) -> LinearProbes:
     """Linear probes for the intermediate values of a task; see the module.
+
+    The control is a copy of the model with weights drawn by ``seed``, where one can be made.
 
     Args:
         model: any model with TransformerLens hooks.
@@ -229,8 +221,6 @@ def linear_probes(
         columns: the digits whose values are labels, such as "s0"; default all that have these positions.
         problems: problems to probe on, each counted once; by default ``n`` uniform ones, drawn with ``seed``.
         folds: number of folds of pairs, 2 to 11.
-        untrained: the control model; by default a copy of the model with weights drawn by ``seed``, where one can be
-            made. None for no such control.
 
     Cost: a pass over the problems and 2 ``folds`` solves of size [feature, feature] per site, column and signal; half
     as much again for the untrained copy.
@@ -275,10 +265,9 @@ def linear_probes(
     labels = [[x for s in signals if (x := labelled(role, s)) is not None] for role in roles]
     points = stream_points(model)
     named = {site: points.get(site, site) for site in ([sites] if isinstance(sites, str) else sites or points)}
-    control: Any = _untrained(model, task, seed) if isinstance(untrained, str) else untrained
     found, blank = (
         None if one is None else _read_all(one, task.encode(chosen), named, [places[target] for target in targets])
-        for one in (model, control)
+        for one in (model, _untrained(model, task, seed))
     )
     assert found is not None
     source = f"{sample.provenance.source}, {folds} folds of digit pairs"

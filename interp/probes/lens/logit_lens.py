@@ -38,7 +38,6 @@ from interp.core.stats import bootstrap_interval, clopper_pearson, clustered_pro
 from interp.core.task_checks import resolve_task
 from interp.core.views import Grid, Picture
 from interp.probes.lens.residual_points import read, stream_points
-from models.calls import Resamples
 from models.errors import UserError
 from models.number_format import in_percent, in_percent_with
 from models.tasks import Task
@@ -96,7 +95,6 @@ def compute_logit_lens(
     targets: list[str],
     name: str,
     provenance: Provenance,
-    resamples: int = 1000,
 ) -> LogitLens:
     """The measures of the module from logits read at each point; the last point is the end of the model.
 
@@ -107,7 +105,7 @@ def compute_logit_lens(
         UserError: labels that do not fit, or logits that are not finite.
     """
     found, seed = measured(logits, right, points, targets), provenance.resampling_seed
-    return LogitLens(name, lens_table(found, right, points, targets, seed, resamples), provenance)
+    return LogitLens(name, lens_table(found, right, points, targets, seed), provenance)
 
 
 class Measures(NamedTuple):
@@ -152,7 +150,6 @@ def lens_table(
     points: list[str],
     targets: list[str],
     seed: int,
-    resamples: int,
 ) -> xr.Dataset:
     """Their means with intervals; see :class:`LogitLens`."""
     n, (answer, probability, kl) = len(right), found
@@ -174,7 +171,7 @@ def lens_table(
     }
     for label, values in (("probability", probability), ("kl", kl)):
         by_cell = values.transpose(0, 2, 1)
-        low, high = bootstrap_interval(by_cell, seed, resamples)
+        low, high = bootstrap_interval(by_cell, seed)
         data[label] = (axes, by_cell.mean(-1))
         data[f"{label}_spread"] = (axes, by_cell.std(-1))
         data |= {f"{label}_low": (axes, low), f"{label}_high": (axes, high)}
@@ -197,7 +194,7 @@ def _first_stream(found: LogitLens) -> Measured:
         "share",
         _first_stream,
         0.01,
-        lambda _, __, n, ___: {"n": min(n, 256), "resamples": 100},
+        lambda _, __, n, ___: {"n": min(n, 256)},
         asked_by=(),
     ),
 )
@@ -208,7 +205,6 @@ def logit_lens(
     problems: Any = None,
     n: int = N_PROBLEMS,
     seed: int = 0,
-    resamples: Resamples = 1000,
 ) -> LogitLens:
     """The logit lens at the queries of every target; see the module.
 
@@ -233,7 +229,7 @@ def logit_lens(
         found["logit lens"]
         for found in read_out(model, sample.tokens, points, task.query_positions, {"logit lens": None})
     )
-    return compute_logit_lens(chunks, right, list(points), labels, model_name(model), sample.provenance, resamples)
+    return compute_logit_lens(chunks, right, list(points), labels, model_name(model), sample.provenance)
 
 
 class Translators(NamedTuple):

@@ -20,10 +20,10 @@ from interp.core.modular.group_spectra import frequencies_text, only_frequencies
 from interp.core.probe import Scalar, group, probe
 from interp.core.results import Findings, Provenance
 from interp.core.task_checks import resolve_task
-from models.calls import Resamples
 from models.tasks import CyclicGroup, Task, group_of
 from models.transformer import HookedModel, model_name
 
+RELABELLINGS = 99
 KINDS = ("all logits", "restricted", "excluded")
 
 
@@ -39,9 +39,7 @@ def _restricted(found: Findings) -> Measured:
     needs=[group],
     scalar=Scalar("restricted loss", "nats", _restricted, 1e-3, asked_by=("training_dynamics",)),
 )
-def restricted_loss(
-    model: HookedModel, *, task: Task | None = None, seed: int = 0, resamples: Resamples = 99
-) -> Findings:
+def restricted_loss(model: HookedModel, *, task: Task | None = None, seed: int = 0) -> Findings:
     """Loss of the right answer with all logits, with the kept frequencies' part of them alone, and without that part.
 
     As functions of the pair, the logits are split into the components cos and sin of ``w_k (a + b)`` for the kept
@@ -50,14 +48,14 @@ def restricted_loss(
     others are rows of their own. The softmax is over the group's answers. Nothing is sampled but the control.
 
     Args:
-        seed, resamples: relabellings that say which frequencies are kept.
+        seed: of the 99 relabellings that say which frequencies are kept.
 
     Raises:
         UserError: a task that does not add or multiply modulo a number.
     """
     task = resolve_task(model, task)
     of = group_of(task)
-    spectrum, values, _ = pair_spectrum(model, task, "logits", resamples, seed)
+    spectrum, values, _ = pair_spectrum(model, task, "logits", RELABELLINGS, seed)
     kept = _along_sums(values, of, spectrum.kept)
     logits = {"all logits": values, "restricted": values.mean((0, 1)) + kept, "excluded": values - kept}
     right = right_logs(of)
@@ -78,7 +76,7 @@ def restricted_loss(
         )
     else:
         said += f" (a uniform guess {math.log(of.order):.3g}). No frequency of the logits stands out."
-    source = f"pairs, {resamples} relabellings for the frequencies"
+    source = f"pairs, {RELABELLINGS} relabellings for the frequencies"
     return Findings(said, table, Provenance(of.order**2, seed, source, "exhaustive"))
 
 

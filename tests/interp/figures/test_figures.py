@@ -22,6 +22,7 @@ from interp.figures import drawings, theme, traces
 from interp.figures.dot_plot import dot_plot
 from interp.figures.draw_views import draw_picture
 from interp.figures.figure_panels import Panel, compose
+from interp.probes.circle_fit import fit_circle
 from interp.probes.score_result import Scores
 from models.number_format import in_percent
 from tests.comparing import numbers_are_finite
@@ -137,7 +138,7 @@ def test_no_line_of_a_subtitle_ends_within_a_name(width: int):
 def test_names_on_a_short_arc_stand_at_two_distances():
     for degrees, rings in ((4.5, 2), (9.0, 1)):
         angles = np.radians(degrees) * np.arange(10)
-        fit = interp.circle_fit(np.stack((np.cos(angles), np.sin(angles)), axis=1), resamples=1)
+        fit = fit_circle(np.stack((np.cos(angles), np.sin(angles)), axis=1), 1)
         names = next(trace for trace in fit.figure().data if trace.mode == "text")
         x, y = names.x - fit.centre[0], names.y - fit.centre[1]
         assert len(names.text) == 10 and len(set(np.hypot(x, y).round(3))) == rings

@@ -13,7 +13,7 @@ import models
 from interp.core.results import Provenance
 from interp.core.samples import draw
 from interp.probes.carry_units import CarryUnits, compute_carry_units
-from interp.probes.neuron_selectivity import RIVALS, column_signals
+from interp.probes.neuron_signals import RIVALS, column_signals
 from models.errors import UserError
 from models.tasks.named.addition import TenDigitAddition
 from models.transformer.arithmetic_transformer import ArithmeticTransformer

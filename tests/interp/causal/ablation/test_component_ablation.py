@@ -27,11 +27,10 @@ from interp.causal.ablation import (
 from interp.causal.ablation.ablated_runs import as_far
 from interp.causal.ablation.component_ablation import counts
 from interp.causal.ablation.components import check_components
-from interp.causal.ablation.intervals import bootstrap_ratio, masked_proportions
 from interp.causal.metrics import Metric, exact_match, kl, logit_diff
 from interp.core.batches import derangement
 from interp.core.results import Provenance
-from interp.core.stats import bootstrap_interval, clopper_pearson
+from interp.core.stats import bootstrap_interval, bootstrap_ratio, clopper_pearson, masked_proportions
 from models.errors import UserError
 from models.tasks import function, problem_pairs
 from models.tasks.named.addition import TenDigitAddition

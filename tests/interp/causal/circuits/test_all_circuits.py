@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import interp
 import models
 from interp.causal.circuits import CircuitSpace
-from interp.causal.circuits.all_circuits import compute_stability, minimal_rows, outcomes
 from interp.causal.circuits.circuit_space import jaccard
+from interp.causal.circuits.circuit_stability import compute_stability, minimal_rows, outcomes
 from interp.causal.circuits.part_exchange import exchange_parts
 from interp.causal.edges import EdgeExperiment
 from interp.causal.edges.optimal_ablation import fit_constants
