@@ -233,7 +233,7 @@ def all_circuits(
     kind = "mean" if replacement == "optimal" else replacement
     split = position_groups(pairs, groups)
     sides = halves(pairs, seed)
-    one, other = (EdgeExperiment(model, side, METRICS, kind, "noise", split, seed=seed) for side in sides)
+    one, other = (EdgeExperiment(model, side, METRICS, kind, "noise", split, seed) for side in sides)
     space = space_of(one)
     undecided = ~space.everything()
     most = min(most, MOST_FITTED) if replacement == "optimal" else most

@@ -244,7 +244,7 @@ def smallest_circuit(
     groups = position_groups(pairs, groups)
     one, other = halves(pairs, seed) if held_out else (pairs, pairs)
     bind = lambda of: [metric if isinstance(metric, str) else metric(of) for metric in asked]  # noqa: E731
-    first = EdgeExperiment(model, one, bind(one), replacement, "noise", groups, seed=seed)
+    first = EdgeExperiment(model, one, bind(one), replacement, "noise", groups, seed)
     names, space = [metric.name for metric in first.metrics], space_of(first)
     undecided = ~space.everything()
 
@@ -257,7 +257,7 @@ def smallest_circuit(
 
     extra = () if "exact_match" in names else ("exact_match",)
     judges = {
-        kind: EdgeExperiment(model, other, [*bind(other), *extra], kind, "noise", groups, seed=seed)
+        kind: EdgeExperiment(model, other, [*bind(other), *extra], kind, "noise", groups, seed)
         for kind in dict.fromkeys((replacement, *REPLACEMENTS_TRIED))
     }
     faithfulness, exact_match = judge_parts(judges, space, found, seed)

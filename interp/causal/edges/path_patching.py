@@ -30,7 +30,6 @@ from interp.core.drawings import drawing
 from interp.core.probe import probe
 from interp.core.stats import difference_bounds
 from interp.core.views import Picture
-from models.calls import Index
 from models.errors import UserError, known_name
 from models.run import Frame, Run
 from models.run.paths import patched_senders, receive
@@ -122,14 +121,13 @@ def path_patching(
     direction: str | None = None,
     replacement: str = "corrupted",
     groups: Mapping[str, Sequence[int]] | None = None,
-    target: Index | None = None,
     seed: int = 0,
 ) -> PathPatching:
     """Patch every edge of the model by itself, on pairs of problems.
 
     Args:
         paths: "direct" or "all" (see the module).
-        direction, replacement, groups, target: see :class:`interp.causal.edges.EdgeExperiment`.
+        direction, replacement, groups: see :class:`interp.causal.edges.EdgeExperiment`.
         seed: seed of resampling and of the bootstrap.
 
     Cost: at most one forward pass per edge, less for late edges (532 edges of a four-layer model, 64 pairs: 6 s).
@@ -140,7 +138,7 @@ def path_patching(
     known_name("kind of paths", paths, PATHS)
     if paths == "all" and groups is not None:
         raise UserError('Groups of positions split direct edges; with paths="all" there are none to split.')
-    experiment = EdgeExperiment(model, pairs, metrics, replacement, direction, groups, target, seed)
+    experiment = EdgeExperiment(model, pairs, metrics, replacement, direction, groups, seed)
     found = compute_direct(experiment) if paths == "direct" else compute_all(experiment)
     return PathPatching(
         **asked(experiment),
