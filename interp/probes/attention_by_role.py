@@ -36,9 +36,9 @@ from jaxtyping import Bool, Float
 from scipy.special import stdtrit
 
 from interp.core.drawings import drawing
+from interp.core.estimate import Estimate
 from interp.core.frames import as_frame, leading, select
 from interp.core.key_roles import membership, target_labels, visible_roles
-from interp.core.measured import Measured
 from interp.core.probe import Scalar, probe
 from interp.core.results import Provenance, Result
 from interp.core.runs import read_patterns
@@ -292,9 +292,9 @@ def compute_attention_by_role(
     return AttentionByRole(table, pattern_mean, pattern_spread, low_high, base, provenance)
 
 
-def _gap(found: AttentionByRole) -> Measured:
+def _gap(found: AttentionByRole) -> Estimate:
     layer, head = found.main_head
-    return Measured(*found.mean_gap(), note=head_name(layer, head))
+    return Estimate(*found.mean_gap(), note=head_name(layer, head))
 
 
 @probe(

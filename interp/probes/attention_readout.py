@@ -41,7 +41,7 @@ from jaxtyping import Float, Int
 
 from interp.core.controls import NO_CONTROL, untrained_copy
 from interp.core.drawings import drawing
-from interp.core.measured import Measured
+from interp.core.estimate import Estimate
 from interp.core.probe import Scalar, columns, probe
 from interp.core.results import Provenance, Result
 from interp.core.runs import passes
@@ -155,7 +155,7 @@ class AttentionReadout(Result):
     scalar=Scalar(
         "own over previous column, written",
         "ratio",
-        lambda found: Measured(found.ratio, found.low, found.high),
+        lambda found: Estimate(found.ratio, found.low, found.high),
         0.1,
         asked_by=("compare_models",),
     ),

@@ -37,7 +37,7 @@ from jaxtyping import Bool, Float, Int
 from interp.core import runs
 from interp.core.answer_columns import column_variables, signal_columns
 from interp.core.batches import right_tokens
-from interp.core.measured import Measured, MeasuredPart
+from interp.core.estimate import Estimate
 from interp.core.probe import Scalar, neurons, probe, two_valued
 from interp.core.results import Provenance
 from interp.core.samples import N_PROBLEMS, Sample, draw
@@ -137,7 +137,7 @@ def compute_carry_units(
     )
 
 
-def _best_units(found: CarryUnits) -> Measured:
+def _best_units(found: CarryUnits) -> Estimate:
     """``auroc_given_rivals`` of the neuron that is best at the carry out, with that of the best at each carry as parts.
 
     Raises:
@@ -150,8 +150,8 @@ def _best_units(found: CarryUnits) -> Measured:
         apart = found.table.auroc_given_rivals.sel(signal=signal)
         layer, unit = np.unravel_index(int(np.nan_to_num(apart.values, nan=-1.0).argmax()), apart.shape)
         name = signal_name(signal)
-        parts.append(MeasuredPart(name, float(apart[layer, unit]), note=neuron_name(int(layer), int(unit))))
-    return Measured(parts[1].value, note=parts[1].note, parts=tuple(parts))
+        parts.append(Estimate(float(apart[layer, unit]), note=neuron_name(int(layer), int(unit)), name=name))
+    return Estimate(parts[1].value, note=parts[1].note, parts=tuple(parts))
 
 
 def _few_and_whole(model: HookedModel, task: Any, n: int, seed: int) -> dict[str, int]:

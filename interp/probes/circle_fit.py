@@ -35,7 +35,7 @@ from jaxtyping import Float
 
 from interp.core.controls import untrained_copy
 from interp.core.drawings import drawing
-from interp.core.measured import Measured
+from interp.core.estimate import Estimate
 from interp.core.modular.embedding_replacement import EmbeddingTest, all_rows, embedding_test, owed_to
 from interp.core.probe import Scalar, digits, probe
 from interp.core.results import Provenance, Result
@@ -240,9 +240,9 @@ def digit_table(model: Any, task: Any) -> Any:
     return model.W_E[list(resolve_task(model, task).digit_tokens)]
 
 
-def _off_circle(found: CircleFit) -> Measured:
+def _off_circle(found: CircleFit) -> Estimate:
     off = math.hypot(found.residual, found.off_plane) / found.radius
-    return Measured(off, note=f"order of the digits: {found.order_text}")
+    return Estimate(off, note=f"order of the digits: {found.order_text}")
 
 
 @probe(

@@ -36,7 +36,7 @@ from torch import Tensor
 
 from interp.core.controls import NO_CONTROL, untrained_models
 from interp.core.drawings import drawing
-from interp.core.measured import Measured, MeasuredPart
+from interp.core.estimate import Estimate
 from interp.core.probe import Scalar, probe, sums
 from interp.core.results import Provenance, Result
 from interp.core.runs import passes
@@ -155,12 +155,12 @@ def copying_scores(model: HookedModel, task: Task) -> Float[np.ndarray, "layer h
     return (values.real.sum(-1) / values.abs().sum(-1)).numpy()
 
 
-def _best_matching(found: InductionHeads) -> Measured:
+def _best_matching(found: InductionHeads) -> Estimate:
     row = found.best("matching")
-    parts = tuple(MeasuredPart(each.head, float(each.matching)) for each in found.table.itertuples())
+    parts = tuple(Estimate(float(each.matching), name=each.head) for each in found.table.itertuples())
     control = float(row["matching_uniform"])
     ends = float(row["matching_low"]), float(row["matching_high"])
-    return Measured(
+    return Estimate(
         float(row["matching"]), *ends, control=control, control_note="uniform attention", note=row["head"], parts=parts
     )
 

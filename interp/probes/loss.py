@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from interp.core import runs
-from interp.core.measured import Measured
+from interp.core.estimate import Estimate
 from interp.core.probe import Scalar, probe
 from interp.core.results import Findings
 from interp.core.samples import N_PROBLEMS, draw
@@ -23,9 +23,9 @@ from models.transformer import HookedModel, model_name
 ALL = "all tokens"
 
 
-def _mean_loss(found: Findings) -> Measured:
+def _mean_loss(found: Findings) -> Estimate:
     row = found.table.set_index("target").loc[ALL]
-    return Measured(row["value"], row["low"], row["high"], control=row["uniform guess"], control_note="a uniform guess")
+    return Estimate(row["value"], row["low"], row["high"], control=row["uniform guess"], control_note="a uniform guess")
 
 
 @probe(

@@ -32,7 +32,7 @@ from jaxtyping import Float, Int
 
 from interp.core.controls import NO_CONTROL, untrained_models
 from interp.core.drawings import drawing
-from interp.core.measured import Measured, MeasuredPart
+from interp.core.estimate import Estimate
 from interp.core.probe import Scalar, digits, probe
 from interp.core.results import Provenance, Result
 from interp.core.runs import passes
@@ -170,16 +170,16 @@ def digit_effects(
     return torch.stack(result).numpy()
 
 
-def _most_linear(found: OvOutputShape) -> Measured:
+def _most_linear(found: OvOutputShape) -> Estimate:
     cells = found.table.linear.stack(of=("layer", "head")).dropna("of")
     if not cells.size:
         raise UserError("No head writes anything about the digit.")
     parts = [
-        MeasuredPart(head_name(int(layer), int(head)), float(value))
+        Estimate(float(value), name=head_name(int(layer), int(head)))
         for (layer, head), value in zip(cells.of.values.tolist(), cells.values, strict=True)
     ]
     best = max(parts, key=lambda part: part.value)
-    return Measured(best.value, note=best.name, parts=tuple(parts))
+    return Estimate(best.value, note=best.name, parts=tuple(parts))
 
 
 @probe(

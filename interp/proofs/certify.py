@@ -23,7 +23,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from interp.core.measured import Measured
+from interp.core.estimate import Estimate
 from interp.core.probe import Scalar, probe
 from interp.core.task_checks import resolve_task
 from interp.proofs.attacks import first_look, search_method
@@ -72,11 +72,11 @@ def _judged(model: HookedModel, task: Task) -> str:
     return ""
 
 
-def _proved(found: Verdict) -> Measured:
+def _proved(found: Verdict) -> Estimate:
     """1 for a proof, 0 where an input is wrong. Raises UserError where it is not known."""
     if found.status not in ("certified", "refuted"):
         raise UserError(f"It is not known of all inputs: {found.status}.")
-    return Measured(float(found.status == "certified"), note=found.status)
+    return Estimate(float(found.status == "certified"), note=found.status)
 
 
 @probe(

@@ -11,8 +11,8 @@ import torch
 
 import interp
 import models
+from interp.core.estimate import Estimate
 from interp.core.exam import REFUSED, Case, Exam
-from interp.core.measured import Measured
 from interp.core.results import Provenance
 from interp.probes.attention_by_role import AttentionByRole
 from interp.probes.attention_readout import AttentionReadout
@@ -248,7 +248,7 @@ register_exam(
 
 
 def _curve(*values: float) -> Any:
-    rows = [(2**i, {("loss", ""): Measured(float(value))}) for i, value in enumerate(values)]
+    rows = [(2**i, {("loss", ""): Estimate(float(value))}) for i, value in enumerate(values)]
     return compute_training_dynamics(rows, "made up", 0, MADE_UP)
 
 

@@ -32,8 +32,8 @@ from interp.causal.ablation.components import Component, check_components, heads
 from interp.causal.ablation.metrics_per_example import ACCURACY, MetricReader, metrics_asked, strata_of
 from interp.causal.metrics import Metric, require_answered, require_pairs_answered, spoken
 from interp.core.drawings import drawing
+from interp.core.estimate import Estimate
 from interp.core.frames import as_frame
-from interp.core.measured import Measured, MeasuredPart
 from interp.core.model_checks import with_writable_stream
 from interp.core.probe import Scalar, probe
 from interp.core.results import Provenance, Result
@@ -257,15 +257,15 @@ def _averages(seed: int) -> Any:
     return lambda values, mask: bootstrap_ratio(values, mask, seed)
 
 
-def _main_head(found: ComponentAblation) -> Measured:
+def _main_head(found: ComponentAblation) -> Estimate:
     """The largest loss of answer tokens without one head, with those of all heads as parts."""
     rows = found.table.isel(metric=0, replacement=0).sel(stratum=ALL)
     parts = [
-        MeasuredPart(str(label), float(row["drop"]), float(row.drop_low), float(row.drop_high))
+        Estimate(float(row["drop"]), float(row.drop_low), float(row.drop_high), name=str(label))
         for label, row in ((str(label), rows.sel(component=label)) for label in rows.component.values)
     ]
     worst = max(parts, key=lambda part: part.value)
-    return Measured(worst.value, worst.low, worst.high, note=f"without {worst.name}", parts=tuple(parts))
+    return Estimate(worst.value, worst.low, worst.high, note=f"without {worst.name}", parts=tuple(parts))
 
 
 def _heads_resampled(model: Any, task: Any, n: int, seed: int) -> dict[str, Any]:

@@ -43,8 +43,8 @@ from interp.causal.ablation.parameter_variants import (
 from interp.causal.metrics import require_answered
 from interp.core.answer_columns import answer_columns
 from interp.core.drawings import drawing
+from interp.core.estimate import Estimate
 from interp.core.frames import as_frame
-from interp.core.measured import Measured
 from interp.core.probe import Scalar, parameters, probe
 from interp.core.results import Provenance, Result
 from interp.core.samples import draw
@@ -245,10 +245,10 @@ def _few(model: HookedModel, task: Any) -> str:
     return "" if variants <= MOST_VARIANTS else f"{count:,} parameters have too many pairs: pass pairs=False or only="
 
 
-def _main_parameter(found: ParameterAblation) -> Measured:
+def _main_parameter(found: ParameterAblation) -> Estimate:
     worst = found.ranked().iloc[0]
     note = f"without {worst.parameter}"
-    return Measured(float(worst["drop"]), float(worst.drop_low), float(worst.drop_high), note=note)
+    return Estimate(float(worst["drop"]), float(worst.drop_low), float(worst.drop_high), note=note)
 
 
 @probe(

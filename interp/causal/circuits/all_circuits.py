@@ -42,7 +42,7 @@ from interp.causal.edges.edge_graph import EMBED, LOGITS, POS_EMBED, part_and_in
 from interp.causal.edges.optimal_ablation import optimal_values
 from interp.causal.metrics import require_pairs_answered
 from interp.core.drawings import drawing
-from interp.core.measured import Measured
+from interp.core.estimate import Estimate
 from interp.core.probe import Scalar, probe
 from interp.core.results import Provenance, Result
 from interp.core.samples import middle_carry_pairs
@@ -188,7 +188,7 @@ class AllCircuits(Result):
     scalar=Scalar(
         "minimal circuits of a carry",
         "count",
-        lambda found: Measured(float(len(found.minimal)), note="; ".join(map(", ".join, found.minimal))),
+        lambda found: Estimate(float(len(found.minimal)), note="; ".join(map(", ".join, found.minimal))),
         arguments=lambda _, task, n, seed: {"pairs": middle_carry_pairs(task, min(n, 128), seed)},
         asked_by=(),
     ),

@@ -36,8 +36,8 @@ from interp.causal.circuits.pair_halves import halves
 from interp.causal.edges import EdgeExperiment, EdgeGraph
 from interp.causal.edges.edge_graph import LOGITS, part_and_input
 from interp.causal.metrics import Metric, require_pairs_answered, spoken
+from interp.core.estimate import Estimate
 from interp.core.frames import as_frame, leading
-from interp.core.measured import Measured
 from interp.core.probe import Scalar, probe
 from interp.core.results import Provenance, Result
 from interp.core.samples import middle_carry_pairs
@@ -191,7 +191,7 @@ class Circuit(Result):
     scalar=Scalar(
         "edges of the smallest circuit of a carry",
         "count",
-        lambda found: Measured(float(len(found.edges)), note=", ".join(found.edges)),
+        lambda found: Estimate(float(len(found.edges)), note=", ".join(found.edges)),
         arguments=lambda _, task, n, seed: {"pairs": middle_carry_pairs(task, min(n, 128), seed), "n_random": 1},
         asked_by=(),
     ),

@@ -39,7 +39,7 @@ from torch import Tensor
 from interp.core import runs
 from interp.core.controls import untrained_twin
 from interp.core.drawings import drawing
-from interp.core.measured import Measured
+from interp.core.estimate import Estimate
 from interp.core.modular.embedding_replacement import EmbeddingTest
 from interp.core.modular.gradient_symmetricity import GroupMarks, group_marks
 from interp.core.modular.group_spectra import (
@@ -139,11 +139,11 @@ class GroupProgram(Result):
         return pd.DataFrame(rows)
 
 
-def _pizza(found: GroupProgram) -> Measured:
+def _pizza(found: GroupProgram) -> Estimate:
     """How often one operand with frequencies of several numbers gives the pizza's answer, where the programs differ."""
     share, blank = (found.share("pizza", "interchanged", of) for of in ("model", "untrained"))
     note = f"{found.verdict}; clock {in_percent(float(found.share('clock', 'interchanged').value))}"
-    return Measured(
+    return Estimate(
         share.value, share.low, share.high, share.n, control=blank.value, control_note="untrained", note=note
     )
 

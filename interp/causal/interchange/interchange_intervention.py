@@ -43,7 +43,7 @@ from interp.causal.interchange.interchange_runs import HYPOTHESIS, InterchangeEx
 from interp.core import runs
 from interp.core.controls import untrained_twin
 from interp.core.drawings import drawing
-from interp.core.measured import Measured
+from interp.core.estimate import Estimate
 from interp.core.model_checks import with_writable_stream
 from interp.core.named_places import find_place
 from interp.core.places import QUERY, Place
@@ -202,11 +202,11 @@ def _sites(
     return list({str(place): place for place in places}.values())
 
 
-def _best_site(found: InterchangeIntervention) -> Measured:
+def _best_site(found: InterchangeIntervention) -> Estimate:
     """The accuracy at the best site, with the interval of the best of so many."""
     best = found.accuracy()
     ends = _of_the_best(best, found.outcomes.sizes["site"])
-    return Measured(best.value, *ends, best.n, note=f"column {found.column}, {found.best()}")
+    return Estimate(best.value, *ends, best.n, note=f"column {found.column}, {found.best()}")
 
 
 def _carry_at_the_query(model: Any, task: Any, n: int, seed: int) -> dict[str, Any]:

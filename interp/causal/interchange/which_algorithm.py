@@ -48,7 +48,7 @@ import xarray as xr
 from interp.causal.interchange.corrupted_outputs import answers_to, corrupted_at, draw_corruptible
 from interp.core.controls import untrained_twin
 from interp.core.drawings import drawing
-from interp.core.measured import Measured
+from interp.core.estimate import Estimate
 from interp.core.probe import Scalar, columns, probe
 from interp.core.results import Provenance, Result
 from interp.core.stats import Proportion, proportion
@@ -252,12 +252,12 @@ class WhichAlgorithm(Result):
         return pd.DataFrame(rows)
 
 
-def _chained(found: WhichAlgorithm) -> Measured:
+def _chained(found: WhichAlgorithm) -> Estimate:
     """How often it reads the carry off the digit written before, where that gives another answer."""
     kind, name = found.deciding, CHAINED_FROM_ABOVE.name if found.highest_first else "chained"
     share, blank = (found.accuracy(name, kind, of) for of in ("after", "untrained"))
     note = f"follows {found.verdict}"
-    return Measured(
+    return Estimate(
         share.value, share.low, share.high, share.n, control=blank.value, control_note="untrained", note=note
     )
 

@@ -42,7 +42,7 @@ from interp.compare.construction.key_sets import CLIP, KeySets
 from interp.compare.construction.needed_keys import ROLE_NAMES, draw_coupled, key_sets, resolve_coupled_task
 from interp.core.controls import untrained_models
 from interp.core.drawings import drawing
-from interp.core.measured import Measured
+from interp.core.estimate import Estimate
 from interp.core.probe import Scalar, probe, task_of
 from interp.core.results import Provenance, Result
 from interp.core.runs import read_patterns
@@ -233,9 +233,9 @@ def _shuffled_overlaps(
     return result
 
 
-def _with_role(found: KeyAttention) -> Measured:
+def _with_role(found: KeyAttention) -> Estimate:
     roles = found.roles()
-    return Measured(sum(role is not None for role in roles.values()) / len(roles), note=f"of {len(roles)} heads")
+    return Estimate(sum(role is not None for role in roles.values()) / len(roles), note=f"of {len(roles)} heads")
 
 
 @probe(

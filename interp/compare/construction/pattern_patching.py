@@ -40,7 +40,7 @@ from interp.causal.ablation.patterns import Pattern, mean_patterns, right_with_p
 from interp.compare.construction.key_attention import key_attention
 from interp.compare.construction.needed_keys import ROLE_NAMES, KeySets, draw_coupled, key_sets, resolve_coupled_task
 from interp.core.drawings import drawing
-from interp.core.measured import Measured
+from interp.core.estimate import Estimate
 from interp.core.probe import Scalar, probe, task_of
 from interp.core.results import Provenance, Result
 from interp.core.significance import sign_test
@@ -148,10 +148,10 @@ def compute_pattern_patching(
     return PatternPatching(table, int(whole.sum()), dict(roles), tuple(bos), provenance)
 
 
-def _with_ideal(found: PatternPatching) -> Measured:
+def _with_ideal(found: PatternPatching) -> Estimate:
     cell = found.own(EVERYONE)
     before = f"{found.before / found.n:.3f} with its own patterns"
-    return Measured(float(cell.exact), float(cell.low), float(cell.high), note=before)
+    return Estimate(float(cell.exact), float(cell.low), float(cell.high), note=before)
 
 
 @probe(

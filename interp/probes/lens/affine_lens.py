@@ -21,8 +21,8 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.core.drawings import drawing
+from interp.core.estimate import Estimate
 from interp.core.key_roles import target_labels
-from interp.core.measured import Measured, MeasuredPart
 from interp.core.results import Provenance, Result
 from interp.core.samples import draw
 from interp.core.significance import holm, sign_test
@@ -168,15 +168,15 @@ def translated(
     )
 
 
-def best_reading(found: TranslatedLens) -> Measured:
+def best_reading(found: TranslatedLens) -> Estimate:
     """The share of right answers by point; the value is that of the last stream but one, its control the logit lens."""
     names = [str(point) for point in found.table.point.values]
     own = [found.table[f"overall{end}"].sel(lens=found.lens).values.tolist() for end in _ENDS]
     plain = found.table.overall.sel(lens=LOGIT).values.tolist()
-    parts = [MeasuredPart(*row[:4], control=row[4]) for row in zip(names, *own, plain, strict=True)]
+    parts = [Estimate(*row[:3], control=row[3], name=row[4]) for row in zip(*own, plain, names, strict=True)]
     before = parts[max(0, len(parts) - 2)]
     note = f"read at {before.name}"
-    return Measured(
+    return Estimate(
         before.value, before.low, before.high, control=before.control, control_note=LOGIT, note=note, parts=tuple(parts)
     )
 

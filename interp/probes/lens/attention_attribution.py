@@ -34,8 +34,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.core.drawings import drawing
+from interp.core.estimate import Estimate
 from interp.core.key_roles import membership, target_labels, visible_roles
-from interp.core.measured import Measured
 from interp.core.model_checks import require_layer
 from interp.core.probe import Scalar, probe, sums
 from interp.core.results import Provenance, Result
@@ -104,10 +104,10 @@ class AttentionAttribution(Result):
         return frame.merge(self.heads.to_dataframe().reset_index(), on=["head", "target"]).reset_index(drop=True)
 
 
-def _largest(found: AttentionAttribution) -> Measured:
+def _largest(found: AttentionAttribution) -> Estimate:
     part = found.largest
     note = f"{part['head'].item()}: {part['query_source'].item()} by {part['key_source'].item()}"
-    return Measured(float(part["mean"]), float(part.low), float(part.high), note=note)
+    return Estimate(float(part["mean"]), float(part.low), float(part.high), note=note)
 
 
 def products(model: HookedModel, task: Any) -> str:

@@ -35,8 +35,8 @@ import xarray as xr
 from jaxtyping import Float
 
 from interp.core.drawings import drawing
+from interp.core.estimate import Estimate
 from interp.core.key_roles import target_labels
-from interp.core.measured import Measured, MeasuredPart
 from interp.core.probe import Scalar, probe, sums
 from interp.core.results import Provenance, Result
 from interp.core.samples import N_PROBLEMS, draw
@@ -177,13 +177,13 @@ def _moments(values: Float[np.ndarray, "*cell n"], axes: tuple[str, ...], seed: 
     return xr.Dataset({name: (axes, value) for name, value in moments.items()})
 
 
-def _by_neurons(found: DirectLogitAttribution) -> Measured:
+def _by_neurons(found: DirectLogitAttribution) -> Estimate:
     kinds = found.by_kind()
     lead = float(found.lead.mean())
     if not lead > 0:
         raise UserError("The right digit has no lead to attribute.")
-    parts = tuple(MeasuredPart(str(kind), float(value) / lead) for kind, value in kinds.items())
-    return Measured(float(kinds.iloc[0]) / lead, note=f"written by {kinds.index[0]}", parts=parts)
+    parts = tuple(Estimate(float(value) / lead, name=str(kind)) for kind, value in kinds.items())
+    return Estimate(float(kinds.iloc[0]) / lead, note=f"written by {kinds.index[0]}", parts=parts)
 
 
 @probe(

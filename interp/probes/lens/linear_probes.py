@@ -36,8 +36,8 @@ from jaxtyping import Float, Int
 from interp.core.batches import distinct
 from interp.core.controls import untrained_copy, untrained_twin
 from interp.core.drawings import drawing
+from interp.core.estimate import Estimate
 from interp.core.key_roles import target_labels
-from interp.core.measured import Measured, MeasuredPart
 from interp.core.named_places import positions_for
 from interp.core.probe import Scalar, probe
 from interp.core.results import Provenance, Result
@@ -172,7 +172,7 @@ def compute_linear_probes(
     )
 
 
-def _best_read(found: LinearProbes) -> Measured:
+def _best_read(found: LinearProbes) -> Estimate:
     """The signal that is read best, with the best site of each signal as parts."""
     parts = []
     for signal in found.table.signal.unique():
@@ -181,11 +181,11 @@ def _best_read(found: LinearProbes) -> Measured:
         blank = None if np.isnan(best.untrained) else float(best.untrained)
         name = str(SIGNALS.get(signal, signal))
         parts.append(
-            MeasuredPart(name, best.accuracy, best.pair_low, best.pair_high, control=blank, note=f"at {best.site}")
+            Estimate(best.accuracy, best.pair_low, best.pair_high, control=blank, note=f"at {best.site}", name=name)
         )
     worst = min(parts, key=lambda part: part.value)
     note = f"{worst.name} {worst.note}"
-    return Measured(worst.value, worst.low, worst.high, control=worst.control, note=note, parts=tuple(parts))
+    return Estimate(worst.value, worst.low, worst.high, control=worst.control, note=note, parts=tuple(parts))
 
 
 @probe(

@@ -29,8 +29,8 @@ from jaxtyping import Float, Int
 from scipy.special import log_softmax
 
 from interp.core.drawings import drawing
+from interp.core.estimate import Estimate
 from interp.core.key_roles import target_labels
-from interp.core.measured import Measured, MeasuredPart
 from interp.core.probe import Scalar, probe
 from interp.core.results import Provenance, Result
 from interp.core.samples import N_PROBLEMS, draw
@@ -178,13 +178,13 @@ def lens_table(
     return xr.Dataset(data, {"point": points, "target": targets})
 
 
-def _first_stream(found: LogitLens) -> Measured:
+def _first_stream(found: LogitLens) -> Estimate:
     """The accuracy of every stream as parts; the value is that of the last stream but one."""
     names = [str(point) for point in found.table.point.values]
     value, low, high = (found.table[f"overall{end}"].values.tolist() for end in ("", "_low", "_high"))
-    parts = [MeasuredPart(*row) for row in zip(names, value, low, high, strict=True)]
+    parts = [Estimate(*row[:3], name=row[3]) for row in zip(value, low, high, names, strict=True)]
     before = parts[max(0, len(parts) - 2)]
-    return Measured(before.value, before.low, before.high, note=f"read at {before.name}", parts=tuple(parts))
+    return Estimate(before.value, before.low, before.high, note=f"read at {before.name}", parts=tuple(parts))
 
 
 @probe(

@@ -27,7 +27,7 @@ import pandas as pd
 import xarray as xr
 
 from interp.core.drawings import drawing
-from interp.core.measured import Measured
+from interp.core.estimate import Estimate
 from interp.core.modular.embedding_replacement import EmbeddingTest, all_rows, owed_to
 from interp.core.modular.group_spectra import (
     GroupSpectrum,
@@ -144,10 +144,10 @@ class FourierSpectrum(Result):
         return frame
 
 
-def _main_frequency(found: FourierSpectrum) -> Measured:
+def _main_frequency(found: FourierSpectrum) -> Estimate:
     shuffled = float(found.null.sel(frequency=found.main))
     note = f"frequency {found.main}"
-    return Measured(float(found.share.max()), control=shuffled, control_note="95% of shuffled tables", note=note)
+    return Estimate(float(found.share.max()), control=shuffled, control_note="95% of shuffled tables", note=note)
 
 
 @probe(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from interp.core.measured import Measured
+from interp.core.estimate import Estimate
 from interp.core.modular.gradient_symmetricity import group_marks
 from interp.core.probe import Scalar, group, probe
 from interp.core.results import Findings, Provenance
@@ -19,10 +19,10 @@ from models.tasks import Task, group_of
 from models.transformer import HookedModel, model_name
 
 
-def _symmetry(found: Findings) -> Measured:
+def _symmetry(found: Findings) -> Estimate:
     row = found.table.set_index("measure").loc["gradient symmetricity"]
     note = f"distance irrelevance {found.table.set_index('measure')['value']['distance irrelevance']:.2f}"
-    return Measured(row["value"], row["low"], row["high"], control=0.0, control_note="unrelated gradients", note=note)
+    return Estimate(row["value"], row["low"], row["high"], control=0.0, control_note="unrelated gradients", note=note)
 
 
 @probe(

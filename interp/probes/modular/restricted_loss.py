@@ -15,7 +15,7 @@ import pandas as pd
 import torch
 from jaxtyping import Float
 
-from interp.core.measured import Measured, MeasuredPart
+from interp.core.estimate import Estimate
 from interp.core.modular.group_spectra import frequencies_text, only_frequencies, pair_spectrum, right_logs
 from interp.core.probe import Scalar, group, probe
 from interp.core.results import Findings, Provenance
@@ -27,11 +27,11 @@ RELABELLINGS = 99
 KINDS = ("all logits", "restricted", "excluded")
 
 
-def _restricted(found: Findings) -> Measured:
+def _restricted(found: Findings) -> Estimate:
     rows = found.table[found.table["pairs"] == "all pairs"].set_index("logits")["value"]
-    parts = tuple(MeasuredPart(kind, float(rows[kind])) for kind in KINDS)
+    parts = tuple(Estimate(float(rows[kind]), name=kind) for kind in KINDS)
     guess = float(found.table["uniform guess"].iloc[0])
-    return Measured(float(rows["restricted"]), control=guess, control_note="a uniform guess", parts=parts)
+    return Estimate(float(rows["restricted"]), control=guess, control_note="a uniform guess", parts=parts)
 
 
 @probe(

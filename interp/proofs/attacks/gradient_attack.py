@@ -18,7 +18,7 @@ import xarray as xr
 from tqdm import tqdm
 
 from interp.core.drawings import drawing
-from interp.core.measured import Measured
+from interp.core.estimate import Estimate
 from interp.core.model_checks import require_hook
 from interp.core.probe import Scalar, probe
 from interp.core.results import Provenance, Result
@@ -129,10 +129,10 @@ class Attack(Result):
         return pd.DataFrame(rows)
 
 
-def _smallest_margin(found: Attack) -> Measured:
+def _smallest_margin(found: Attack) -> Estimate:
     random = found.smallest_margin("random")
     wrong = f"{found.n_wrong['attack']:,} wrong"
-    return Measured(found.smallest_margin(), control=random, control_note="a random search", note=wrong)
+    return Estimate(found.smallest_margin(), control=random, control_note="a random search", note=wrong)
 
 
 @probe(

@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 
 from interp.core.drawings import drawing
-from interp.core.measured import Measured
+from interp.core.estimate import Estimate
 from interp.core.probe import Scalar, probe
 from interp.core.results import Provenance, Result
 from interp.core.views import Picture, Points, Series
@@ -216,7 +216,7 @@ def _counts(value: dict[str, list[str]]) -> Counts:
     scalar=Scalar(
         "right on all inputs, at least",
         "share",
-        lambda found: Measured(float(found.lower), note=f"at most {float(found.upper):.6g}"),
+        lambda found: Estimate(float(found.lower), note=f"at most {float(found.upper):.6g}"),
         1e-6,
         asked_by=(),
     ),

@@ -10,7 +10,7 @@ import torch
 
 import interp
 import models
-from interp.core.measured import Measured
+from interp.core.estimate import Estimate
 from interp.core.probe import find_probe
 from interp.core.results import Provenance
 from interp.probes.training_dynamics import compute_training_dynamics, training_dynamics
@@ -28,7 +28,7 @@ def trajectory(values, lows=None, highs=None, measure: str = "loss", steps=None)
     """Dynamics of one reading with the given values and intervals."""
     nothing = [float("nan")] * len(values)
     rows = zip(values, lows or nothing, highs or nothing, strict=True)
-    readings = [{(measure, ""): Measured(float(v), float(a), float(b))} for v, a, b in rows]
+    readings = [{(measure, ""): Estimate(float(v), float(a), float(b))} for v, a, b in rows]
     steps = steps or [0, *(2**i for i in range(len(values) - 1))]
     return compute_training_dynamics(list(zip(steps, readings, strict=True)), "made up", 7, MADE_UP)
 
@@ -49,7 +49,7 @@ def test_a_measure_that_returns_is_dated_by_the_crossing_that_stays_and_missing_
 
 def test_the_title_names_what_changes_first_and_last():
     readings = [
-        (step, {("score", ""): Measured(float(one)), ("loss", ""): Measured(float(other))})
+        (step, {("score", ""): Estimate(float(one)), ("loss", ""): Estimate(float(other))})
         for step, one, other in ((0, 0, 2), (10, 0, 0.5), (1000, 1, 0))
     ]
     found = compute_training_dynamics(readings, "toy", 3, MADE_UP)
@@ -57,7 +57,7 @@ def test_the_title_names_what_changes_first_and_last():
         "toy, seed 3: half of the change is made in loss (by step 10) first, in score (by step 1,000) last"
     )
     assert trajectory([0.0, 1.0], measure="score").headline().endswith("is made in score (by step 1)")
-    together = [(step, {("score", ""): Measured(step), ("loss", ""): Measured(2 - 2 * step)}) for step in (0.0, 1.0)]
+    together = [(step, {("score", ""): Estimate(step), ("loss", ""): Estimate(2 - 2 * step)}) for step in (0.0, 1.0)]
     tied = compute_training_dynamics([(int(step), found) for step, found in together], "toy", 3, MADE_UP).headline()
     assert "score and loss" in tied and "first" not in tied
     still = trajectory([1.0, 1.0])
@@ -65,7 +65,7 @@ def test_the_title_names_what_changes_first_and_last():
 
 
 def test_trajectories_need_snapshots_in_order_and_something_measured():
-    for readings in ([(0, {("loss", ""): Measured(1.0)})], [(5, {}), (5, {})], [(5, {}), (3, {})]):
+    for readings in ([(0, {("loss", ""): Estimate(1.0)})], [(5, {}), (5, {})], [(5, {}), (3, {})]):
         with pytest.raises(UserError, match="two or more snapshots in order"):
             compute_training_dynamics(readings, "x", 0, MADE_UP)
     with pytest.raises(UserError, match="Nothing was measured"):
