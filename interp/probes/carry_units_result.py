@@ -132,7 +132,7 @@ class CarryUnits(Result):
         """:meth:`verdict` of every unit, one row each, the strongest first and "none" last."""
         return pd.DataFrame(self._verdicts.values())
 
-    def count_kinds(self, signal: str) -> dict[str, int]:
+    def _count_kinds(self, signal: str) -> dict[str, int]:
         """How many units carry a signal, by kind in words, strongest kind first; kinds without a unit are left out."""
         verdicts = self.verdicts()
         kinds = verdicts[verdicts["signal"] == signal]["kind"].tolist()
@@ -236,7 +236,7 @@ class CarryUnits(Result):
         pairs = pd.DataFrame(rows, columns=[*columns, "contrast", "low", "high"])
         return pairs.sort_values("contrast", ascending=False, ignore_index=True)
 
-    def without_units(self, signal: str) -> pd.DataFrame:
+    def _without_units(self, signal: str) -> pd.DataFrame:
         """One row per ablated unit and presence of a signal: accuracy, interval and drop from the whole model."""
         table = self.table.sel(signal=known_name("signal", signal, self.table.signal.values))
         frame = (
@@ -312,7 +312,7 @@ def _summary(result: CarryUnits) -> str:
         return f"None of {len(verdicts)} MLP neurons separates a carry signal from its rivals"
     signal = found["signal"].mode().iloc[0]
     found = found[found["signal"] == signal]
-    counts = ", ".join(f"{n} {kind}" for kind, n in result.count_kinds(signal).items())
+    counts = ", ".join(f"{n} {kind}" for kind, n in result._count_kinds(signal).items())
     worst, least = f"{found['auroc_given_rivals'].min():.3f}", " or more" if len(found) > 1 else ""
     return (
         f"{len(found)} of {len(verdicts)} MLP neurons {'tells' if len(found) == 1 else 'tell'} "
@@ -327,7 +327,7 @@ def unit_ablation_view(result: CarryUnits, signal: str | None = None) -> Picture
     carry out, or else the signal that most units have, or else the first)."""
     known, found = result.table.signal.values.tolist(), result.verdicts()["signal"].dropna().mode().tolist()
     of: str = signal or ("carry_out" if "carry_out" in known else (found or known)[0])
-    table = result.without_units(of).dropna(subset="ablated")
+    table = result._without_units(of).dropna(subset="ablated")
     if table.empty:
         raise UserError("No neuron was ablated, so there is nothing to draw; run carry_units with max_ablated above 0.")
     kept = table.assign(size=table["drop"].abs()).groupby(["layer", "unit"])["size"].max()

@@ -133,7 +133,7 @@ class CircleFit(Result):
     untrained: UntrainedCircles | None = None
 
     @property
-    def advantage(self) -> dict[str, float]:
+    def _advantage(self) -> dict[str, float]:
         """BIC of the best line and of the best parabola, minus the circle's: above 0 the circle is the better curve."""
         n, least = self.points.sizes["label"], float(np.abs(self.points.values).max()) * FLAT
         fits = {"line": (self.line, -1), "parabola": (self.parabola, 1)}  # and how many more numbers than the circle's
@@ -145,7 +145,7 @@ class CircleFit(Result):
     @property
     def is_arc(self) -> bool:
         """Whether the points lie near a circle and on no line or parabola instead."""
-        return self.residual <= POOR * self.radius and min(self.advantage.values()) >= STRONG
+        return self.residual <= POOR * self.radius and min(self._advantage.values()) >= STRONG
 
     @property
     def shape(self) -> str:
@@ -154,7 +154,7 @@ class CircleFit(Result):
         if relative > POOR:
             return f"miss the nearest circle by {relative:.2f} of its radius, root mean square"
         if not self.is_arc:
-            other = min(self.advantage, key=lambda name: self.advantage[name])
+            other = min(self._advantage, key=lambda name: self._advantage[name])
             return f"cannot be said to lie on an arc: the best {other} fits them as well as the best circle, or nearly"
         return (
             f"lie on an arc of {math.degrees(self.arc):.2f} degrees of a circle of radius {self.radius:.4f} (root mean "
@@ -176,7 +176,7 @@ class CircleFit(Result):
         return self.near_even and self.stride_rms <= EVEN * abs(self.stride)
 
     @property
-    def order_text(self) -> str:
+    def _order_text(self) -> str:
         return f"circular rank correlation {self.order:.2f}, {p_value(self.order_p)}"
 
     def sentence(self) -> str:
@@ -196,10 +196,10 @@ class CircleFit(Result):
             text += f", in a plane that holds {in_percent(self.planarity)} of their variance"
         evenness = f"evenness {self.evenness:.2f}, {p_value(self.evenness_p)}"
         if not self.ordered and not self.near_even:
-            order = f"their order around it is no better than that of random labels ({self.order_text}; {evenness})"
+            order = f"their order around it is no better than that of random labels ({self._order_text}; {evenness})"
             return f"{text}; {order}."
         order = "run" if self.ordered else "do not run"
-        text += f"; the labels {order} around it in order ({self.order_text})"
+        text += f"; the labels {order} around it in order ({self._order_text})"
         if not self.near_even:
             return f"{text}, at uneven distances ({evenness})."
         uneven, apart = math.degrees(self.stride_rms), abs(math.degrees(self.stride))
@@ -242,7 +242,7 @@ def digit_table(model: Any, task: Any) -> Any:
 
 def _off_circle(found: CircleFit) -> Estimate:
     off = math.hypot(found.residual, found.off_plane) / found.radius
-    return Estimate(off, note=f"order of the digits: {found.order_text}")
+    return Estimate(off, note=f"order of the digits: {found._order_text}")
 
 
 @probe(
@@ -356,7 +356,7 @@ def circle_view(result: CircleFit) -> Picture:
     title = f"The {len(at)} rows {result.shape}"
     if result.is_arc and result.even:
         title += f", {math.degrees(result.stride):.2f} degrees apart"
-    note = f"Order around the circle: {result.order_text}"
+    note = f"Order around the circle: {result._order_text}"
     return Picture([points], title=title, note=note + (f". {owed_to(result.causal)}" if result.causal else ""))
 
 

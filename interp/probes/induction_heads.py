@@ -87,7 +87,7 @@ class InductionHeads(Result):
             raise UserError(f"No head has a score of {score}: no token stands twice in these problems.")
         return self.table.loc[known.idxmax()]
 
-    def above_chance(self, score: str) -> bool:
+    def _above_chance(self, score: str) -> bool:
         """Whether the best head's score is above that of uniform attention, with all of its interval; for copying,
         which is exact and has no such control, whether it is above 0."""
         row = self.best(score)
@@ -106,7 +106,7 @@ class InductionHeads(Result):
                 if np.isnan(fresh)
                 else "untrained " + (number(fresh) if score == "copying" else in_percent(fresh))
             )
-            head = f"{row['head']} {_SAYS[score]}" if self.above_chance(score) else f"{_SAYS_NO[score]} {row['head']}"
+            head = f"{row['head']} {_SAYS[score]}" if self._above_chance(score) else f"{_SAYS_NO[score]} {row['head']}"
             if score == "copying":
                 said.append(f"{head} ({number(value)} on a scale from -1 to 1; {control})")
             else:

@@ -7,7 +7,6 @@ digit's token (after the model's own norm),
     effect[d]  = W_O^T (digit effect of d)                                                     [base, d_model]
     linear     = share of effect's variance over the digits that is linear in d
     line       = share of the variance along the first principal direction
-    spectrum   = shares of the frequencies 1 ... base / 2 in d (period base / frequency)    2/9 each without structure
 
 ``size`` is the root mean square length of ``effect``, in units of the residual stream that the head writes into.
 
@@ -53,13 +52,11 @@ _NOTHING = 1e-5  # size below which a head writes no digit (float32 rounding)
 class OvOutputShape(Result):
     """Digit effects. ``table`` is a Dataset over (layer, head): ``size``, ``linear``, ``line``, ``shuffled_high``,
     ``p_value``, ``untrained`` (mean of the copies' ``linear``). ``line_of`` [layer, head, digit]: coordinate of each
-    digit along the first principal direction, in units of its standard deviation, rising with the digit. ``spectrum``
-    [layer, head, frequency]: shares that sum to 1; without structure, in base 10, 2/9 each and 1/9 for frequency 5.
+    digit along the first principal direction, in units of its standard deviation, rising with the digit.
     ``copies``: how many untrained copies there were."""
 
     table: xr.Dataset
     line_of: xr.DataArray
-    spectrum: xr.DataArray
     provenance: Provenance
     copies: int = 0
 
@@ -111,18 +108,15 @@ def compute_ov_output_shape(
     size = np.sqrt((centred**2).sum(-1).mean(-1))
     digit = (np.arange(base) - (base - 1) / 2) / np.sqrt((base**2 - 1) / 12)
     orders = np.stack([rng.permutation(base) for _ in range(resamples)])
-    twice = np.where(2 * np.arange(1, base // 2 + 1) == base, 1, 2)  # counts a frequency and its negative
     names = ("linear", "line", "shuffled_high", "p_value")
     data = {name: np.full((layers, heads), np.nan) for name in names}
-    line_of, spectrum = np.full((layers, heads, base), np.nan), np.full((layers, heads, len(twice)), np.nan)
+    line_of = np.full((layers, heads, base), np.nan)
     for place in np.ndindex(layers, heads):
         if size[place] < _NOTHING:
             continue
         rows = centred[place]
         linear = linear_share(rows, digit[None])[0]
         null = linear_share(rows, digit[orders])
-        power = (np.abs(np.fft.rfft(rows, axis=0)[1:]) ** 2).sum(-1) * twice
-        spectrum[place] = power / power.sum()
         u, s, _ = np.linalg.svd(rows, full_matrices=False)
         rising = np.sign(u[:, 0] @ digit) or 1.0
         line_of[place] = rising * u[:, 0] * np.sqrt(base)
@@ -134,10 +128,7 @@ def compute_ov_output_shape(
     table = xr.Dataset({name: (axes, value) for name, value in (data | {"size": size}).items()}, coords=coords)
     table["untrained"] = untrained
     lines = xr.DataArray(line_of, dims=(*axes, "digit"), coords=coords | {"digit": np.arange(base)})
-    shares = xr.DataArray(
-        spectrum, dims=(*axes, "frequency"), coords=coords | {"frequency": np.arange(1, len(twice) + 1)}
-    )
-    return OvOutputShape(table, lines, shares, provenance, copies)
+    return OvOutputShape(table, lines, provenance, copies)
 
 
 def linear_share(

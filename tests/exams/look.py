@@ -153,7 +153,7 @@ register_exam(
     Exam(
         "direct_logit_attribution",
         lambda model: interp.direct_logit_attribution(model, n=64),
-        lambda found: found.by_kind().to_dict(),
+        lambda found: found._by_kind().to_dict(),
         presence=Case(trained, lambda got: got["mlp"] > 50 and max(got, key=got.get) == "mlp"),
         absence=Case(lambda: without("W_fc1"), lambda got: abs(got["mlp"]) < 1e-4),
         inversion=Case(lambda: negated("blocks.0.hook_mlp_out"), lambda got: got == REFUSED or got["mlp"] < -10),

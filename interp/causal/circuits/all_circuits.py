@@ -108,14 +108,14 @@ class AllCircuits(Result):
         return self.scores.min(0) >= (self.threshold if threshold is None else threshold)
 
     @cached_property
-    def minimal_at(self) -> list[int]:
+    def _minimal_at(self) -> list[int]:
         """Where the minimal circuits stand among all, the smallest first."""
         return minimal_rows(self.sets.numpy(), self.faithful())
 
     @cached_property
     def minimal(self) -> tuple[tuple[str, ...], ...]:
         """The minimal circuits, the smallest first, each as names of edges or nodes."""
-        return tuple(tuple(np.array(self.units)[self.sets[row].numpy()].tolist()) for row in self.minimal_at)
+        return tuple(tuple(np.array(self.units)[self.sets[row].numpy()].tolist()) for row in self._minimal_at)
 
     @property
     def size(self) -> int | None:
@@ -135,11 +135,11 @@ class AllCircuits(Result):
     @property
     def overlap(self) -> float:
         """Mean Jaccard overlap of two minimal circuits; NaN for fewer than two."""
-        found = [jaccard(self.sets[one], self.sets[other]) for one, other in combinations(self.minimal_at, 2)]
+        found = [jaccard(self.sets[one], self.sets[other]) for one, other in combinations(self._minimal_at, 2)]
         return float(np.mean(found)) if found else float("nan")
 
     @property
-    def same_function(self) -> bool | None:
+    def _same_function(self) -> bool | None:
         """Whether every part that minimal circuits share can be exchanged; None where nothing is shared."""
         stay = self.exchange["answers_stay"].dropna()
         return None if stay.empty else bool((stay >= self.threshold).all())
@@ -167,7 +167,7 @@ class AllCircuits(Result):
         if len(self.minimal) > 1:
             shared = {None: "have no part in common", True: "share parts that can be exchanged without a change of"}
             shared[False] = "share parts that cannot all be exchanged without a change of"
-            words = shared[self.same_function] + (" answers" if self.same_function is not None else "")
+            words = shared[self._same_function] + (" answers" if self._same_function is not None else "")
             said += f". Two of them overlap by {in_percent(self.overlap)} (Jaccard), and they {words}"
         return f"{said}. {how_stable(self.stability, self.by)} {MEANING}"
 
@@ -177,7 +177,7 @@ class AllCircuits(Result):
         for row in np.flatnonzero(self.faithful()).tolist():
             names = np.array(self.units)[self.sets[row].numpy()].tolist()
             shares = dict(zip(METRICS, self.faithfulness[:, row], strict=True))
-            rows.append({"size": len(names), "minimal": row in self.minimal_at, **shares, "of": ", ".join(names)})
+            rows.append({"size": len(names), "minimal": row in self._minimal_at, **shares, "of": ", ".join(names)})
         columns = ["size", "minimal", *METRICS, "of"]
         table = pd.DataFrame(rows, columns=columns).sort_values(["size", "minimal"], ascending=[True, False])
         return table.reset_index(drop=True).assign(n=self.provenance.n)
@@ -314,10 +314,10 @@ def every_circuit_view(result: AllCircuits, most: int = 2_000) -> Picture:
     """Each circuit by its size and its worse faithfulness score; the ``most`` best ones, the minimal ones apart."""
     score, sizes = result.scores.min(0), result.sets.sum(1).numpy()
     best = np.argsort(-score, kind="stable")[:most]
-    rest = best[~np.isin(best, result.minimal_at) & np.isfinite(score[best])]
+    rest = best[~np.isin(best, result._minimal_at) & np.isfinite(score[best])]
     series = [
         Series(name, sizes[of], score[of], control=name == "circuits")
-        for name, of in (("circuits", rest), ("minimal ones", np.array(result.minimal_at, dtype=int)))
+        for name, of in (("circuits", rest), ("minimal ones", np.array(result._minimal_at, dtype=int)))
         if len(of)
     ]
     y = "1 - |1 - F|, the worse of logits and answers"

@@ -109,7 +109,7 @@ class Circuit(Result):
         return tuple(str(e) for e in self.drops.edge.values[(self.drops.sel(stat="low").values > 0).any(0)])
 
     @property
-    def random_p(self) -> float:
+    def _random_p(self) -> float:
         """Share of the different random circuits of this size (and the circuit itself) that are as close to F = 1 as
         the circuit; NaN for fewer than 19, of which none can give p = 0.05."""
         if len(self.different) < FEWEST_DIFFERENT:
@@ -159,7 +159,7 @@ class Circuit(Result):
     def _chance(self) -> str:
         """How many random circuits there really are, and the p that they give."""
         others = f"{len(self.different):,} of them differ from each other and from this one"
-        return f"{others}: {'too few for a p' if np.isnan(self.random_p) else p_value(self.random_p)}"
+        return f"{others}: {'too few for a p' if np.isnan(self._random_p) else p_value(self._random_p)}"
 
     def _how_stable(self) -> str:
         if self.again is None:

@@ -71,7 +71,7 @@ class PathPatching(EdgeEffects):
         order = np.argsort(-np.abs(mean), kind="stable")
         return pd.Series(mean[order], index=self.values.edge.values[order])
 
-    def moving(self, metric: str | None = None) -> pd.DataFrame:
+    def _moving(self, metric: str | None = None) -> pd.DataFrame:
         """The rows of the table, strongest first, of the edges whose effect has an interval off zero (of a single pair,
         which has none: that have an effect)."""
         table = self.to_dataframe()
@@ -85,7 +85,7 @@ class PathPatching(EdgeEffects):
 
     def sentence(self) -> str:
         metric = self.metric(None)
-        moving, paths = self.moving(metric), self.values.sizes["edge"]
+        moving, paths = self._moving(metric), self.values.sizes["edge"]
         parts = [
             f"{row.edge} ({row.effect:+.3g}" + (f" [{row.low:+.3g}, {row.high:+.3g}])" if np.isfinite(row.low) else ")")
             for row in moving[:_SAID].itertuples()

@@ -91,7 +91,7 @@ class GroupProgram(Result):
         return proportion(agrees[predicted[0] != predicted[1]])
 
     @property
-    def is_fourier(self) -> bool:
+    def _is_fourier(self) -> bool:
         """Whether most answers need the frequencies, and need nothing else of the embeddings."""
         alone, without = self.causal.replaced.values()
         return bool(self.frequencies) and alone.low > ABLE and without.high < ABLE
@@ -105,7 +105,7 @@ class GroupProgram(Result):
     @property
     def verdict(self) -> str:
         """The program that the model follows and has the marks of: "clock", "pizza", or why none."""
-        if not self.is_fourier:
+        if not self._is_fourier:
             return NONE
         return self.followed if self.followed and self.followed == self.marks.program else UNDECIDED
 

@@ -75,12 +75,12 @@ class DirectLogitAttribution(Result):
     worst: float
     provenance: Provenance
 
-    def by_kind(self) -> pd.Series:
+    def _by_kind(self) -> pd.Series:
         """What each kind of part contributes, averaged over targets."""
         total = self.parts["mean"].fillna(0.0).mean("target")
         return total.to_series().groupby(self.parts.kind.values).sum().sort_values(ascending=False)
 
-    def units_needed(self, share: float = 0.9) -> int:
+    def _units_needed(self, share: float = 0.9) -> int:
         """The fewest neurons whose absolute mean contributions over targets make up this share of all neurons'.
 
         Raises:
@@ -98,7 +98,7 @@ class DirectLogitAttribution(Result):
             layer, unit = np.unravel_index(int(np.abs(by_unit.values).argmax()), by_unit.shape)
             units = (
                 f" The largest neuron is {neuron_name(layer, unit)} ({by_unit.values[layer, unit]:+.2f}), and "
-                f"{self.units_needed():,} of {by_unit.size:,} neurons make up 90% of the sum of absolute means."
+                f"{self._units_needed():,} of {by_unit.size:,} neurons make up 90% of the sum of absolute means."
             )
         off = small(self.worst, 1)
         return f"{self.headline()}{units} The parts add up to each problem's lead within {off} logits."
@@ -178,7 +178,7 @@ def _moments(values: Float[np.ndarray, "*cell n"], axes: tuple[str, ...], seed: 
 
 
 def _by_neurons(found: DirectLogitAttribution) -> Estimate:
-    kinds = found.by_kind()
+    kinds = found._by_kind()
     lead = float(found.lead.mean())
     if not lead > 0:
         raise UserError("The right digit has no lead to attribute.")

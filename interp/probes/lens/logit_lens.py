@@ -56,7 +56,7 @@ class LogitLens(Result):
     provenance: Provenance
 
     @property
-    def largest_rise(self) -> tuple[str, str, float, float]:
+    def _largest_rise(self) -> tuple[str, str, float, float]:
         """(point before, point, accuracy before, accuracy) where the accuracy on all targets rises most, or falls
         least."""
         overall = self.table.overall.values
@@ -65,7 +65,7 @@ class LogitLens(Result):
         return str(points[i - 1]), str(points[i]), float(overall[i - 1]), float(overall[i])
 
     def sentence(self) -> str:
-        before, after, low, high = self.largest_rise
+        before, after, low, high = self._largest_rise
         t = self.table.overall, self.table.overall_low, self.table.overall_high
         end = in_percent_with(*(float(x[-1]) for x in t))
         first = float(self.table.kl.mean("target")[0])
@@ -286,7 +286,7 @@ def lens_view(result: LogitLens) -> Picture:
     end, low, high = (float(result.table[f"overall{name}"][-1]) for name in ("", "_low", "_high"))
     control = in_percent(float(result.table.overall_control.max()))
     note = f"Right at the end: {in_percent_with(end, low, high)}; answers of other problems lead in at most {control}"
-    before, after, least, most = result.largest_rise
+    before, after, least, most = result._largest_rise
     title = f"{result.name}: no stream gives more right tokens than the one before"
     if most > least:
         least, most = in_percent(least), in_percent(most)

@@ -99,7 +99,7 @@ class FourierSpectrum(Result):
         of = "" if self.of in ("table", "embeddings") else f" of the {self.of}"
         text = (
             f"Frequency {top} (period {n / top:.3g} tokens) carries {in_percent(share)} of the variance{of}. 95% of "
-            f"shuffled tables have less than {100 * below:.2g}% there; {self.as_much()} at some frequency "
+            f"shuffled tables have less than {100 * below:.2g}% there; {self._as_much()} at some frequency "
             f"({p_value(self.p_value)})."
         )
         if self.causal is not None and not self.kept:
@@ -113,7 +113,7 @@ class FourierSpectrum(Result):
             )
         return text
 
-    def as_much(self) -> str:
+    def _as_much(self) -> str:
         """How many of the relabellings have as large a share at some frequency, as words."""
         count = round(self.p_value * (self.relabellings + 1)) - 1
         return f"{f'{count:,}' if count else 'none'} of {self.relabellings:,} {'has' if count < 2 else 'have'} as much"
@@ -235,6 +235,6 @@ def spectrum_view(result: FourierSpectrum) -> Picture:
     ]
     bars = Bars("frequency (turns over the table)", "share of the variance", "", series)
     share = in_percent(float(result.share.sel(frequency=result.main)))
-    title = f"Frequency {result.main} holds {share} of the variance; of shuffled tables {result.as_much()} at some"
+    title = f"Frequency {result.main} holds {share} of the variance; of shuffled tables {result._as_much()} at some"
     title += " frequency"
     return Picture([bars], title=title, note=owed_to(result.causal if result.kept else None))

@@ -41,9 +41,9 @@ def seeds() -> Comparison:
 
 def test_a_model_is_at_distance_zero_from_itself_and_matched_with_itself(itself: Comparison):
     assert itself.table["distance"].max() < 1e-7
-    assert all(a == b for a, b in itself.head_pairs)
+    assert all(a == b for a, b in itself._head_pairs)
     assert (itself.unit_pairs["a"] == itself.unit_pairs["b"]).all()
-    assert len(itself.head_pairs) == 3 and len(itself.unit_pairs) == 5
+    assert len(itself._head_pairs) == 3 and len(itself.unit_pairs) == 5
     assert (itself.table["untrained"] > 0.05).all()
     assert itself.table["factor"].dropna().to_numpy() == pytest.approx(1)
     assert itself.parameters is not None and (itself.parameters["difference"] == 0).all()
@@ -59,7 +59,7 @@ def test_permuted_heads_and_units_give_the_permutation():
     two_layers = CONFIG.replace(n_layers=2)
     result = interp.compare(dense(config=two_layers), dense(change=permute, config=two_layers), n=8)
     assert result.table["distance"].max() < 1e-7
-    assert {(a, b) for a, b in result.head_pairs} == {
+    assert {(a, b) for a, b in result._head_pairs} == {
         (f"L{layer}H{(head + 1) % 3}", f"L{layer}H{head}") for layer in (0, 1) for head in range(3)
     }
     pairs = set(zip(result.unit_pairs["a"], result.unit_pairs["b"], strict=True))
@@ -75,7 +75,7 @@ def test_what_a_basis_changes_is_not_seen(change: Change):
     assert not torch.allclose(other.W_Q, dense().W_Q)
     result = interp.compare(dense(), other, n=12)
     assert result.table["distance"].max() < 1e-7
-    assert all(a == b for a, b in result.head_pairs)
+    assert all(a == b for a, b in result._head_pairs)
 
 
 def test_another_seed_is_as_far_as_untrained_copies_are(seeds: Comparison):
@@ -124,7 +124,7 @@ def test_numbers_set_by_hand_are_no_control_and_the_order_of_the_two_changes_no_
 def test_models_with_different_numbers_of_heads_and_units_are_matched_as_far_as_they_go():
     small = dense(config=CONFIG.replace(n_heads=2, d_mlp=3))
     result = interp.compare(dense(), small, n=8)
-    assert len(result.head_pairs) == 2 and len(result.unit_pairs) == 3
+    assert len(result._head_pairs) == 2 and len(result.unit_pairs) == 3
     assert result.parameters is None
     assert result.heads.sizes == {"a": 3, "b": 2}
 

@@ -107,7 +107,7 @@ def test_the_unit_picture_fills_exactly_the_columns_with_a_carry_out(published_5
 def test_the_ablation_picture_states_the_double_dissociation_in_numbers(published_57):
     result = interp.carry_units(published_57, n=512)
     figure = result.figure("ablation")
-    right = result.without_units("carry_out").set_index(["unit", "present"])["ablated"]
+    right = result._without_units("carry_out").set_index(["unit", "present"])["ablated"]
     title = figure.layout.title.text.replace("<br>", " ")
     for value in right:
         assert in_percent(value) in title
@@ -117,7 +117,7 @@ def test_the_ablation_picture_states_the_double_dissociation_in_numbers(publishe
 
 def test_an_untrained_model_is_not_said_to_have_switches():
     result = interp.carry_units(ADDER, n=128)
-    assert result.count_kinds("carry_out") == result.count_kinds("carry_in") == {}
+    assert result._count_kinds("carry_out") == result._count_kinds("carry_in") == {}
     assert result.figure().data and result.figure("ablation").data
 
 
@@ -171,7 +171,7 @@ def test_a_unit_that_carries_nothing_gets_a_panel_beside_one_that_does():
     assert [units.verdict(0, unit)["kind"] for unit in (0, 1)] == ["not able", "none"]
     titles = " ".join(annotation.text for annotation in units.figure().layout.annotations)
     assert "no single signal" in titles and "carry out" in titles
-    assert sum(units.count_kinds("carry_out").values()) == 1 and units.count_kinds("carry_in") == {}
+    assert sum(units._count_kinds("carry_out").values()) == 1 and units._count_kinds("carry_in") == {}
 
 
 @pytest.mark.parametrize("make", planted.PLANTED, ids=lambda make: make.__name__)

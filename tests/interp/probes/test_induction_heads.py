@@ -81,13 +81,13 @@ def test_attention_that_sees_all_keys_alike_is_not_above_chance(trained):
     found = interp.induction_heads(even, n=64)
     for score in ("previous", "matching"):
         assert found.best(score)[score] == pytest.approx(found.best(score)[f"{score}_uniform"], abs=1e-5)
-        assert not found.above_chance(score)
+        assert not found._above_chance(score)
     whole = interp.induction_heads(trained, n=64)
-    assert whole.above_chance("previous") and whole.above_chance("matching") and whole.above_chance("copying")
+    assert whole._above_chance("previous") and whole._above_chance("matching") and whole._above_chance("copying")
     with torch.no_grad():
         for block in even.blocks:
             block.attn.W_O.neg_()
-    assert not interp.induction_heads(even, n=64).above_chance("copying")
+    assert not interp.induction_heads(even, n=64)._above_chance("copying")
 
 
 @pytest.mark.parametrize("n", [2, 3])

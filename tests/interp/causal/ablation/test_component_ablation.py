@@ -539,7 +539,7 @@ def test_neurons_that_a_default_sweep_leaves_out_are_said_to_be():
 def test_strata_that_lose_alike_are_not_told_apart():
     values, drop = np.zeros((1, 1, 4, 1), dtype=bool), np.ones((4, 1), dtype=bool)
     half = np.array([[True], [True], [False], [False]])
-    assert table_of(values, drop, {"all": drop, "chain 0": half, "chain 1": ~half}, ["x"]).strata_hurt() is None
+    assert table_of(values, drop, {"all": drop, "chain 0": half, "chain 1": ~half}, ["x"])._strata_hurt() is None
 
 
 @pytest.mark.slow
@@ -585,7 +585,7 @@ def test_a_component_is_named_whose_effect_exceeds_its_own_control(lost, by_chan
     )  # fmt: skip
     row = found.named()
     assert (row if row is None else row.component.item()) == named and numbers_are_finite(found.sentence())
-    assert (found.strata_hurt() is None) == (named is None)
+    assert (found._strata_hurt() is None) == (named is None)
     assert found.worst().component.item() == "a"
 
 

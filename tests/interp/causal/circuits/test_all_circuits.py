@@ -73,7 +73,7 @@ def circuits(strengths: tuple[float, float], **options: Any) -> set[frozenset[st
 def test_two_redundant_circuits_without_a_common_part_are_both_found_and_the_draw_decides_nothing():
     found = found_in((1.0, 1.0))
     assert {frozenset(names) for names in found.minimal} == set(map(frozenset, HEADS))
-    assert not found.unique and found.complete and found.overlap == 0 and found.same_function is None
+    assert not found.unique and found.complete and found.overlap == 0 and found._same_function is None
     assert found.stability.groupby("over").same.mean()[["resampled pairs", "the other half of the pairs"]].eq(1.0).all()
 
 

@@ -139,7 +139,7 @@ def test_a_role_of_a_head_is_the_sum_over_its_keys_written_out_in_float64():
 def test_in_the_hand_built_adder_the_mlp_writes_the_whole_lead():
     model = models.build("position-coupling-hand-built", max_operands=3, max_digits=3)
     found = direct_logit_attribution(model, task=model.task.at(3, 3), n=64, rival="carry")
-    shares = found.by_kind() / float(found.lead.mean())
+    shares = found._by_kind() / float(found.lead.mean())
     assert shares["mlp"] == pytest.approx(1.0, abs=1e-3)
     assert shares.drop("mlp").abs().max() < 1e-3
 
@@ -221,5 +221,5 @@ def test_units_that_write_nothing_are_not_counted_beyond_their_number():
     some, units = Provenance(4, 0, "made up"), np.zeros((1, 3, 1, 4))
     found = compute_direct_logit_attribution(np.ones((1, 1, 4)), parts, units, np.ones((1, 4)), ["s0"], "x", "y", some)
     assert found.units is not None and not found.units["mean"].values.any()
-    assert (found.units_needed(), found.units["mean"].size) == (1, 3)
+    assert (found._units_needed(), found.units["mean"].size) == (1, 3)
     assert found.figure().layout.title.text.replace("<br>", " ") == f"<b>{found.headline()[:-1]}</b>"

@@ -130,7 +130,7 @@ def test_a_model_that_forgets_its_answer_is_said_to_rise_nowhere():
     logits[0, :, :, 2], logits[1:, :, :, 5] = 1, 1
     right = np.full((4, 1), 2)
     found = compute_logit_lens([logits], right, ["one", "two", "three"], ["s0"], "x", Provenance(4, 0, "made up"))
-    assert found.table.overall.values.tolist() == [1, 0, 0] and found.largest_rise == ("two", "three", 0, 0)
+    assert found.table.overall.values.tolist() == [1, 0, 0] and found._largest_rise == ("two", "three", 0, 0)
 
 
 def test_logits_that_do_not_come_from_the_last_stream_are_refused():
