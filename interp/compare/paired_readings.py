@@ -129,8 +129,7 @@ def read(model: ArithmeticTransformer, at: ReadingFrame) -> Readings:
             part = value[:1] if name == "hook_pos_embed" else Place(name, at.queries).read(value)
             kept[name].append(part.detach().cpu().double())
     found = {name: torch.cat(parts).numpy() for name, parts in kept.items()}
-    if any(not np.isfinite(value).all() for value in found.values()):
-        raise UserError("An activation is not a finite number: the model has diverged.")
+    runs.require_finite(found)
     patterns = np.concatenate([found[block + "attn.hook_pattern"] for block in blocks], 1)
     roles = np.einsum("nhtk,trk->nhtr", patterns, at.member.astype(np.float64), optimize=True)
     units = [found[block + "mlp.hook_post"] for block in blocks] if cfg.d_mlp else []

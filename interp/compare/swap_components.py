@@ -206,8 +206,6 @@ def _outcomes(
             return outcome
 
         logits, own = activations(a, batch, hooks)
-        if not bool(logits.isfinite().all()):
-            raise UserError("A logit of the whole model is not a finite number: the model has diverged.")
         judge(("", CLEAN, 0), logits)
         for name, members in chosen.items():
             new = {member: _ablated(reference.parts[member], reference.maps[member], own) for member in members}

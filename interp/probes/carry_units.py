@@ -79,10 +79,8 @@ def compute_carry_units(
         wanted: more signals, as in :func:`interp.probes.neuron_signals.candidate_signals`.
 
     Raises:
-        UserError: NaN activations, no variable with two values, or an unknown signal.
+        UserError: no variable with two values, or an unknown signal.
     """
-    if np.isnan(pre).any():
-        raise UserError("A neuron's activation is NaN: the model has diverged.")
     n, columns, layers, units = pre.shape
     seed = provenance.resampling_seed
     signals, rivals = candidate_signals(variables, seed, base, wanted)
@@ -218,6 +216,7 @@ def _activations(
     units: tuple[list[np.ndarray], list[np.ndarray]] = [], []
     clean = []
     for rows, logits, kept in runs.passes(model, sample.tokens, keep=[*names[0], *names[1]]):
+        runs.require_finite(kept)
         for into, hooks in zip(units, names, strict=True):
             into.append(np.stack([kept[name][:, queries].float().cpu().numpy() for name in hooks], 2))
         clean.append(right_tokens(logits[:, queries], right[rows]).numpy())

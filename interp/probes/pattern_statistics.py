@@ -38,11 +38,10 @@ class PatternMoments:
         Raises:
             UserError: NaN, or weights that do not sum to 1.
         """
-        if np.isnan(chunk).any():
-            raise UserError("The attention pattern holds NaN: a query attends to nothing, or the model has diverged.")
-        if np.abs(chunk.sum(-1) - 1).max(initial=0.0) > ROW_ERROR:  # NaN scores come out of a hook point as zeros
+        # NaN fails this, too; NaN scores come out of a hook point as zeros
+        if not np.abs(chunk.sum(-1) - 1).max(initial=0.0) <= ROW_ERROR:
             raise UserError(
-                "The weights of a query do not sum to 1: a query attends to nothing, or the model diverged."
+                "The weights of a query are NaN or do not sum to 1: it attends to nothing, or the model diverged."
             )
         log = np.log(np.where(chunk > 0, chunk, 1.0))
         weights = np.einsum("nlhtk,trk->nlhtr", chunk, self.member)

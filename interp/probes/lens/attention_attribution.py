@@ -36,7 +36,7 @@ from torch import Tensor
 from interp.core.drawings import drawing
 from interp.core.estimate import Estimate
 from interp.core.key_roles import membership, target_labels, visible_roles
-from interp.core.model_checks import require_layer
+from interp.core.model_checks import require_head, require_layer
 from interp.core.probe import Scalar, probe, sums
 from interp.core.results import Provenance, Result
 from interp.core.runs import read_patterns
@@ -157,7 +157,7 @@ def attention_attribution(
     task = resolve_task(model, task)
     name, model = model_name(model), from_transformer_lens(model, task)
     layers = range(model.config.n_layers) if layer is None else [require_layer(model, layer)]
-    heads = _heads(model, head)
+    heads = range(model.config.n_heads) if head is None else [require_head(model, head)]
     sample = draw(task, problems, n, seed)
     asked = _asked(model, task, sample.tokens, role, over == "others")
     queries = [task.query_positions[target] for target in asked.targets]
@@ -178,12 +178,6 @@ def attention_attribution(
         cells += [(each, one) for one in heads]
     parts, heads_table = _labelled(moments, cells, asked, target_labels(task, asked.targets))
     return AttentionAttribution(name, parts, heads_table, OVER[over], worst, sample.provenance)
-
-
-def _heads(model: ArithmeticTransformer, head: int | None) -> list[int]:
-    if head is not None and not 0 <= head < model.config.n_heads:
-        raise UserError(f"There is no head {head}: each layer has {model.config.n_heads}, counted from 0.")
-    return list(range(model.config.n_heads)) if head is None else [head]
 
 
 class _Asked(NamedTuple):

@@ -39,6 +39,7 @@ from interp.core.estimate import Estimate
 from interp.core.key_roles import target_labels
 from interp.core.probe import Scalar, probe, sums
 from interp.core.results import Provenance, Result
+from interp.core.runs import require_finite
 from interp.core.samples import N_PROBLEMS, draw
 from interp.core.stats import bootstrap_interval
 from interp.core.task_checks import resolve_task
@@ -144,8 +145,7 @@ def compute_direct_logit_attribution(
     Raises:
         UserError: the parts do not add up to the lead, or a lead is not finite.
     """
-    if not np.isfinite(lead).all():
-        raise UserError("A logit is not a finite number: the model has diverged.")
+    require_finite({"the logit difference": lead})
     worst = float(np.abs(np.nansum(values, 0, dtype=np.float64) - lead).max())
     if not worst <= TOLERANCE * max(1.0, float(np.abs(lead).max())):  # "not <=" also refuses NaN
         raise UserError(

@@ -24,12 +24,11 @@ from torch import Tensor
 
 from interp.core.places import Replacement
 from interp.core.probe import Scalar, probe
-from interp.core.runs import passes
+from interp.core.runs import passes, require_finite
 from interp.core.samples import N_PROBLEMS
 from interp.core.task_checks import resolve_task
 from interp.probes.lens.affine_lens import TranslatedLens, best_reading, translated
 from interp.probes.lens.logit_lens import Translators
-from models.errors import UserError
 from models.tasks import Task
 from models.transformer import HookedModel
 
@@ -96,8 +95,7 @@ def mean_jacobians(
                 columns.append(torch.stack([gradient[:, queries].mean(1).sum(0) for gradient in gradients]))
             of_chunk = torch.stack(columns, -1)
             total = of_chunk if not total.numel() else total + of_chunk
-    if not torch.isfinite(total).all():
-        raise UserError("A derivative of the last stream is not a finite number: the model has diverged.")
+    require_finite({"the derivative of the last stream": total})
     return total.detach().to(torch.promote_types(total.dtype, torch.float32)) / len(tokens)
 
 

@@ -41,6 +41,7 @@ from interp.core.key_roles import target_labels
 from interp.core.named_places import positions_for
 from interp.core.probe import Scalar, probe
 from interp.core.results import Provenance, Result
+from interp.core.runs import require_finite
 from interp.core.samples import N_PROBLEMS, draw
 from interp.core.task_checks import resolve_task
 from interp.core.views import Picture, Points, Series
@@ -138,6 +139,7 @@ def compute_linear_probes(
     Raises:
         UserError: NaN activations, or no column with both answers to any question.
     """
+    require_finite(activations)
     asked = [(i, found) for i, each in enumerate(labels) for found in each if len(np.unique(found.value)) > 1]
     if not asked:
         raise UserError("No column has both answers to any of these questions among the problems.")
@@ -145,8 +147,6 @@ def compute_linear_probes(
     left_out: dict[str, list[str]] = {}
     for site, values in activations.items():
         left_out.clear()
-        if not np.isfinite(values).all():
-            raise UserError(f"An activation of {site} is not a finite number: the model has diverged.")
         known = dict.fromkeys((*SIGNALS, *(found.signal for _, found in asked)))
         done: dict[str, list[dict[str, Any]]] = {signal: [] for signal in known}
         for i, found in asked:

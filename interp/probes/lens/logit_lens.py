@@ -33,6 +33,7 @@ from interp.core.estimate import Estimate
 from interp.core.key_roles import target_labels
 from interp.core.probe import Scalar, probe
 from interp.core.results import Provenance, Result
+from interp.core.runs import require_finite
 from interp.core.samples import N_PROBLEMS, draw
 from interp.core.stats import bootstrap_interval, clopper_pearson, clustered_proportion
 from interp.core.task_checks import resolve_task
@@ -134,8 +135,7 @@ def measured(
             raise UserError(
                 f"{len(points)} points and {len(targets)} targets do not fit logits of {list(chunk.shape)}."
             )
-        if not np.isfinite(chunk).all():
-            raise UserError("A logit is not a finite number: the model has diverged.")
+        require_finite(dict(zip(points, chunk, strict=True)))
         log_p, wanted = log_softmax(chunk.astype(np.float64), -1), right[done : done + chunk.shape[1]]
         probability = np.exp(np.take_along_axis(log_p, wanted[None, ..., None], -1)[..., 0])
         kl = (np.exp(log_p[-1]) * (log_p[-1] - log_p)).sum(-1)
