@@ -33,7 +33,7 @@ from interp.compare.digit_planes import digit_points
 from interp.compare.head_matching import head_distances
 from interp.compare.matching import match, scaled_distance
 from interp.compare.neuron_matching import matched_units
-from interp.compare.paired_readings import ReadingFrame, Readings, frame, read
+from interp.compare.paired_readings import ReadingFrame, Readings, common_columns, read
 from interp.compare.parameter_tables import parameters_beside
 from interp.compare.shuffled_comparison import (
     ModelTables,
@@ -88,7 +88,7 @@ def compare(
     require_one_format(task, b, names)
     resolve_task(b, task)
     sample = draw(task, problems, n, seed, carry_heavy=0.5)
-    at = frame(task, sample.problems, sample.tokens)
+    at = common_columns(task, sample.problems, sample.tokens)
     rng = np.random.default_rng(seed)
     left, right = (_tables(model, at) for model in (a, b))
     measured = _measure(left, right)

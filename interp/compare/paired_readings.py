@@ -42,7 +42,7 @@ class ReadingFrame:
     answers: tuple[int, ...]
 
 
-def frame(task: Task, problems: Any, tokens: Int[Tensor, "n pos"]) -> ReadingFrame:
+def common_columns(task: Task, problems: Any, tokens: Int[Tensor, "n pos"]) -> ReadingFrame:
     """The frame of a task's problems, for any task; without digit sums and carries there are no cells."""
     queries, length = list(task.query_positions), tokens.shape[1]
     groups = [visible_roles(task, target) for target in range(len(queries))]

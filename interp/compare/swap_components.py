@@ -47,7 +47,7 @@ from torch import Tensor
 
 from interp.compare.activation_maps import PartMap, activations, fit_maps
 from interp.compare.compare import require_one_format
-from interp.compare.paired_readings import ReadingFrame, Readings, frame, read
+from interp.compare.paired_readings import ReadingFrame, Readings, common_columns, read
 from interp.compare.swap_result import CLEAN, SwapOutcome, Swaps, compute_swaps
 from interp.compare.swapped_parts import PATTERNS, SwappedPart, by_role, components_of, parts_beside
 from interp.core.batches import chunks, derangement, distinct
@@ -103,7 +103,7 @@ def swap_components(
     require_one_format(task, b, names)
     resolve_task(b, task)
     fit, held_out, source = two_samples(task, n_fit, n, seed)
-    at = frame(task, fit, task.encode(fit))
+    at = common_columns(task, fit, task.encode(fit))
     left = read(from_transformer_lens(a, task), at)
     parts = parts_beside(left, read(from_transformer_lens(b, task), at))
     chosen = components_of(parts, components)

@@ -33,10 +33,9 @@ from torch import Tensor
 from interp.causal.circuits.circuit_search import Criterion, search
 from interp.causal.circuits.circuit_space import CircuitSpace, jaccard
 from interp.causal.circuits.circuit_stability import compute_stability, how_stable, minimal_rows, resampled
-from interp.causal.circuits.edge_space import space_of
+from interp.causal.circuits.edge_space import position_groups, space_of
 from interp.causal.circuits.pair_halves import halves
 from interp.causal.circuits.part_exchange import exchange_parts
-from interp.causal.circuits.smallest_circuit import position_groups
 from interp.causal.edges import EdgeExperiment, EdgeGraph
 from interp.causal.edges.edge_graph import EMBED, LOGITS, POS_EMBED, part_and_input
 from interp.causal.edges.optimal_ablation import optimal_values

@@ -26,7 +26,7 @@ from jaxtyping import Float
 
 from interp.causal.circuits.circuit_search import Criterion, FoundCircuit, search
 from interp.causal.circuits.circuit_space import CircuitSpace, jaccard
-from interp.causal.circuits.edge_space import space_of
+from interp.causal.circuits.edge_space import position_groups, space_of
 from interp.causal.circuits.faithfulness import (
     judge_chance,
     judge_edges,
@@ -291,14 +291,3 @@ def smallest_circuit(
         held_out=held_out,
         provenance=Provenance(len(other), pairs.seed, f"pairs that differ in {pairs.what}, {how}", strength),
     )
-
-
-def position_groups(
-    pairs: ProblemPairs, groups: Mapping[str, Sequence[int]] | str | None
-) -> Mapping[str, Sequence[int]] | None:
-    """Groups of positions; "roles" are those relative to the pairs' target. Raises UserError for another word."""
-    if not isinstance(groups, str):
-        return groups
-    if groups != "roles":
-        raise UserError(f"groups is 'roles' or a mapping from names to positions, not {groups!r}.")
-    return {name: places for name, places in pairs.task.relative_roles(pairs.target).items() if places}

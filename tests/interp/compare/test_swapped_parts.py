@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interp.compare.activation_maps import least_squares
-from interp.compare.paired_readings import ReadingFrame, frame
+from interp.compare.paired_readings import ReadingFrame, common_columns
 from interp.compare.swap_result import recovered_shares
 from interp.compare.swapped_parts import by_role
 from models.tasks.named.addition import TenDigitAddition
@@ -20,7 +20,7 @@ seeds = st.integers(0, 2**31 - 1)
 
 def _frame(task: TenDigitAddition | MultiOperandAddition) -> ReadingFrame:
     problems = task.sample(2, torch.Generator().manual_seed(0))
-    return frame(task, problems, task.encode(problems))
+    return common_columns(task, problems, task.encode(problems))
 
 
 PLAIN, WITH_BOS = _frame(TenDigitAddition()), _frame(MultiOperandAddition(2, 2))
