@@ -109,14 +109,14 @@ def swap_components(
     chosen = components_of(parts, components)
 
     copies, of = copies_to_draw((b, a), untrained, seed)
-    swapped = _Other(left, b, at, chosen)
+    swapped = _Donor(left, b, at, chosen)
     tokens = task.encode(held_out)
     sources = [
-        _Source("swapped", 0, swapped, tokens),
-        _Source("shuffled", 0, swapped, tokens[derangement(len(tokens), seed)]),
-        _Source("itself", 0, _Other(left, a, at, chosen), tokens),
+        _DonorRun("swapped", 0, swapped, tokens),
+        _DonorRun("shuffled", 0, swapped, tokens[derangement(len(tokens), seed)]),
+        _DonorRun("itself", 0, _Donor(left, a, at, chosen), tokens),
     ]
-    sources += [_Source("untrained", i, _Other(left, copy, at, chosen), tokens) for i, copy in enumerate(copies)]
+    sources += [_DonorRun("untrained", i, _Donor(left, copy, at, chosen), tokens) for i, copy in enumerate(copies)]
     outcomes = _outcomes(left.model, tokens, task.targets(held_out), at, chosen, sources)
     return compute_swaps(
         outcomes,
@@ -161,7 +161,7 @@ def two_samples(task: Task, n_fit: int, n: int, seed: int) -> tuple[Tensor, Tens
     raise UserError(f"{task.name} gave {len(problems) if problems is not None else 0} different problems, not {total}.")
 
 
-class _Other:
+class _Donor:
     """A source of parts for a: a model, its counterparts of a's parts, and the maps."""
 
     def __init__(self, left: Readings, other: HookedModel, at: ReadingFrame, chosen: Mapping[str, tuple[str, ...]]):
@@ -175,10 +175,10 @@ class _Other:
 
 
 @dataclass(frozen=True, eq=False)
-class _Source:
+class _DonorRun:
     name: str
     copy: int
-    other: _Other
+    other: _Donor
     tokens: Int[Tensor, "n pos"]  # the tokens on which the other model runs
 
 
@@ -189,7 +189,7 @@ def _outcomes(
     targets: Int[Tensor, "n target"],
     at: ReadingFrame,
     chosen: Mapping[str, tuple[str, ...]],
-    sources: Sequence[_Source],
+    sources: Sequence[_DonorRun],
 ) -> dict[tuple[str, str, int], SwapOutcome]:
     """The answers of a, by (component, source, copy); ("", CLEAN, 0) is the whole model."""
     found: dict[tuple[str, str, int], SwapOutcome] = {}
@@ -219,7 +219,7 @@ def _outcomes(
             }
             for name, members in chosen.items():
                 logits = _run(a, batch, other, {member: news[member] for member in members})
-                judge((name, source.name, source.copy), logits).close([near[member] for member in members])
+                judge((name, source.name, source.copy), logits).add_fidelity([near[member] for member in members])
     return found
 
 
@@ -242,7 +242,7 @@ def _new(part: SwappedPart, of: PartMap, own: Activations, theirs: Activations, 
     return by_role(part.of(own)[:, list(of.places)], other, at) if part.kind == "pattern by role" else other
 
 
-def _run(a: ArithmeticTransformer, batch: Tensor, other: _Other, new: Mapping[str, Tensor]) -> Tensor:
+def _run(a: ArithmeticTransformer, batch: Tensor, other: _Donor, new: Mapping[str, Tensor]) -> Tensor:
     """Logits of a with these replacements."""
     places = {name: replace(other.parts[name].place, at=other.maps[name].places) for name in new}
     ((_, logits, _),) = passes(a, batch, [place.put(new[name]) for name, place in places.items()])

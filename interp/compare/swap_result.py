@@ -50,7 +50,7 @@ class SwapOutcome:
         self.loss.append(loss.mean(1).cpu().numpy())
         self.margin.append(margins(logits, right).mean(1).cpu().numpy())
 
-    def close(self, parts: Sequence[tuple[str, float, float]]) -> None:
+    def add_fidelity(self, parts: Sequence[tuple[str, float, float]]) -> None:
         """Add a batch's closeness of several parts."""
         for kind, first, second in parts:
             old = self.sums.get(kind, (0.0, 0.0))

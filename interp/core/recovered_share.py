@@ -26,7 +26,7 @@ def recovered_share(
     back, room = (worst.astype(np.float64) - each for each in (here, best))
     n, (of_back, of_room) = len(room), resampled_sums(np.stack((back, room)), seed)
     if not np.isfinite(room).all() or np.quantile(of_room, TAILS[0]) <= least:
-        return (float("nan"),) * 3
+        return float("nan"), float("nan"), float("nan")
     value = float(back.mean() / room.mean())
     low, high = percentile_interval(value, of_back / of_room, n)
     low = min(float(low), value - unseen(n) * (value - min(value, 0.0)))

@@ -108,6 +108,6 @@ class Candidates:
             state.accept(dict(verdict.certificate), step)
         else:
             state.turned_down += 1
-            state.take_back(trainable(self.model.task, verdict.problems))
+            state.keep_counterexamples(trainable(self.model.task, verdict.problems))
         state.last_verdict = verdict.statement
         return {"seed": state.seed, "accepted": verdict.accepted, "statement": verdict.statement}

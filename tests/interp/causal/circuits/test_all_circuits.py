@@ -137,8 +137,8 @@ def test_optimal_constants_start_at_the_means_and_are_never_worse_on_their_own_p
     def kl(steps: int) -> torch.Tensor:
         constants = fit_constants(masked, masks, tokens, steps)
         embeddings = masked.embeddings(tokens).expand(len(masks), -1, -1, -1, -1)
-        right = masked.propagate([embeddings[:1]], 0)[1].log_softmax(-1)
-        found = masked.propagate([embeddings], 0, masked.table(masks), constants)[1].log_softmax(-1)
+        right = masked.run_from_stage([embeddings[:1]], 0)[1].log_softmax(-1)
+        found = masked.run_from_stage([embeddings], 0, masked.table(masks), constants)[1].log_softmax(-1)
         return (right.exp() * (right - found)).sum(-1).mean((1, 2))
 
     start = fit_constants(masked, masks, tokens, 0)[0]
