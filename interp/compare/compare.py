@@ -21,7 +21,7 @@ Limits. Sampled, with the right answer in place. Close tables do not prove the s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -206,20 +206,10 @@ def _shared(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray], skip: int)
 
 
 def _role_means(reading: Readings, at: ReadingFrame) -> xr.DataArray:
-    coords = {"head": reading.heads, "target": _distinct(at.targets), "role": list(at.roles)}
+    coords = {"head": reading.heads, "target": list(at.targets), "role": list(at.roles)}
     mean = reading.roles.mean(0)
     empty = ~at.member.any(-1)  # no key has the role
     return xr.DataArray(np.where(empty, np.nan, mean), dims=("head", "target", "role"), coords=coords)
-
-
-def _distinct(labels: Sequence[str]) -> list[str]:
-    """Labels, with a number after those that occur more than once (delimiters)."""
-    seen: dict[str, int] = {}
-    out = []
-    for label in labels:
-        seen[label] = seen.get(label, 0) + 1
-        out.append(f"{label} {seen[label]}" if list(labels).count(label) > 1 else label)
-    return out
 
 
 def _unit_means(reading: Readings, at: ReadingFrame) -> xr.DataArray:

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.core import runs
-from interp.core.key_roles import membership, visible_roles
+from interp.core.key_roles import membership, target_labels, visible_roles
 from interp.core.places import Place
 from models import ArithmeticTransformer
 from models.errors import UserError
@@ -55,9 +55,9 @@ def common_columns(task: Task, problems: Any, tokens: Int[Tensor, "n pos"]) -> R
         cell_values, index = np.unique(values[has], axis=0, return_inverse=True)
         cells[has] = index.reshape(-1)
         answers = tuple(np.unique(task.targets(problems).numpy()[has]).tolist())
-    labels = [role.label for role in task.target_roles]
+    labels = tuple(target_labels(task))
     return ReadingFrame(
-        task, tokens, tuple(queries), tuple(labels), tuple(roles), member, cells, cell_values.astype(np.int64), answers
+        task, tokens, tuple(queries), labels, tuple(roles), member, cells, cell_values.astype(np.int64), answers
     )
 
 

@@ -142,8 +142,8 @@ class WhichAlgorithm(Result):
         return {bit: proportion((kind.after.values == answer)[case]) for bit, case in cases.items() if case.any()}
 
     def winner(self, corruption: str = "plausible") -> tuple[str, ...] | None:
-        """The algorithms that the model follows: those :meth:`ahead` if all shares lie above ``ABLE``, and with
-        plausible digits also reach ``FOLLOWS``, else None."""
+        """The algorithms that the model follows: the first of the ranking if its interval lies above the second's, all
+        shares lie above ``ABLE``, and with plausible digits also reach ``FOLLOWS``; else None."""
         first = self._ahead(corruption)
         if first is None or self.clean(corruption).low <= ABLE:
             return None

@@ -23,13 +23,13 @@ from torch import Tensor
 from interp.core.drawings import drawing
 from interp.core.estimate import Estimate
 from interp.core.key_roles import target_labels
+from interp.core.named_places import stream_points
 from interp.core.results import Provenance, Result
 from interp.core.samples import draw
 from interp.core.significance import holm, sign_test
 from interp.core.stats import LEVEL, bootstrap_interval
 from interp.core.views import Picture, Points, Series
 from interp.probes.lens.logit_lens import Translators, lens_table, measured, read_out
-from interp.probes.lens.residual_points import stream_points
 from models.errors import UserError
 from models.number_format import counted, in_percent, in_percent_with, p_value
 from models.tasks import Task

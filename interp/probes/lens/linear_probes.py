@@ -38,7 +38,7 @@ from interp.core.controls import untrained_copy, untrained_twin
 from interp.core.drawings import drawing
 from interp.core.estimate import Estimate
 from interp.core.key_roles import target_labels
-from interp.core.named_places import positions_for
+from interp.core.named_places import positions_for, stream_points
 from interp.core.probe import Scalar, probe
 from interp.core.results import Provenance, Result
 from interp.core.runs import require_finite
@@ -52,7 +52,7 @@ from interp.probes.lens.probe_labels import (
     probed_signals,
     variable_labels,
 )
-from interp.probes.lens.residual_points import digit_targets, read, stream_points, variable_index
+from interp.probes.lens.residual_points import digit_targets, read, variable_index
 from interp.probes.lens.ridge_probe import FOLDS, answerable, probed, summary
 from models.calls import Several
 from models.errors import UserError, known_name, unknown_name
@@ -213,7 +213,7 @@ def linear_probes(
         model: any model with TransformerLens hooks.
         task: what its tokens mean; default ``model.task``. It must state its domain.
         sites: hook points with positions after the batch (heads and other axes are flattened), or labels of
-            :func:`interp.probes.lens.residual_points.stream_points` such as "L0 mid"; default every residual stream.
+            :func:`interp.core.named_places.stream_points` such as "L0 mid"; default every residual stream.
         at: "query" (the position that predicts the column's digit), a relative role such as "own operands" (several
             positions are read together), or another name of :func:`interp.core.named_places.positions_for`, as "b0".
         signals: names of :data:`interp.probes.lens.probe_labels.SIGNALS`, for column addition, or variables of the task

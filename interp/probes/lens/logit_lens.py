@@ -31,6 +31,7 @@ from scipy.special import log_softmax
 from interp.core.drawings import drawing
 from interp.core.estimate import Estimate
 from interp.core.key_roles import target_labels
+from interp.core.named_places import stream_points
 from interp.core.probe import Scalar, probe
 from interp.core.results import Provenance, Result
 from interp.core.runs import require_finite
@@ -38,7 +39,7 @@ from interp.core.samples import N_PROBLEMS, draw
 from interp.core.stats import bootstrap_interval, clopper_pearson, clustered_proportion
 from interp.core.task_checks import resolve_task
 from interp.core.views import Grid, Picture
-from interp.probes.lens.residual_points import read, stream_points
+from interp.probes.lens.residual_points import read
 from models.errors import UserError
 from models.number_format import in_percent, in_percent_with
 from models.tasks import Task

@@ -11,9 +11,9 @@ import torch
 
 import interp
 import models
+from interp.core.named_places import stream_points
 from interp.probes.lens.jacobian_lens import _turned_at_random, mean_jacobians
 from interp.probes.lens.logit_lens import unembedded
-from interp.probes.lens.residual_points import stream_points
 from interp.probes.lens.tuned_lens import PENALTY, trained
 from models.errors import UserError
 from tests.comparing import numbers_are_finite

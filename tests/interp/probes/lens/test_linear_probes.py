@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 import models
 from interp.core.batches import distinct
 from interp.core.controls import untrained_twin
-from interp.core.named_places import positions_for
+from interp.core.named_places import positions_for, stream_points
 from interp.core.results import Provenance
 from interp.probes.lens import compute_linear_probes, linear_probes
 from interp.probes.lens.probe_labels import SIGNALS, column_labels, pair_folds
-from interp.probes.lens.residual_points import stream_points
 from interp.probes.lens.ridge_probe import directions, held_out_predictions
 from models.errors import UserError
 from models.tasks.named.addition import TenDigitAddition, TwoDigitAddition

@@ -11,9 +11,9 @@ from scipy.special import log_softmax
 from scipy.stats import entropy
 
 import models
+from interp.core.named_places import stream_points
 from interp.core.results import Provenance
 from interp.probes.lens import compute_logit_lens, logit_lens
-from interp.probes.lens.residual_points import stream_points
 from models.errors import UserError
 from tests.interp.probes.lens.made import SWITCHES, random_model
 
