@@ -112,7 +112,7 @@ def induction_heads(
         UserError: fewer than 2 problems, or of one token; post-norms; a model that writes other tokens than it reads.
     """
     sample = prepare(model, task, problems, n, seed, least_tokens=2)
-    subjects = (model, *untrained_models(model, None, 2, seed))
+    subjects = (model, *untrained_models(model, 2, seed))
     previous, matching = zip(*(attention_scores(each, sample.tokens) for each in subjects), strict=True)
     copying = [copying_scores(each, sample.task) for each in subjects]
     uniform = uniform_scores(sample.tokens)

@@ -38,7 +38,7 @@ def untrained() -> Any:
 register_exam(
     Exam(
         "group_program",
-        lambda model: interp.group_program(model, n=400, resamples=99),
+        lambda model: interp.group_program(model, n=400),
         lambda found: found.verdict,
         presence=Case(lambda: built("pizza"), "pizza"),
         absence=Case(lambda: built("table"), NONE),

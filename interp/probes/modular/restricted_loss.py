@@ -22,10 +22,10 @@ from interp.core.probe import Scalar, group, probe
 from interp.core.results import Provenance
 from interp.core.table_result import Measure, TableResult
 from interp.core.task_checks import resolve_task
-from models.calls import Resamples
 from models.tasks import CyclicGroup, Task, group_of
 from models.transformer import HookedModel, model_name
 
+RELABELLINGS = 99
 KINDS = ("all logits", "restricted", "excluded")
 ALL = "all pairs"
 MEASURES = (Measure("loss", "nats", ("uniform_guess",)),)
@@ -41,9 +41,7 @@ def _restricted(found: TableResult) -> Estimate:
     needs=[group],
     scalar=Scalar("restricted loss", "nats", _restricted, 1e-3, asked_by=("training_dynamics",)),
 )
-def restricted_loss(
-    model: HookedModel, *, task: Task | None = None, seed: int = 0, resamples: Resamples = 99
-) -> TableResult:
+def restricted_loss(model: HookedModel, *, task: Task | None = None, seed: int = 0) -> TableResult:
     """Loss of the right answer with all logits, with the kept frequencies' part of them alone, and without that part.
 
     As functions of the pair, the logits are split into the components cos and sin of ``w_k (a + b)`` for the kept
@@ -52,14 +50,14 @@ def restricted_loss(
     others are rows of their own. The softmax is over the group's answers. Nothing is sampled but the control.
 
     Args:
-        seed, resamples: relabellings that say which frequencies are kept.
+        seed: of the 99 relabellings that say which frequencies are kept.
 
     Raises:
         UserError: a task that does not add or multiply modulo a number.
     """
     task = resolve_task(model, task)
     of = group_of(task)
-    spectrum, values, _ = pair_spectrum(model, task, "logits", resamples, seed)
+    spectrum, values, _ = pair_spectrum(model, task, "logits", RELABELLINGS, seed)
     kept = _along_sums(values, of, spectrum.kept)
     logits = {"all logits": values, "restricted": values.mean((0, 1)) + kept, "excluded": values - kept}
     right = right_logs(of)
@@ -80,7 +78,7 @@ def restricted_loss(
         )
     else:
         said += f" (a uniform guess {math.log(of.order):.3g}). No frequency of the logits stands out."
-    source = f"pairs, {resamples} relabellings for the frequencies"
+    source = f"pairs, {RELABELLINGS} relabellings for the frequencies"
     provenance = Provenance(of.order**2, seed, source, "exhaustive")
     return TableResult(said, table, provenance, ("pairs", "logits"), MEASURES)
 

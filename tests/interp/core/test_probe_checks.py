@@ -29,14 +29,12 @@ from tests.sampling import sampled
 ADDER = "microadder-57"
 SHORT: dict[str, dict[str, Any]] = {
     "attack": {"runs": 30},
-    "compare": {"untrained": []},
     "compare_models": {"questions": ["score", "circle_fit"]},
     "edge_attribution": {"steps": 4},
     "swap_components": {"components": ["L0.mlp"], "n_fit": 32, "untrained": 1},
     "linear_probes": {"n": 110, "sites": "L0 mid"},
     "parameter_ablation": {"n": 8, "pairs": False, "only": ["W_head"]},
     "accuracy_by_chain": {"n_per_length": 2},
-    "circle_fit": {"resamples": 9},
     "smallest_circuit": {"n_random": 3},
 }
 SLOW = (
