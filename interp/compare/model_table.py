@@ -72,7 +72,7 @@ class ModelTable(Result):
         """One cell. Raises UserError for a model or question that is not in the table."""
         return self.row(model).answers[self.question(question).name]
 
-    def answered(self, question: str) -> dict[str, Estimate]:
+    def _answered(self, question: str) -> dict[str, Estimate]:
         """The answers of the models that a question applies to."""
         self.question(question)
         return {row.name: a for row in self.rows if isinstance(a := row.answers[question], Estimate)}
@@ -96,7 +96,7 @@ class ModelTable(Result):
         """For each question that was answered, its heading and the least and the largest answer."""
         texts = []
         for question in self.questions:
-            values = [answer.value for answer in self.answered(question.name).values()]
+            values = [answer.value for answer in self._answered(question.name).values()]
             if values:
                 ends = dict.fromkeys(value_text(end, question.unit) for end in (min(values), max(values)))
                 texts.append(f"{question.heading} {' to '.join(ends)}")
@@ -134,7 +134,7 @@ class ModelTable(Result):
         """The parts of one question's answers: one row per model and part. Raises UserError if there are none."""
         rows = [
             {"model": name} | {("part" if key == "name" else key): value for key, value in asdict(part).items()}
-            for name, answer in self.answered(question).items()
+            for name, answer in self._answered(question).items()
             for part in answer.parts
         ]
         if not rows:

@@ -25,7 +25,6 @@ SAME: Mapping[str, Any] = {
     "problems": None,
     "n": N_PROBLEMS,
     "seed": 0,
-    "resamples": None,
     "progress": False,
 }
 #: Names that one of these has elsewhere.
@@ -83,7 +82,7 @@ def _signature(s: _Asked) -> None:
         raise Fails(f"{min(odd)} has another name in other probes")
     behind = list(parameters.values())[len(s.probe.subjects) :]
     require(all(each.kind in (each.KEYWORD_ONLY, each.VAR_KEYWORD) for each in behind), "an option has no name")
-    for name in set(common) - {"resamples"}:
+    for name in common:
         default = parameters[name].default
         # Cost may forbid the usual number of problems. The number is then in the docstring, with the reason.
         said = name == "n" and re.search(rf"\b{default:,}\b", inspect.getdoc(s.probe.ask) or "")

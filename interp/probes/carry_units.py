@@ -44,6 +44,7 @@ from interp.core.samples import N_PROBLEMS, Sample, draw
 from interp.core.task_checks import resolve_task
 from interp.probes import neuron_selectivity as measures
 from interp.probes.carry_units_result import CarryUnits
+from interp.probes.neuron_signals import candidate_signals, signal_name
 from models.calls import Count, GivenProblems, Index, Seed
 from models.errors import UserError
 from models.run import has_run
@@ -75,16 +76,14 @@ def compute_carry_units(
             rival signal; units left out get NaN.
         provenance: what the problems are; its seed also draws the shuffled control.
         base: base of the digits.
-        wanted: more signals, as in :func:`interp.probes.neuron_selectivity.candidate_signals`.
+        wanted: more signals, as in :func:`interp.probes.neuron_signals.candidate_signals`.
 
     Raises:
-        UserError: NaN activations, no variable with two values, or an unknown signal.
+        UserError: no variable with two values, or an unknown signal.
     """
-    if np.isnan(pre).any():
-        raise UserError("A neuron's activation is NaN: the model has diverged.")
     n, columns, layers, units = pre.shape
     seed = provenance.resampling_seed
-    signals, rivals = measures.candidate_signals(variables, seed, base, wanted)
+    signals, rivals = candidate_signals(variables, seed, base, wanted)
     if not rivals:
         common = {name: int(np.bincount(values.ravel()).argmax()) for name, values in [*variables.items()][-1:]}
         raise UserError(
@@ -148,7 +147,7 @@ def _best_units(found: CarryUnits) -> Estimate:
     for signal in ("carry_in", "carry_out"):
         apart = found.table.auroc_given_rivals.sel(signal=signal)
         layer, unit = np.unravel_index(int(np.nan_to_num(apart.values, nan=-1.0).argmax()), apart.shape)
-        name = measures.signal_name(signal)
+        name = signal_name(signal)
         parts.append(Estimate(float(apart[layer, unit]), note=neuron_name(int(layer), int(unit)), name=name))
     return Estimate(parts[1].value, note=parts[1].note, parts=tuple(parts))
 
@@ -217,6 +216,7 @@ def _activations(
     units: tuple[list[np.ndarray], list[np.ndarray]] = [], []
     clean = []
     for rows, logits, kept in runs.passes(model, sample.tokens, keep=[*names[0], *names[1]]):
+        runs.require_finite(kept)
         for into, hooks in zip(units, names, strict=True):
             into.append(np.stack([kept[name][:, queries].float().cpu().numpy() for name in hooks], 2))
         clean.append(right_tokens(logits[:, queries], right[rows]).numpy())

@@ -7,7 +7,6 @@ digit's token (after the model's own norm),
     effect[d]  = W_O^T (digit effect of d)                                                     [base, d_model]
     linear     = share of effect's variance over the digits that is linear in d
     line       = share of the variance along the first principal direction
-    spectrum   = shares of the frequencies 1 ... base / 2 in d (period base / frequency)    2/9 each without structure
 
 ``size`` is the root mean square length of ``effect``, in units of the residual stream that the head writes into.
 
@@ -21,7 +20,6 @@ depends on where the digit stands. A head that writes nothing about the digit ha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +45,7 @@ from models.number_format import in_percent, p_value
 from models.tasks import Task, TaskLike
 from models.transformer import HookedModel, head_name, in_block, require_unaltered
 
+UNTRAINED = 2  # copies
 _NOTHING = 1e-5  # size below which a head writes no digit (float32 rounding)
 
 
@@ -54,13 +53,11 @@ _NOTHING = 1e-5  # size below which a head writes no digit (float32 rounding)
 class OvOutputShape(Result):
     """Digit effects. ``table`` is a Dataset over (layer, head): ``size``, ``linear``, ``line``, ``shuffled_high``,
     ``p_value``, ``untrained`` (mean of the copies' ``linear``). ``line_of`` [layer, head, digit]: coordinate of each
-    digit along the first principal direction, in units of its standard deviation, rising with the digit. ``spectrum``
-    [layer, head, frequency]: shares that sum to 1; without structure, in base 10, 2/9 each and 1/9 for frequency 5.
+    digit along the first principal direction, in units of its standard deviation, rising with the digit.
     ``copies``: how many untrained copies there were."""
 
     table: xr.Dataset
     line_of: xr.DataArray
-    spectrum: xr.DataArray
     provenance: Provenance
     copies: int = 0
 
@@ -112,18 +109,15 @@ def compute_ov_output_shape(
     size = np.sqrt((centred**2).sum(-1).mean(-1))
     digit = (np.arange(base) - (base - 1) / 2) / np.sqrt((base**2 - 1) / 12)
     orders = np.stack([rng.permutation(base) for _ in range(resamples)])
-    twice = np.where(2 * np.arange(1, base // 2 + 1) == base, 1, 2)  # counts a frequency and its negative
     names = ("linear", "line", "shuffled_high", "p_value")
     data = {name: np.full((layers, heads), np.nan) for name in names}
-    line_of, spectrum = np.full((layers, heads, base), np.nan), np.full((layers, heads, len(twice)), np.nan)
+    line_of = np.full((layers, heads, base), np.nan)
     for place in np.ndindex(layers, heads):
         if size[place] < _NOTHING:
             continue
         rows = centred[place]
         linear = linear_share(rows, digit[None])[0]
         null = linear_share(rows, digit[orders])
-        power = (np.abs(np.fft.rfft(rows, axis=0)[1:]) ** 2).sum(-1) * twice
-        spectrum[place] = power / power.sum()
         u, s, _ = np.linalg.svd(rows, full_matrices=False)
         rising = np.sign(u[:, 0] @ digit) or 1.0
         line_of[place] = rising * u[:, 0] * np.sqrt(base)
@@ -135,10 +129,7 @@ def compute_ov_output_shape(
     table = xr.Dataset({name: (axes, value) for name, value in (data | {"size": size}).items()}, coords=coords)
     table["untrained"] = untrained
     lines = xr.DataArray(line_of, dims=(*axes, "digit"), coords=coords | {"digit": np.arange(base)})
-    shares = xr.DataArray(
-        spectrum, dims=(*axes, "frequency"), coords=coords | {"frequency": np.arange(1, len(twice) + 1)}
-    )
-    return OvOutputShape(table, lines, shares, provenance, copies)
+    return OvOutputShape(table, lines, provenance, copies)
 
 
 def linear_share(
@@ -195,15 +186,15 @@ def ov_output_shape(
     problems: GivenProblems = None,
     n: Count = N_PROBLEMS,
     seed: Seed = 0,
-    untrained: Sequence[HookedModel] | None = None,
 ) -> OvOutputShape:
     """What every head of a hooked model writes about the digit it attends to; see the module.
+
+    Controls are two freshly initialised copies, or none where nothing is drawn at random.
 
     Args:
         model: any model with TransformerLens hooks and ``W_O``; every head must have values of its own.
         task: what its tokens mean, in the shape to look at; default ``model.task``.
         problems: problems to look at; by default ``n`` are drawn with ``seed``.
-        untrained: control models; by default two freshly initialised copies, or none where nothing is drawn at random.
 
     Raises:
         UserError: a task without digits, ids beyond the model's tables, fewer than 2 problems, or an altered model
@@ -216,7 +207,7 @@ def ov_output_shape(
         compute_ov_output_shape(
             digit_effects(copy, sample.tokens, task), sample.provenance, resamples=1
         ).table.linear.values
-        for copy in untrained_models(model, untrained, 2, seed)
+        for copy in untrained_models(model, UNTRAINED, seed)
     ]
     known = np.array(control)[~np.isnan(control)]  # NaN: a copy's head that writes nothing
     expected = float(known.mean()) if len(known) else float("nan")

@@ -32,6 +32,7 @@ from interp.proofs.verdict.wrong_answers import wrong_answer
 from models import ArithmeticTransformer, UserError, zoo
 from models.registry import constructed
 from models.tasks import LIMIT, MultiOperandAddition, adds_pairs_below
+from models.zoo.entry_writer import change_entry
 
 FILE = "certificate.json.gz"
 ALL_PAIRS = "all pairs of ten-digit numbers"
@@ -76,7 +77,7 @@ def store(entry: str | Path, verdict: Verdict | Attack) -> Path:
     """
     model = zoo.load(entry)
     if isinstance(verdict, Attack):
-        return zoo.change_entry(entry, certificate=refutation(verdict, model))
+        return change_entry(entry, certificate=refutation(verdict, model))
     targets = getattr(verdict, "targets", "all")
     storable = isinstance(verdict.evidence, PairEvidence | SmallDomainEvidence | OperatorEvidence | MachineEvidence)
     if not storable or verdict.status not in ("certified", "refuted") or targets != "all":
@@ -88,7 +89,7 @@ def store(entry: str | Path, verdict: Verdict | Attack) -> Path:
         check_one_layer(verdict, model)
     else:
         require_model(verdict, model, model.task)
-    return zoo.change_entry(entry, certificate=facts(verdict), extra_files={FILE: verdict.to_bytes()})
+    return change_entry(entry, certificate=facts(verdict), extra_files={FILE: verdict.to_bytes()})
 
 
 def refutation(attack: Attack, model: ArithmeticTransformer) -> dict[str, Any]:

@@ -2,7 +2,6 @@ from .argument_kinds import Count as Count
 from .argument_kinds import GivenProblems as GivenProblems
 from .argument_kinds import Index as Index
 from .argument_kinds import Natural as Natural
-from .argument_kinds import Resamples as Resamples
 from .argument_kinds import Seconds as Seconds
 from .argument_kinds import Seed as Seed
 from .argument_kinds import Several as Several

@@ -92,7 +92,6 @@ Natural = Annotated[int, whole_within(0, MOST)]  # as Count, for what may be ask
 Index = Annotated[int, whole_within(0, 10**6)]
 Place = Annotated[int, whole_within(-1, MOST)]  # of an operand, step or column; column -1 is the sign after a number
 Seed = Annotated[int, whole_within(0, 2**63 - 1)]
-Resamples = Annotated[int, whole_within(1, 10**6)]  # of a bootstrap
 Several = Annotated[int, whole_within(2, 10**4)]
 Share = Annotated[float, real_within(0.0, 1.0)]
 Seconds = Annotated[float, real_within(0.0, 1e9, above=True)]

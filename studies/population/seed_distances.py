@@ -146,7 +146,7 @@ def seed_distances(
         words = alignment.symmetries
         rows.append(alignment.distances().assign(a=called[i], b=called[j]))
     table = pd.concat(rows, ignore_index=True)
-    copies = untrained_models(models[0], None, untrained, seed)
+    copies = untrained_models(models[0], untrained, seed)
     null = [align(a, b).distances() for a, b in combinations(copies, 2)]
     table = table.merge(_null_columns(null), how="left", on="component")
     table = leading(table, ("a", "b", "component", "numbers", "before", "after"))

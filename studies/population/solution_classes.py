@@ -145,7 +145,7 @@ def solution_classes(
     if len(models) < 2 or len(set(called)) < len(called) or len(called) != len(models):
         raise UserError(f"{len(models)} models and {len(set(called))} names: give at least two, with a name for each.")
     distances = aligned_distances(models, task)
-    null = aligned_distances(untrained_models(models[0], None, untrained, seed), task)
+    null = aligned_distances(untrained_models(models[0], untrained, seed), task)
     pairs = len(list(combinations(models, 2)))
     return SolutionClasses(model_name(models[0]), called, distances, null, Provenance(pairs, seed, "pairs of models"))
 

@@ -30,7 +30,7 @@ def _apart(found: Comparison) -> dict[str, float]:
 register_exam(
     Exam(
         "compare",
-        lambda pair: interp.compare(*pair, n=16, untrained=[untrained(5)]),
+        lambda pair: interp.compare(*pair, n=16),
         _apart,
         presence=Case(lambda: (trained(), moved()), {"heads": 0.0, "OV": 0.0, "answers": 0.0}),
         absence=Case(  # only what is looked at differs

@@ -18,6 +18,7 @@ from models import zoo
 from models.errors import UserError
 from models.files import checkpoint
 from models.zoo.card import render_card
+from models.zoo.entry_writer import change_entry
 from tests.published import write_published
 from tests.sampling import sampled, stored_models
 
@@ -58,8 +59,8 @@ def test_a_card_follows_the_data_that_are_added_to_an_entry_and_the_rest_of_it_s
 ) -> None:
     before = zoo.read_entry(entry)
     weights = (entry / "model.safetensors").read_bytes()
-    zoo.change_entry(entry, {"Measured": ["first"], "More": ["third"]})
-    zoo.change_entry(entry, {"Measured": ["second"]}, extra_files={"proof": b"1"})
+    change_entry(entry, {"Measured": ["first"], "More": ["third"]})
+    change_entry(entry, {"Measured": ["second"]}, extra_files={"proof": b"1"})
     card = zoo.entry_file(entry, "card.md").decode()
     assert card.startswith(f"# {NAME}\n\n{NAME} has 67 free parameters.")
     assert card.endswith("\n\n## Measured\n\nsecond\n\n## More\n\nthird\n") and "first" not in card
@@ -71,7 +72,7 @@ def test_a_card_follows_the_data_that_are_added_to_an_entry_and_the_rest_of_it_s
         before[key] for key in ("model", "training", "score")
     ]
     with pytest.raises(UserError):
-        zoo.change_entry(entry, {"Measured": ["third"]}, extra_files={"../proof": b"2"})
+        change_entry(entry, {"Measured": ["third"]}, extra_files={"../proof": b"2"})
     assert zoo.entry_file(entry, "card.md").decode() == card
 
 

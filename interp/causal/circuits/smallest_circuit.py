@@ -26,7 +26,7 @@ from jaxtyping import Float
 
 from interp.causal.circuits.circuit_search import Criterion, FoundCircuit, search
 from interp.causal.circuits.circuit_space import CircuitSpace, jaccard
-from interp.causal.circuits.edge_space import space_of
+from interp.causal.circuits.edge_space import position_groups, space_of
 from interp.causal.circuits.faithfulness import (
     judge_chance,
     judge_edges,
@@ -109,7 +109,7 @@ class Circuit(Result):
         return tuple(str(e) for e in self.drops.edge.values[(self.drops.sel(stat="low").values > 0).any(0)])
 
     @property
-    def random_p(self) -> float:
+    def _random_p(self) -> float:
         """Share of the different random circuits of this size (and the circuit itself) that are as close to F = 1 as
         the circuit; NaN for fewer than 19, of which none can give p = 0.05."""
         if len(self.different) < FEWEST_DIFFERENT:
@@ -159,7 +159,7 @@ class Circuit(Result):
     def _chance(self) -> str:
         """How many random circuits there really are, and the p that they give."""
         others = f"{len(self.different):,} of them differ from each other and from this one"
-        return f"{others}: {'too few for a p' if np.isnan(self.random_p) else p_value(self.random_p)}"
+        return f"{others}: {'too few for a p' if np.isnan(self._random_p) else p_value(self._random_p)}"
 
     def _how_stable(self) -> str:
         if self.again is None:
@@ -244,7 +244,7 @@ def smallest_circuit(
     groups = position_groups(pairs, groups)
     one, other = halves(pairs, seed) if held_out else (pairs, pairs)
     bind = lambda of: [metric if isinstance(metric, str) else metric(of) for metric in asked]  # noqa: E731
-    first = EdgeExperiment(model, one, bind(one), replacement, "noise", groups, seed=seed)
+    first = EdgeExperiment(model, one, bind(one), replacement, "noise", groups, seed)
     names, space = [metric.name for metric in first.metrics], space_of(first)
     undecided = ~space.everything()
 
@@ -257,7 +257,7 @@ def smallest_circuit(
 
     extra = () if "exact_match" in names else ("exact_match",)
     judges = {
-        kind: EdgeExperiment(model, other, [*bind(other), *extra], kind, "noise", groups, seed=seed)
+        kind: EdgeExperiment(model, other, [*bind(other), *extra], kind, "noise", groups, seed)
         for kind in dict.fromkeys((replacement, *REPLACEMENTS_TRIED))
     }
     faithfulness, exact_match = judge_parts(judges, space, found, seed)
@@ -291,14 +291,3 @@ def smallest_circuit(
         held_out=held_out,
         provenance=Provenance(len(other), pairs.seed, f"pairs that differ in {pairs.what}, {how}", strength),
     )
-
-
-def position_groups(
-    pairs: ProblemPairs, groups: Mapping[str, Sequence[int]] | str | None
-) -> Mapping[str, Sequence[int]] | None:
-    """Groups of positions; "roles" are those relative to the pairs' target. Raises UserError for another word."""
-    if not isinstance(groups, str):
-        return groups
-    if groups != "roles":
-        raise UserError(f"groups is 'roles' or a mapping from names to positions, not {groups!r}.")
-    return {name: places for name, places in pairs.task.relative_roles(pairs.target).items() if places}

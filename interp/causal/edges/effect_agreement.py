@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
@@ -44,9 +43,6 @@ class Agreement:
     largest: float
     ratio: float
     same_sign: float
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def agreement(estimate: Float[np.ndarray, "cell n"], real: Float[np.ndarray, "cell n"], seed: int = 0) -> Agreement:

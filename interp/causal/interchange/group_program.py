@@ -56,7 +56,7 @@ from interp.core.stats import Proportion, proportion
 from interp.core.task_checks import require_able, resolve_task
 from interp.core.thresholds import ABLE
 from interp.core.views import Points, values_and_controls
-from models.calls import Count, Resamples, Seed
+from models.calls import Count, Seed
 from models.errors import known_name
 from models.number_format import in_percent
 from models.tasks import CyclicGroup, Task, TaskLike, group_of
@@ -65,6 +65,7 @@ from models.transformer import HookedModel, model_name
 PROGRAMS = ("clock", "pizza")
 CHANGES = ("scaled", "interchanged")
 FACTORS = (0.5, 2.0)
+RELABELLINGS = 499
 NONE, UNDECIDED = "no Fourier program", "undecided between clock and pizza"
 
 
@@ -91,7 +92,7 @@ class GroupProgram(Result):
         return proportion(agrees[predicted[0] != predicted[1]])
 
     @property
-    def is_fourier(self) -> bool:
+    def _is_fourier(self) -> bool:
         """Whether most answers need the frequencies, and need nothing else of the embeddings."""
         alone, without = self.causal.replaced.values()
         return bool(self.frequencies) and alone.low > ABLE and without.high < ABLE
@@ -105,7 +106,7 @@ class GroupProgram(Result):
     @property
     def verdict(self) -> str:
         """The program that the model follows and has the marks of: "clock", "pizza", or why none."""
-        if not self.is_fourier:
+        if not self._is_fourier:
             return NONE
         return self.followed if self.followed and self.followed == self.marks.program else UNDECIDED
 
@@ -153,13 +154,12 @@ def _pizza(found: GroupProgram) -> Estimate:
     needs=[group],
     scalar=Scalar("answers of a pizza", "share", _pizza, 0.01, asked_by=("compare_models",)),
 )
-def group_program(
-    model: HookedModel, *, task: TaskLike | None = None, n: Count = 2048, seed: Seed = 0, resamples: Resamples = 499
-) -> GroupProgram:
+def group_program(model: HookedModel, *, task: TaskLike | None = None, n: Count = 2048, seed: Seed = 0) -> GroupProgram:
     """Which of two programs predicts a model's answers when one operand is no number any more.
 
     Args:
-        n: pairs of each change, none of them twice. ``resamples``: relabellings that say which frequencies stand out.
+        n: pairs of each change, none of them twice.
+        seed: of these and of the 499 relabellings that say which frequencies stand out.
 
     Cost: four runs on ``n`` sequences and one with gradients, and one on all pairs.
 
@@ -170,7 +170,7 @@ def group_program(
     task = resolve_task(model, task)
     of = group_of(task)
     rows = model.W_E[element_tokens(task)].detach().double().cpu().numpy()
-    kept = table_spectrum(rows, resamples, seed).kept
+    kept = table_spectrum(rows, RELABELLINGS, seed).kept
     causal = kept_frequencies_test(model, task, rows, kept, seed)
     require_able(model_name(model), causal.clean.value, "answers")
     generator = torch.Generator().manual_seed(seed)

@@ -45,7 +45,7 @@ from interp.core.controls import untrained_twin
 from interp.core.drawings import drawing
 from interp.core.estimate import Estimate
 from interp.core.model_checks import with_writable_stream
-from interp.core.named_places import find_place
+from interp.core.named_places import find_place, stream_points
 from interp.core.places import QUERY, Place
 from interp.core.probe import Scalar, probe
 from interp.core.results import Provenance, Result
@@ -56,7 +56,7 @@ from models.calls import Count, Index, Seed
 from models.errors import UserError, known_name
 from models.number_format import counted, in_percent, in_percent_with
 from models.tasks import Algorithm, ColumnPlaces, TaskLike, TaskVariables, causal_model, column_places
-from models.transformer import HookedModel, in_block, model_name
+from models.transformer import HookedModel, model_name
 
 WHOLE = "the whole site"  # a hypothesis that names no subspace takes this
 _ALL = -1  # in place of the number of a head or neuron: the site is all of them
@@ -173,14 +173,6 @@ def _position(site: Place) -> str:
     return _EVERYWHERE if site.at is None else ", ".join(map(str, at))
 
 
-def residual_hooks(model: HookedModel) -> list[str]:
-    """The residual stream before the first layer and after every sublayer."""
-    names = ["blocks.0.hook_resid_pre"]
-    for layer in range(model.cfg.n_layers):
-        names += [in_block(layer, f"hook_resid_{where}") for where in ("mid", "post")]
-    return [name for name in names if name in model.hook_dict]
-
-
 def _sites(
     model: HookedModel,
     layout: ColumnPlaces,
@@ -189,7 +181,13 @@ def _sites(
     positions: Sequence[int | str] | None,
 ) -> list[Place]:
     """The sites that are asked about, each once."""
-    given = residual_hooks(model) if sites is None else [sites] if isinstance(sites, (Place, str)) else list(sites)
+    given = (
+        list(stream_points(model).values())
+        if sites is None
+        else [sites]
+        if isinstance(sites, (Place, str))
+        else list(sites)
+    )
     places = [Place(each) if isinstance(each, str) else each for each in given]
     if sites is None and positions is None:  # delimiters may share a label; these are given by number
         labels = [role.label for role in layout.task.roles]

@@ -16,8 +16,8 @@ The outcome is exact match of the whole response, teacher-forced (equal to greed
 same problems before and after, with Clopper-Pearson intervals; ``p_changed`` is McNemar's exact test on the problems
 that are right in only one of the two cases. Sampled.
 
-Limits: those of :mod:`interp.causal.ablation.patterns`. The constructed arrow and EOS heads are read where digits end,
-on BOS, so that at digits other patterns do them no harm.
+Limits: those of :mod:`interp.causal.ablation.replaced_patterns`. The constructed arrow and EOS heads are read where
+digits end, on BOS, so that at digits other patterns do them no harm.
 
 Source: the patterns are those of Position Coupling (ICLR 2025), section 4.4 and appendix D.5; the test is this
 project's.
@@ -35,7 +35,7 @@ import xarray as xr
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from interp.causal.ablation.patterns import Pattern, mean_patterns, right_with_patterns
+from interp.causal.ablation.replaced_patterns import Pattern, mean_patterns, right_with_patterns
 from interp.compare.construction.key_attention import key_attention
 from interp.compare.construction.needed_keys import ROLE_NAMES, KeySets, draw_coupled, key_sets, resolve_coupled_task
 from interp.core.drawings import drawing

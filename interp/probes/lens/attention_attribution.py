@@ -36,7 +36,7 @@ from torch import Tensor
 from interp.core.drawings import drawing
 from interp.core.estimate import Estimate
 from interp.core.key_roles import membership, target_labels, visible_roles
-from interp.core.model_checks import require_layer
+from interp.core.model_checks import require_head, require_layer
 from interp.core.probe import Scalar, probe, sums
 from interp.core.results import Provenance, Result
 from interp.core.runs import read_patterns
@@ -46,7 +46,7 @@ from interp.core.task_checks import resolve_task
 from interp.core.views import Grid, Picture
 from interp.probes.lens.attention_score_sources import score_parts, sources_of
 from models import ArithmeticTransformer
-from models.calls import Count, GivenProblems, Index, Resamples, Seed
+from models.calls import Count, GivenProblems, Index, Seed
 from models.errors import UserError, known_name
 from models.importers import from_transformer_lens
 from models.number_format import in_percent, small
@@ -57,6 +57,7 @@ from models.transformer import HookedModel, head_name, model_name
 TOLERANCE = 1e-3
 OVER = {"others": "the mean of the other keys", "nothing": "nothing"}
 _CELL = ("head", "target", "query_source", "key_source")
+RESAMPLES = 200  # of the problems, for every pair of sources of every head
 _SCORE = {"score": "mean", "score_low": "low", "score_high": "high"}
 
 
@@ -132,7 +133,6 @@ def attention_attribution(
     over: str = "others",
     n: Count = 256,
     seed: Seed = 0,
-    resamples: Resamples = 200,
 ) -> AttentionAttribution:
     """Attention scores by the sources of query and key; see the module.
 
@@ -157,7 +157,7 @@ def attention_attribution(
     task = resolve_task(model, task)
     name, model = model_name(model), from_transformer_lens(model, task)
     layers = range(model.config.n_layers) if layer is None else [require_layer(model, layer)]
-    heads = _heads(model, head)
+    heads = range(model.config.n_heads) if head is None else [require_head(model, head)]
     sample = draw(task, problems, n, seed)
     asked = _asked(model, task, sample.tokens, role, over == "others")
     queries = [task.query_positions[target] for target in asked.targets]
@@ -173,17 +173,11 @@ def attention_attribution(
                 "does not know, or rounds to half precision, which model.to(torch.float32) does not."
             )
         worst = max(worst, off)
-        resampled = sample.provenance.resampling_seed, resamples
-        moments.append((sources_of(model, each), _moments(values, *resampled), _moments(own, *resampled)))
+        again = sample.provenance.resampling_seed
+        moments.append((sources_of(model, each), _moments(values, again), _moments(own, again)))
         cells += [(each, one) for one in heads]
     parts, heads_table = _labelled(moments, cells, asked, target_labels(task, asked.targets))
     return AttentionAttribution(name, parts, heads_table, OVER[over], worst, sample.provenance)
-
-
-def _heads(model: ArithmeticTransformer, head: int | None) -> list[int]:
-    if head is not None and not 0 <= head < model.config.n_heads:
-        raise UserError(f"There is no head {head}: each layer has {model.config.n_heads}, counted from 0.")
-    return list(range(model.config.n_heads)) if head is None else [head]
 
 
 class _Asked(NamedTuple):
@@ -230,8 +224,8 @@ def _asked(
     return _Asked(targets.tolist(), np.array(names)[chosen], given, torch.from_numpy(keys))
 
 
-def _moments(values: Float[np.ndarray, "*cell n"], seed: int, resamples: int) -> dict[str, np.ndarray]:
-    low, high = bootstrap_interval(values, seed, resamples)
+def _moments(values: Float[np.ndarray, "*cell n"], seed: int) -> dict[str, np.ndarray]:
+    low, high = bootstrap_interval(values, seed, RESAMPLES)
     return {"mean": values.mean(-1), "spread": values.std(-1), "low": low, "high": high}
 
 

@@ -28,7 +28,8 @@ from interp.proofs.attacks.attack_search import Report, SearchRecord, Wrong, gra
 from interp.proofs.attacks.counted_runs import EMBED, Runner
 from interp.proofs.attacks.problem_digits import DigitSpace, digit_space
 from models.calls import Count, Seconds, Seed
-from models.evaluation import Failure, score
+from models.evaluation import score
+from models.problem_score import Failure
 from models.tasks import Task, TaskLike
 from models.transformer import HookedModel, model_name
 

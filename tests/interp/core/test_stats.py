@@ -13,13 +13,13 @@ from hypothesis.extra.numpy import arrays
 from scipy import stats as scipy_stats
 from scipy.spatial.distance import jensenshannon
 
-from interp.causal.ablation.intervals import bootstrap_ratio
 from interp.causal.circuits.faithfulness import compute_faithfulness
 from interp.causal.interchange.causal_scrubbing import recovered_share
 from interp.core import bootstrap_draws, stats
 from interp.core.significance import permutation_p
 from interp.core.stats import (
     bootstrap_interval,
+    bootstrap_ratio,
     clopper_pearson,
     clustered_proportion,
     clustered_proportions,
