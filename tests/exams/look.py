@@ -39,8 +39,8 @@ MADE_UP = Provenance(10, 0, "made up")
 
 
 def _gap(found: AttentionByRole) -> tuple[float, bool]:
-    """The mean gap, and whether the statement tells it."""
-    return found.mean_gap()[0], "to 1" in found.statement()
+    """The mean gap, and whether the finding tells it."""
+    return found.mean_gap().value, found.has_ratio()
 
 
 register_exam(
@@ -269,7 +269,7 @@ register_exam(
     Exam(
         "loss",
         lambda model: interp.loss(model, n=64),
-        lambda found: found.table["value"][0],
+        lambda found: found.table["loss"][0],
         presence=Case(trained, lambda got: 0 < got < 0.1),
         absence=Case(lambda: without("out_A"), lambda got: got > 1),
         inversion=Case(lambda: negated("blocks.0.hook_resid_post"), lambda got: got > 2.3),

@@ -8,6 +8,7 @@ by intervention (:func:`interp.group_program`).
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,20 +19,21 @@ from jaxtyping import Float
 from interp.core.estimate import Estimate
 from interp.core.modular.group_spectra import frequencies_text, only_frequencies, pair_spectrum, right_logs
 from interp.core.probe import Scalar, group, probe
-from interp.core.results import Findings, Provenance
+from interp.core.results import Provenance
+from interp.core.table_result import Measure, TableResult
 from interp.core.task_checks import resolve_task
 from models.tasks import CyclicGroup, Task, group_of
 from models.transformer import HookedModel, model_name
 
 RELABELLINGS = 99
 KINDS = ("all logits", "restricted", "excluded")
+ALL = "all pairs"
+MEASURES = (Measure("loss", "nats", ("uniform",)),)
 
 
-def _restricted(found: Findings) -> Estimate:
-    rows = found.table[found.table["pairs"] == "all pairs"].set_index("logits")["value"]
-    parts = tuple(Estimate(float(rows[kind]), name=kind) for kind in KINDS)
-    guess = float(found.table["uniform guess"].iloc[0])
-    return Estimate(float(rows["restricted"]), control=guess, control_note="a uniform guess", parts=parts)
+def _restricted(found: TableResult) -> Estimate:
+    parts = tuple(replace(found.cell("loss", logits=kind, pairs=ALL), name=kind) for kind in KINDS)
+    return replace(parts[1], parts=parts)
 
 
 @probe(
@@ -39,7 +41,7 @@ def _restricted(found: Findings) -> Estimate:
     needs=[group],
     scalar=Scalar("restricted loss", "nats", _restricted, 1e-3, asked_by=("training_dynamics",)),
 )
-def restricted_loss(model: HookedModel, *, task: Task | None = None, seed: int = 0) -> Findings:
+def restricted_loss(model: HookedModel, *, task: Task | None = None, seed: int = 0) -> TableResult:
     """Loss of the right answer with all logits, with the kept frequencies' part of them alone, and without that part.
 
     As functions of the pair, the logits are split into the components cos and sin of ``w_k (a + b)`` for the kept
@@ -65,9 +67,9 @@ def restricted_loss(model: HookedModel, *, task: Task | None = None, seed: int =
         nats = np.take_along_axis(nats, right[..., None], -1)[..., 0].flatten()
         for pairs, where in _pairs(task, of).items():
             rows.append((kind, pairs, nats[where].mean(), int(where.sum())))
-    table = pd.DataFrame(rows, columns=["logits", "pairs", "value", "pairs counted"])
-    table["uniform guess"] = math.log(of.order)
-    found = table[table["pairs"] == "all pairs"].set_index("logits")["value"]
+    table = pd.DataFrame(rows, columns=["logits", "pairs", "loss", "pairs counted"])
+    table["loss_uniform"] = math.log(of.order)
+    found = table[table["pairs"] == ALL].set_index("logits")["loss"]
     said = f"{model_name(model)}: the right answer costs {found['all logits']:.3g} nats"
     if spectrum.kept:
         said += (
@@ -77,7 +79,8 @@ def restricted_loss(model: HookedModel, *, task: Task | None = None, seed: int =
     else:
         said += f" (a uniform guess {math.log(of.order):.3g}). No frequency of the logits stands out."
     source = f"pairs, {RELABELLINGS} relabellings for the frequencies"
-    return Findings(said, table, Provenance(of.order**2, seed, source, "exhaustive"))
+    provenance = Provenance(of.order**2, seed, source, "exhaustive")
+    return TableResult(said, table, provenance, ("pairs", "logits"), MEASURES)
 
 
 def _along_sums(
@@ -91,7 +94,7 @@ def _along_sums(
 
 def _pairs(task: Any, of: CyclicGroup) -> dict[str, np.ndarray]:
     """Masks [pair] of all pairs, and of those held out and the others, if the task lists them."""
-    found = {"all pairs": np.ones(of.order**2, dtype=bool)}
+    found = {ALL: np.ones(of.order**2, dtype=bool)}
     split = task.held_out
     if split.listed:
         held = {tuple(row) for row in split.problems.tolist()}

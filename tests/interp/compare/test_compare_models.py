@@ -19,7 +19,7 @@ from interp.core import probe as registry
 from interp.core.controls import untrained_twin
 from interp.core.estimate import DoesNotApply, Estimate
 from interp.core.probe import Scalar, find_probe, probe, registered, with_number
-from interp.core.results import Findings
+from interp.core.table_result import TableResult
 from models.errors import UserError
 from models.tasks.columns.addition_algorithms import RIPPLE
 from models.tasks.columns.column_places import column_places
@@ -53,7 +53,7 @@ def test_a_cell_is_the_number_that_the_probe_gives() -> None:
     table = interp.compare_models([model], questions=["attention_by_role", "attention_readout", "carry_units"], n=100)
     gap = interp.attention_by_role(model, n=100).mean_gap()
     found = answer(table, "attention_by_role")
-    assert (found.value, found.low, found.high) == pytest.approx(gap)
+    assert (found.value, found.low, found.high) == (gap.value, gap.low, gap.high)
     assert answer(table, "attention_readout").value == interp.attention_readout(model, n=100).ratio
     apart = interp.carry_units(model, n=100).table.auroc_given_rivals.sel(signal="carry_out")
     assert answer(table, "carry_units").value == float(apart.max())
@@ -189,10 +189,10 @@ def test_a_new_question_is_one_probe_with_a_number(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(registry, "_PROBES", dict(registry._PROBES))
 
     @probe("How many layers?", scalar=Scalar("layers", "count", lambda found: Estimate(float(found.table["value"][0]))))
-    def layers(model: Any) -> Findings:
+    def layers(model: Any) -> TableResult:
         """Layers."""
 
-        return Findings(
+        return TableResult(
             "", pd.DataFrame({"of": ["all"], "value": [model.cfg.n_layers]}), interp.Provenance(1, None, "")
         )
 

@@ -17,9 +17,10 @@ import models
 from interp.core.exam import Case, Exam
 from interp.core.probe import probe, registered
 from interp.core.probe_checks import CHECKS
-from interp.core.results import Findings, Provenance, Result
+from interp.core.results import Provenance, Result
 from interp.core.samples import draw
 from interp.core.stats import mean_interval
+from interp.core.table_result import TableResult
 from models.errors import UserError
 from tests.exams.coupled_subjects import built
 from tests.sampling import sampled
@@ -69,26 +70,26 @@ def test_every_check_holds_for_a_registered_probe_asked_by_name(name: str) -> No
 
 def means(model: Any, task: Any, n: int, seed: int) -> pd.DataFrame:
     values = model(draw(task or model.task, None, n, seed).tokens).detach()[:, -1].amax(-1)
-    return pd.DataFrame([mean_interval(values.numpy())], columns=["value", "low", "high"])
+    return pd.DataFrame([mean_interval(values.numpy())], columns=["value", "value_low", "value_high"]).assign(of="all")
 
 
-def largest_logit(model, *, task=None, n: int = 2048, seed: int = 0) -> Findings:
+def largest_logit(model, *, task=None, n: int = 2048, seed: int = 0) -> TableResult:
     """The mean of the largest logit."""
     table = means(model, task, n, seed)
-    return Findings(f"It is {table['value'][0]:.3f}.", table, Provenance(n, seed, "problems"))
+    return TableResult(f"It is {table['value'][0]:.3f}.", table, Provenance(n, seed, "problems"))
 
 
-def draws(model, *, task=None, n: int = 2048, seed: int = 0) -> Findings:
+def draws(model, *, task=None, n: int = 2048, seed: int = 0) -> TableResult:
     """A number that the program's own generator gives."""
-    return Findings(f"{torch.rand(()):.6f}", means(model, task, n, seed), Provenance(n, seed, "problems"))
+    return TableResult(f"{torch.rand(()):.6f}", means(model, task, n, seed), Provenance(n, seed, "problems"))
 
 
-def forgets(model, *, task=None, n: int = 2048, seed: int = 0) -> Findings:
+def forgets(model, *, task=None, n: int = 2048, seed: int = 0) -> TableResult:
     """Another number each time."""
-    return Findings(f"{random.random():.6f}", means(model, task, n, seed), Provenance(n, seed, "problems"))
+    return TableResult(f"{random.random():.6f}", means(model, task, n, seed), Provenance(n, seed, "problems"))
 
 
-def writes(model, *, task=None, n: int = 2048, seed: int = 0) -> Findings:
+def writes(model, *, task=None, n: int = 2048, seed: int = 0) -> TableResult:
     """The mean, of a model that it changes."""
     found = largest_logit(model, task=task, n=n, seed=seed)
     with torch.no_grad():
@@ -96,19 +97,19 @@ def writes(model, *, task=None, n: int = 2048, seed: int = 0) -> Findings:
     return found
 
 
-def leaves(model, *, task=None, n: int = 2048, seed: int = 0) -> Findings:
+def leaves(model, *, task=None, n: int = 2048, seed: int = 0) -> TableResult:
     """The mean, of a model that keeps a hook."""
     found = largest_logit(model, task=task, n=n, seed=seed)
     model.add_hook("hook_embed", lambda value, hook: None)
     return found
 
 
-def reordered(model, *, seed: int = 0, n: int = 2048, task=None) -> Findings:
+def reordered(model, *, seed: int = 0, n: int = 2048, task=None) -> TableResult:
     """The mean, asked for in another order."""
     return largest_logit(model, task=task, n=n, seed=seed)
 
 
-def few(model, *, task=None, n: int = 16, seed: int = 0) -> Findings:
+def few(model, *, task=None, n: int = 16, seed: int = 0) -> TableResult:
     """The mean, of few problems."""
     return largest_logit(model, task=task, n=n, seed=seed)
 

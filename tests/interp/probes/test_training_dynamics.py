@@ -96,7 +96,7 @@ def test_the_last_snapshots_readings_are_those_of_its_model():
     assert step == found.table.step.values[-1]
     norm = np.sqrt(sum((p.detach().double() ** 2).sum().item() for p in model.parameters()))
     assert float(found.table.value.sel(reading="weight_norm")[-1]) == pytest.approx(norm)
-    gap = interp.attention_by_role(model, n=32).mean_gap()[0]
+    gap = interp.attention_by_role(model, n=32).mean_gap().value
     assert float(found.table.value.sel(reading="attention_by_role")[-1]) == gap
 
 
@@ -114,7 +114,7 @@ def test_the_loss_is_the_mean_cross_entropy_of_the_targets():
     with torch.no_grad():
         logits = model(model.task.encode(problems))[:, list(model.task.query_positions)]
     expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), model.task.targets(problems).flatten())
-    value, low, high = interp.loss(model, problems=problems).table[["value", "low", "high"]].iloc[0]
+    value, low, high = interp.loss(model, problems=problems).table[["loss", "loss_low", "loss_high"]].iloc[0]
     assert value == pytest.approx(float(expected), rel=1e-5) and low < value < high
 
 
