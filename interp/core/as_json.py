@@ -133,7 +133,7 @@ def _decode_union(kinds: Sequence[Any], value: Any) -> Any:
     if value is None and type(None) in kinds:
         return None
     for kind in kinds:
-        if (is_dataclass(kind) and not _fits(kind, value)) or (kind in TABLES and str(TABLES[kind]) not in value):
+        if (is_dataclass(kind) and not _fits(kind, value)) or (kind in TABLES and TABLES[kind] not in (value or {})):
             continue
         if kind is not type(None):
             return _decode(kind, value)

@@ -56,6 +56,11 @@ class Measure:
     def heading(self) -> str:
         return self.title or self.name.replace("_", " ")
 
+    def cells(self, value: float, low: float | None = None, high: float | None = None, **controls: float) -> dict:
+        """The cells of a row by the names of their columns; an interval that is not given has none."""
+        ends = {} if low is None else {f"{self.name}_low": low, f"{self.name}_high": high}
+        return {self.name: value} | ends | {f"{self.name}_{name}": each for name, each in controls.items()}
+
     def estimate(self, row: Mapping[str, Any], name: str = "", n: int | None = None) -> Estimate:
         """The number of one row, with its interval and its first control."""
         low, high = (known(row.get(f"{self.name}_{end}")) for end in ENDS)

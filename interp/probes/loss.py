@@ -19,7 +19,7 @@ from models.tasks import Task
 from models.transformer import HookedModel, model_name
 
 ALL = "all tokens"
-MEASURES = (Measure("loss", "nats a token", ("uniform",)),)
+MEASURES = (Measure("loss", "nats a token", ("uniform_guess",)),)
 
 
 @probe(
@@ -40,7 +40,7 @@ def loss(
     rows = [(ALL, *mean_interval(nats.mean(1)))]
     rows += [(label, *mean_interval(nats[:, target])) for target, label in enumerate(sample.labels)]
     table = pd.DataFrame(rows, columns=["target", "loss", "loss_low", "loss_high"])
-    table["loss_uniform"] = math.log(sample.task.d_vocab)
+    table["loss_uniform_guess"] = math.log(sample.task.d_vocab)
     found = TableResult("", table, sample.provenance, ("target",), MEASURES)
     mean = found.cell("loss", target=ALL)
     return found.saying(f"{model_name(model)}: a right token costs {mean} nats on average ({mean.against}).")

@@ -28,7 +28,7 @@ from models.transformer import HookedModel, model_name
 RELABELLINGS = 99
 KINDS = ("all logits", "restricted", "excluded")
 ALL = "all pairs"
-MEASURES = (Measure("loss", "nats", ("uniform",)),)
+MEASURES = (Measure("loss", "nats", ("uniform_guess",)),)
 
 
 def _restricted(found: TableResult) -> Estimate:
@@ -68,7 +68,7 @@ def restricted_loss(model: HookedModel, *, task: Task | None = None, seed: int =
         for pairs, where in _pairs(task, of).items():
             rows.append((kind, pairs, nats[where].mean(), int(where.sum())))
     table = pd.DataFrame(rows, columns=["logits", "pairs", "loss", "pairs counted"])
-    table["loss_uniform"] = math.log(of.order)
+    table["loss_uniform_guess"] = math.log(of.order)
     found = table[table["pairs"] == ALL].set_index("logits")["loss"]
     said = f"{model_name(model)}: the right answer costs {found['all logits']:.3g} nats"
     if spectrum.kept:
