@@ -9,7 +9,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from models.calls.progress_line import asking as _asking
+from models.calls.progress_line import progress_line as _progress_line
 from models.lens.lens_package import defer
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ __all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
 
 def __getattr__(name: str) -> Any:
     """A public name or a module of this package."""
-    with _asking("importing"):
+    with _progress_line("importing"):
         if _HOME.get(name, "models") != "models":
             found = globals()[name] = getattr(import_module(_HOME[name]), name)
             return found

@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from models.calls.argument_kinds import Count
+from models.calls.argument_kinds import Count, GivenProblems
 from models.calls.checked_calls import checked
 from models.errors import UserError, unknown_name
 from models.problem_score import Failure, Score
@@ -32,6 +32,7 @@ from models.tasks.held_out import DRAWN, SplitDomain
 from models.tasks.paired.pair_constraint import first_rows
 from models.tasks.refusals import NoDomain
 from models.tasks.task import Task
+from models.tasks.task_definitions import TaskLike
 from models.transformer.hooked import model_name
 
 #: A function from tokens [batch, pos] to logits [batch, pos, d_vocab].
@@ -45,10 +46,10 @@ PATTERN_ENTRIES = 2**26
 @partial(checked, finite=True)
 def score(
     model: Model,
-    problems: Any = None,
+    problems: GivenProblems = None,
     method: str = "teacher_forced",
     batch_size: Count = BATCH_SIZE,
-    task: Task | None = None,
+    task: TaskLike | None = None,
 ) -> Score:
     """Score a model on problems, by default on its task's test set (AdderBoard's 10,010 for ten-digit addition).
 
@@ -81,9 +82,9 @@ def score(
     found = tally.score(model, described, method, strength)
     if 2 * found.correct >= found.n:
         return found
-    from models.task_mismatch import doubt
+    from models.task_mismatch import task_mismatch
 
-    return replace(found, doubt=doubt(model, task, predict))
+    return replace(found, task_mismatch=task_mismatch(model, task, predict))
 
 
 def _not_split(task: Task) -> tuple[str, Any, Literal["sampled", "exhaustive"]]:

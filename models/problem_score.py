@@ -34,8 +34,8 @@ class Score(Rate):
         failures: the first few wrong problems.
         strength: the strength of evidence: "exhaustive" if these were all the problems that there are.
         base_rate: of problems with two different answers, the share in which the more common one is right.
-        doubt: that the task may not be the model's, where it answers less than half
-        (:func:`models.task_mismatch.doubt`).
+        task_mismatch: that the task may not be the model's, where it answers less than half
+        (:mod:`models.task_mismatch`).
     """
 
     model: str
@@ -46,7 +46,7 @@ class Score(Rate):
     per_target: dict[str, Rate]
     failures: tuple[Failure, ...]
     strength: Literal["sampled", "exhaustive"] = "sampled"
-    doubt: str = ""
+    task_mismatch: str = ""
     base_rate: float | None = None
 
     def to_dataframe(self) -> pd.DataFrame:
@@ -61,7 +61,7 @@ class Score(Rate):
     def to_dict(self) -> dict[str, Any]:
         """The score as JSON, without derived numbers except accuracy, interval and error bound."""
         value = asdict(self) | {"accuracy": self.accuracy}
-        for name in ("doubt", "base_rate"):
+        for name in ("task_mismatch", "base_rate"):
             if not value[name]:
                 del value[name]
         if self.strength == "sampled":
@@ -87,7 +87,7 @@ class Score(Rate):
 
     def __str__(self) -> str:
         rate = "" if self.base_rate is None else f"; the more common answer is right in {_short(self.base_rate)}"
-        return " ".join(filter(None, (self.doubt, self._counts() + rate)))
+        return " ".join(filter(None, (self.task_mismatch, self._counts() + rate)))
 
     def _counts(self) -> str:
         if self.strength == "exhaustive":

@@ -32,10 +32,10 @@ from interp.core.table_result import Measure, TableResult
 from interp.core.task_checks import resolve_task
 from interp.proofs import certify
 from models import ArithmeticTransformer
-from models.calls import Count
+from models.calls.argument_kinds import Count, Seed
 from models.errors import UserError
 from models.evaluation import teacher_forcing
-from models.tasks import Task
+from models.tasks import Task, TaskLike
 from models.transformer import HookedModel, model_name
 
 MOST_CIRCUITS = 2**12
@@ -61,9 +61,9 @@ def certified_circuits(
     model: HookedModel,
     *,
     constants: str | Sequence[int] = "mean",
-    task: Task | None = None,
-    n: int = 1024,
-    seed: int = 0,
+    task: TaskLike | None = None,
+    n: Count = 1024,
+    seed: Seed = 0,
     most: Count = MOST_CIRCUITS,
     minutes: float | None = 10.0,
 ) -> CertifiedCircuits:

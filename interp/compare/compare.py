@@ -49,9 +49,10 @@ from interp.core.probe import probe
 from interp.core.samples import draw
 from interp.core.stats import mean_intervals
 from interp.core.task_checks import digit_ids, resolve_task
+from models.calls.argument_kinds import Count, GivenProblems, Seed
 from models.errors import UserError
 from models.importers import from_transformer_lens
-from models.tasks import Task
+from models.tasks import Task, TaskLike
 from models.transformer import HookedModel
 
 UNTRAINED = 39
@@ -62,10 +63,10 @@ def compare(
     a: HookedModel,
     b: HookedModel,
     *,
-    task: Task | None = None,
-    problems: Any = None,
-    n: int = 128,
-    seed: int = 0,
+    task: TaskLike | None = None,
+    problems: GivenProblems = None,
+    n: Count = 128,
+    seed: Seed = 0,
 ) -> Comparison:
     """Compare two models of one format; see the module.
 

@@ -25,6 +25,7 @@ from interp.core.estimate import DoesNotApply, Estimate
 from interp.core.probe import Probe, probe, with_number
 from interp.core.results import Provenance
 from interp.core.task_checks import resolve_task
+from models.calls.argument_kinds import Count, Seed
 from models.errors import UserError
 from models.tasks import MultiOperandAddition, SequenceTask, Task
 from models.transformer import HookedModel, model_name
@@ -39,8 +40,8 @@ def compare_models(
     *,
     tasks: Task | Sequence[Task | None] | None = None,
     questions: Sequence[str] | None = None,
-    n: int = PROBLEMS,
-    seed: int = 0,
+    n: Count = PROBLEMS,
+    seed: Seed = 0,
     progress: bool = False,
 ) -> ModelTable:
     """Ask models of any formats the same questions.

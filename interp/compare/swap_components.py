@@ -59,10 +59,10 @@ from interp.core.runs import Activations, passes
 from interp.core.samples import draw, every_problem
 from interp.core.task_checks import resolve_task
 from models import ArithmeticTransformer
-from models.calls import Count, Index
+from models.calls import Count, Index, Seed
 from models.errors import UserError
 from models.importers import from_transformer_lens
-from models.tasks import Task
+from models.tasks import Task, TaskLike
 from models.transformer import HookedModel, model_name
 
 
@@ -71,11 +71,11 @@ def swap_components(
     a: HookedModel,
     b: HookedModel,
     *,
-    task: Task | None = None,
+    task: TaskLike | None = None,
     components: Sequence[str] | None = None,
-    n: int = 256,
+    n: Count = 256,
     n_fit: Count = 256,
-    seed: int = 0,
+    seed: Seed = 0,
     untrained: Index = 9,
 ) -> Swaps:
     """Replace parts of ``a`` by those of ``b`` and count what ``a`` still answers; see the module.

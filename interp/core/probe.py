@@ -28,7 +28,7 @@ from interp.core.estimate import Estimate
 from interp.core.loading import load
 from interp.core.model_checks import has_mlp, require_sums
 from interp.core.task_checks import has_chains, resolve_task
-from models.calls import MODELS, SEVERAL_MODELS, checked
+from models.calls import checked
 from models.errors import UserError, known_name
 from models.tasks import NoDomain, Task, column_places, group_of, pairs
 from models.transformer import HookedModel
@@ -60,6 +60,11 @@ class Scalar:
     least: float = 0.0
     arguments: Callable[[Any, Any, int, int], Mapping[str, Any]] = lambda *_: {}
     asked_by: tuple[str, ...] = ("compare_models", "training_dynamics")
+
+
+#: Parameters of probes that are a model, and those that are several.
+MODELS = ("model", "a", "b", "reference")
+SEVERAL_MODELS = ("models", "untrained")
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,9 @@ import pandas as pd
 import torch
 
 from interp.core.exam import Exam
-from interp.core.probe import Probe, find_probe
+from interp.core.probe import MODELS, SEVERAL_MODELS, Probe, find_probe
 from interp.core.results import Result
 from interp.core.samples import N_PROBLEMS, middle_carry_pairs
-from models.calls import MODELS, SEVERAL_MODELS
 from models.checks import Fails, require, table_of
 from models.errors import UserError
 

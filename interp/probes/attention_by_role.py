@@ -46,9 +46,10 @@ from interp.core.task_checks import digit_ids
 from interp.core.thresholds import ALIKE, FAINT, MAJORITY, POSITION_ONLY
 from interp.core.views import Grid, Line, Picture, Points, Series, View
 from interp.probes.pattern_statistics import PatternMoments, shuffled_keys
+from models.calls.argument_kinds import Count, GivenProblems, Seed
 from models.errors import UserError
 from models.number_format import in_percent, number, p_value, small
-from models.tasks import OWN, PREVIOUS, Task
+from models.tasks import OWN, PREVIOUS, TaskLike
 from models.transformer import HookedModel, head_name
 
 _FAINTEST = 1e-4  # weights below this have one colour in the pattern
@@ -260,7 +261,12 @@ def _few(_: Any, __: Any, n: int, ___: int) -> dict[str, int]:
     scalar=Scalar("attention, own over previous column", "nats", AttentionByRole.mean_gap, 0.05, _few),
 )
 def attention_by_role(
-    model: HookedModel, *, task: Task | None = None, problems: Any = None, n: int = N_PROBLEMS, seed: int = 0
+    model: HookedModel,
+    *,
+    task: TaskLike | None = None,
+    problems: GivenProblems = None,
+    n: Count = N_PROBLEMS,
+    seed: Seed = 0,
 ) -> AttentionByRole:
     """Where each answer target looks, by role, for every layer and head of a hooked model.
 

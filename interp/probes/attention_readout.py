@@ -50,9 +50,10 @@ from interp.core.stats import TAILS, percentile_interval
 from interp.core.task_checks import resolve_task
 from interp.core.thresholds import EXPLAINS, FAINT
 from interp.core.views import Picture, Points, Series
+from models.calls.argument_kinds import Count, GivenProblems, Seed
 from models.errors import UserError
 from models.number_format import in_percent
-from models.tasks import RIPPLE, Task, column_places
+from models.tasks import RIPPLE, TaskLike, column_places
 from models.transformer import HookedModel, in_block, model_name
 
 RESAMPLES, SHOWN = 400, 3_000
@@ -161,7 +162,12 @@ class AttentionReadout(Result):
     ),
 )
 def attention_readout(
-    model: HookedModel, *, task: Task | None = None, problems: Any = None, n: int = N_PROBLEMS, seed: int = 0
+    model: HookedModel,
+    *,
+    task: TaskLike | None = None,
+    problems: GivenProblems = None,
+    n: Count = N_PROBLEMS,
+    seed: Seed = 0,
 ) -> AttentionReadout:
     """What attention writes at the queries of inner columns; see the module.
 

@@ -45,10 +45,10 @@ from interp.core.task_checks import resolve_task
 from interp.probes import neuron_selectivity as measures
 from interp.probes.carry_units_result import CarryUnits
 from interp.probes.neuron_signals import candidate_signals, signal_name
-from models.calls import Index
+from models.calls import Count, GivenProblems, Index, Seed
 from models.errors import UserError
 from models.run import has_run
-from models.tasks import Task
+from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel, in_block, neuron_name
 
 #: From the AUROC of every unit for every rival signal, to whether digits are right [n, column] without (layer, unit).
@@ -166,10 +166,10 @@ def _few_and_whole(model: HookedModel, task: Any, n: int, seed: int) -> dict[str
 def carry_units(
     model: HookedModel,
     *,
-    task: Task | None = None,
-    problems: Any = None,
-    n: int = N_PROBLEMS,
-    seed: int = 0,
+    task: TaskLike | None = None,
+    problems: GivenProblems = None,
+    n: Count = N_PROBLEMS,
+    seed: Seed = 0,
     max_ablated: Index = 32,
     signals: str | Sequence[str] = (),
 ) -> CarryUnits:

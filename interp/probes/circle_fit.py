@@ -56,9 +56,10 @@ from interp.probes.circle_geometry import (
     principal_plane,
     wrap,
 )
+from models.calls import Seed
 from models.errors import UserError
 from models.number_format import in_percent, p_value, small
-from models.tasks import Task
+from models.tasks import Task, TaskLike
 from models.transformer import HookedModel
 
 Table = torch.Tensor | np.ndarray | list
@@ -253,8 +254,8 @@ def _off_circle(found: CircleFit) -> Estimate:
 def circle_fit(
     model: HookedModel | Table,
     *,
-    task: Task | None = None,
-    seed: int = 0,
+    task: TaskLike | None = None,
+    seed: Seed = 0,
 ) -> CircleFit:
     """The circle through a model's digits, or through the rows of a table [n, D], by geometric least squares.
 

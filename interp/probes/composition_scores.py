@@ -40,7 +40,7 @@ from models.calls import Seed
 from models.errors import UserError, known_name
 from models.importers import from_transformer_lens
 from models.number_format import number
-from models.tasks import Task
+from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel, head_name
 
 KINDS = ("query", "key", "value")
@@ -94,7 +94,7 @@ def composition(left: tuple[Matrix, Matrix], right: tuple[Matrix, Matrix]) -> Fl
 
 
 @probe("Do later heads read what earlier heads write?", needs=[two_layers, sums])
-def composition_scores(model: HookedModel, *, task: Task | None = None, seed: Seed = 0) -> CompositionScores:
+def composition_scores(model: HookedModel, *, task: TaskLike | None = None, seed: Seed = 0) -> CompositionScores:
     """Query, key and value composition of every pair of heads in different layers; see the module.
 
     Args:

@@ -39,9 +39,10 @@ from interp.core.runs import passes
 from interp.core.samples import N_PROBLEMS, prepare
 from interp.core.stats import mean_interval
 from interp.core.table_result import Measure, TableResult, largest
+from models.calls.argument_kinds import Count, GivenProblems, Seed
 from models.errors import UserError
 from models.importers import from_transformer_lens
-from models.tasks import Task
+from models.tasks import Task, TaskLike
 from models.transformer import HookedModel, in_block
 
 MATCHING = Measure("matching", "share", ("uniform_attention", "untrained"), "prefix matching")
@@ -98,7 +99,12 @@ def copying_scores(model: HookedModel, task: Task) -> Float[np.ndarray, "layer h
     scalar=Scalar("prefix matching", "share", largest("matching"), 0.01, asked_by=()),
 )
 def induction_heads(
-    model: HookedModel, *, task: Task | None = None, problems: Any = None, n: int = N_PROBLEMS, seed: int = 0
+    model: HookedModel,
+    *,
+    task: TaskLike | None = None,
+    problems: GivenProblems = None,
+    n: Count = N_PROBLEMS,
+    seed: Seed = 0,
 ) -> TableResult:
     """Scores of every head: previous token, prefix matching and copying; see the module. Cost: three runs of the
     problems, two of them of untrained copies, whose scores are means over the heads of a layer.

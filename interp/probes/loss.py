@@ -6,7 +6,6 @@ A uniform guess has ln(d_vocab).
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pandas as pd
 
@@ -15,7 +14,8 @@ from interp.core.probe import Scalar, probe
 from interp.core.samples import N_PROBLEMS, prepare
 from interp.core.stats import mean_interval
 from interp.core.table_result import Measure, TableResult, at
-from models.tasks import Task
+from models.calls.argument_kinds import Count, GivenProblems, Seed
+from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel, model_name
 
 ALL = "all tokens"
@@ -27,7 +27,12 @@ MEASURES = (Measure("loss", "nats a token", ("uniform_guess",)),)
     scalar=Scalar("loss", "nats a token", at("loss", target=ALL), 1e-3, asked_by=("training_dynamics",)),
 )
 def loss(
-    model: HookedModel, *, task: Task | None = None, problems: Any = None, n: int = N_PROBLEMS, seed: int = 0
+    model: HookedModel,
+    *,
+    task: TaskLike | None = None,
+    problems: GivenProblems = None,
+    n: Count = N_PROBLEMS,
+    seed: Seed = 0,
 ) -> TableResult:
     """Cross-entropy of the right tokens, with 95% intervals of the means over problems. Cost: one run of them.
 

@@ -39,9 +39,10 @@ from interp.core.samples import N_PROBLEMS, draw
 from interp.core.significance import permutation_p
 from interp.core.task_checks import resolve_task
 from interp.core.views import Curves, Line, Picture, Series
+from models.calls.argument_kinds import Count, GivenProblems, Seed
 from models.errors import UserError
 from models.number_format import in_percent, p_value
-from models.tasks import Task
+from models.tasks import Task, TaskLike
 from models.transformer import HookedModel, head_name, in_block, require_unaltered
 
 UNTRAINED = 2  # copies
@@ -181,10 +182,10 @@ def _most_linear(found: OvOutputShape) -> Estimate:
 def ov_output_shape(
     model: HookedModel,
     *,
-    task: Task | None = None,
-    problems: Any = None,
-    n: int = N_PROBLEMS,
-    seed: int = 0,
+    task: TaskLike | None = None,
+    problems: GivenProblems = None,
+    n: Count = N_PROBLEMS,
+    seed: Seed = 0,
 ) -> OvOutputShape:
     """What every head of a hooked model writes about the digit it attends to; see the module.
 

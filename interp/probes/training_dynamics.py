@@ -39,7 +39,7 @@ from interp.probes.training_snapshots import snapshots
 from models.calls import Count, Seed
 from models.errors import UserError
 from models.number_format import number
-from models.tasks import Task
+from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel
 
 _SAID = 3  # measures that a title names for one step
@@ -207,10 +207,10 @@ def training_dynamics(
     source: str | Path,
     *,
     measures: str | Iterable[str] | None = None,
-    task: Task | None = None,
-    n: int = 512,
+    task: TaskLike | None = None,
+    n: Count = 512,
     n_per_length: Count = 100,
-    seed: int = 0,
+    seed: Seed = 0,
     run_seed: Seed | None = None,
 ) -> TrainingDynamics:
     """Measures over the snapshots of a zoo entry ("adder-456") or a run folder.

@@ -108,7 +108,7 @@ class Trainer:
         task, source, n = self.model.task, self.recipe.problems, self.recipe.validation_size
         if isinstance(source, SequenceSource):
             return SequenceValidator(task, source, n, self.device)
-        if task.compared_by == "loss":
+        if task.selected_by == "loss":
             return LossValidator(task, n, self.device)
         return Validator(task, n, self.device)
 
@@ -181,7 +181,7 @@ class Trainer:
             "loss": [round(x, 6) if x == x else None for x in self.losses],
             "status": [s.status for s in self.states],
         }
-        if self.model.task.compared_by == "loss":
+        if self.model.task.selected_by == "loss":
             line["validation_loss"] = [s.validation_loss for s in self.states]
         return line | ({"verdicts": self.verdicts} if self.verdicts else {})
 

@@ -16,12 +16,13 @@ import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import torch
 from safetensors import safe_open
 
 from models import registry
+from models.calls.argument_kinds import Seed
 from models.calls.checked_calls import checked
 from models.errors import UserError, unknown_name
 from models.files.checkpoint import (
@@ -35,6 +36,7 @@ from models.files.stored_names import CONFIG, ZOO, is_path, not_installed, store
 from models.importers.readers import FOLDER, File, Format, LoadOptions, Reader, reader_of
 from models.importers.readers import register as register_reader
 from models.plugins import import_plugins
+from models.tasks.task_definitions import TASK
 from models.zoo.files import (
     FORMAT,
     STORED_AS,
@@ -65,8 +67,8 @@ def zoo_names() -> list[str]:
 @checked
 def load(
     name_or_path: str | Path,
-    seed: int | None = None,
-    task: Any = None,
+    seed: Seed | None = None,
+    task: Annotated[Any, TASK] = None,
     config: Any = None,
     names: Any = None,
     trust: bool | str = False,
@@ -83,7 +85,7 @@ def load(
             state dict, or tensors in ``.safetensors`` or ``.npz`` (docs/read_your_files.md).
         seed: which seed of a run; by default the one that is best on its validation problems.
         task: what the model is for, where the file does not say it: a task, or its text
-            (:func:`models.tasks.formats.task_definitions.task_of_text`).
+            (:func:`models.tasks.task_definitions.task_of_text`).
         config, names: what else the file does not say (:mod:`models.importers.file_readers`).
         trust: that a file which is a program may be run: confined by bubblewrap (True), as "unconfined", or under a
             command of one's own, such as a container's.

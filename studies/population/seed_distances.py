@@ -34,10 +34,10 @@ from interp.core.samples import draw
 from interp.core.stats import bootstrap_interval, clopper_pearson, js_divergence
 from interp.core.task_checks import resolve_task
 from interp.core.views import Grid, Picture, Points, Series, View
-from models.calls.argument_kinds import Index
+from models.calls.argument_kinds import Count, GivenProblems, Index, Seed
 from models.calls.checked_calls import checked
 from models.errors import UserError
-from models.tasks.task import Task
+from models.tasks.task_definitions import TaskLike
 from models.transformer import model_name
 from models.transformer.hooked import HookedModel
 from studies.population.alignment import align, parametrised
@@ -110,10 +110,10 @@ def seed_distances(
     models: Sequence[HookedModel],
     *,
     names: Sequence[str] | None = None,
-    task: Task | None = None,
-    problems: Any = None,
-    n: int = 256,
-    seed: int = 0,
+    task: TaskLike | None = None,
+    problems: GivenProblems = None,
+    n: Count = 256,
+    seed: Seed = 0,
     untrained: Index = CONTROLS,
 ) -> SeedDistances:
     """Distances of every pair of models of one architecture; see the module.

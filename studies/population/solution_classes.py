@@ -28,10 +28,10 @@ from interp.core.controls import NO_CONTROL, untrained_models
 from interp.core.drawings import drawing
 from interp.core.results import Provenance, Result
 from interp.core.views import Bars, Grid, Line, Picture, Series
-from models.calls.argument_kinds import Index
+from models.calls.argument_kinds import Index, Seed
 from models.calls.checked_calls import checked
 from models.errors import UserError
-from models.tasks.task import Task
+from models.tasks.task_definitions import TaskLike
 from models.transformer import model_name
 from models.transformer.hooked import HookedModel
 from studies.population.alignment import aligned_distances
@@ -122,8 +122,8 @@ def solution_classes(
     models: Sequence[HookedModel],
     *,
     names: Sequence[str] | None = None,
-    task: Task | None = None,
-    seed: int = 0,
+    task: TaskLike | None = None,
+    seed: Seed = 0,
     untrained: Index = CONTROLS,
 ) -> SolutionClasses:
     """Group models of one architecture into classes of one solution each; see the module.

@@ -306,7 +306,7 @@ def test_every_stored_model_loads_and_answers_as_its_config_says(name: str) -> N
     config, model = zoo.read_entry(name), models.load(name)
     for file in config["sha256"]:
         zoo.entry_file(name, file)
-    if model.task.compared_by != "loss" and config["score"]["correct"] == config["score"]["n"]:
+    if model.task.selected_by != "loss" and config["score"]["correct"] == config["score"]["n"]:
         found = models.score(model, model.task.held_out.problems[:200])
         assert found.correct == found.n and min(200, config["score"]["n"]) - 2 <= found.n <= 200
 
@@ -315,7 +315,7 @@ def test_every_stored_model_loads_and_answers_as_its_config_says(name: str) -> N
 @pytest.mark.parametrize("name", models.zoo_names())
 def test_every_stored_model_has_the_score_that_its_config_says(name: str) -> None:
     config, model = zoo.read_entry(name), models.load(name)
-    if model.task.compared_by == "loss":
+    if model.task.selected_by == "loss":
         return  # needs the text: tests/models/tasks/named/test_shakespeare.py
     result = models.score(model)
     assert (result.correct, result.n) == (config["score"]["correct"], config["score"]["n"])

@@ -41,9 +41,10 @@ from interp.core.samples import N_PROBLEMS, draw
 from interp.core.stats import bootstrap_ratio, masked_proportions
 from interp.core.task_checks import check_targets, resolve_task
 from interp.core.views import Grid, Picture
+from models.calls.argument_kinds import Count, GivenProblems, Seed
 from models.errors import UserError, known_name
 from models.number_format import in_percent_with
-from models.tasks import ProblemPairs, Task
+from models.tasks import ProblemPairs, TaskLike
 from models.transformer import HookedModel, model_name
 
 _MOST_NEURONS = 64  # that a default sweep ablates one by one
@@ -284,13 +285,13 @@ def component_ablation(
     *,
     components: Component | Sequence[Component] | None = None,
     replacement: str | Sequence[str] = REPLACEMENTS,
-    task: Task | None = None,
-    problems: Any = None,
+    task: TaskLike | None = None,
+    problems: GivenProblems = None,
     pairs: ProblemPairs | None = None,
     metrics: str | Metric | Sequence[str | Metric] | None = None,
     targets: Sequence[int] | None = None,
-    n: int = N_PROBLEMS,
-    seed: int = 0,
+    n: Count = N_PROBLEMS,
+    seed: Seed = 0,
     unchanged: str | None = None,
     control: bool = True,
 ) -> ComponentAblation:

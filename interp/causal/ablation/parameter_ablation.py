@@ -53,9 +53,10 @@ from interp.core.task_checks import resolve_task
 from interp.core.thresholds import HARMLESS
 from interp.core.views import Grid, Picture, Points, Series, View
 from models import ArithmeticTransformer
+from models.calls import Count, GivenProblems, Seed
 from models.errors import UserError
 from models.number_format import in_percent, in_percent_with
-from models.tasks import Task
+from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel, model_name
 
 SCALES = ("accuracy", "loss", "logit")
@@ -263,10 +264,10 @@ def parameter_ablation(
     model: HookedModel,
     *,
     replacement: str | Float[Tensor, " parameter"] = "zero",
-    task: Task | None = None,
-    problems: Any = None,
-    n: int = 512,
-    seed: int = 0,
+    task: TaskLike | None = None,
+    problems: GivenProblems = None,
+    n: Count = 512,
+    seed: Seed = 0,
     only: str | Sequence[str] | None = None,
     pairs: bool = True,
 ) -> ParameterAblation:

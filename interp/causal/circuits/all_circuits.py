@@ -46,7 +46,7 @@ from interp.core.probe import Scalar, probe
 from interp.core.results import Provenance, Result
 from interp.core.samples import middle_carry_pairs
 from interp.core.views import Line, Picture, Points, Series
-from models.calls import Count, Share
+from models.calls import Count, Seed, Share
 from models.errors import UserError, known_name
 from models.number_format import in_percent
 from models.tasks import ProblemPairs
@@ -203,7 +203,7 @@ def all_circuits(
     threshold: Share = 0.9,
     groups: Mapping[str, Sequence[int]] | str | None = None,
     most: Count = MOST_CIRCUITS,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> AllCircuits:
     """List every faithful circuit of a model, on one half of the pairs, and say how stable the list is.
 

@@ -42,7 +42,7 @@ from interp.core.probe import Scalar, probe
 from interp.core.results import Provenance, Result
 from interp.core.samples import middle_carry_pairs
 from interp.core.significance import permutation_p
-from models.calls import Count, Share
+from models.calls import Count, Seed, Share
 from models.errors import UserError
 from models.number_format import in_percent, in_percent_with, p_value
 from models.tasks import ProblemPairs
@@ -208,7 +208,7 @@ def smallest_circuit(
     groups: Mapping[str, Sequence[int]] | str | None = None,
     held_out: bool = True,
     n_random: Count = 100,
-    seed: int = 0,
+    seed: Seed = 0,
     **options: Any,
 ) -> Circuit:
     """Find the smallest circuit with ``1 - |1 - F| >= threshold`` for all metrics, and judge it on other pairs.

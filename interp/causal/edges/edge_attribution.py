@@ -35,7 +35,7 @@ from interp.causal.metrics import Metric, spoken
 from interp.core.drawings import drawing
 from interp.core.probe import probe
 from interp.core.views import Picture, Points, Series
-from models.calls import Count, Natural
+from models.calls import Count, Natural, Seed
 from models.errors import UserError, known_name
 from models.number_format import in_percent, p_value
 from models.tasks import ProblemPairs
@@ -156,7 +156,7 @@ def edge_attribution(
     groups: Mapping[str, Sequence[int]] | None = None,
     exact: bool = True,
     subsets: Natural = 0,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> EdgeAttribution:
     """Estimated effects of all edges and nodes, compared with the exact ones on the same pairs.
 

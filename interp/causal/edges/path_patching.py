@@ -30,6 +30,7 @@ from interp.core.drawings import drawing
 from interp.core.probe import probe
 from interp.core.stats import difference_bounds
 from interp.core.views import Picture
+from models.calls import Seed
 from models.errors import UserError, known_name
 from models.run import Frame, Run
 from models.run.paths import patched_senders, receive
@@ -121,7 +122,7 @@ def path_patching(
     direction: str | None = None,
     replacement: str = "corrupted",
     groups: Mapping[str, Sequence[int]] | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> PathPatching:
     """Patch every edge of the model by itself, on pairs of problems.
 

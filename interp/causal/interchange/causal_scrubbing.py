@@ -38,9 +38,10 @@ from interp.core.recovered_share import recovered_share
 from interp.core.results import Provenance, Result
 from interp.core.task_checks import require_able, resolve_task
 from interp.core.views import ENDS, Curves, Line, Picture, Series
+from models.calls.argument_kinds import Count, Seed
 from models.errors import UserError
 from models.number_format import counted, in_percent, in_percent_with
-from models.tasks import Algorithm, Task, TaskVariables, causal_model
+from models.tasks import Algorithm, TaskLike, TaskVariables, causal_model
 from models.transformer import HookedModel, model_name
 
 RUNS = ("clean", "scrubbed", "all irrelevant", "scrambled")
@@ -107,9 +108,9 @@ def causal_scrubbing(
     *,
     algorithm: str | Algorithm | TaskVariables | None = None,
     columns: int | Sequence[int] | None = None,
-    task: Task | None = None,
-    n: int = 1000,
-    seed: int = 0,
+    task: TaskLike | None = None,
+    n: Count = 1000,
+    seed: Seed = 0,
 ) -> CausalScrubbing:
     """Share of the loss that a hypothesis recovers, for each column.
 

@@ -56,9 +56,10 @@ from interp.core.stats import Proportion, proportion
 from interp.core.task_checks import require_able, resolve_task
 from interp.core.thresholds import ABLE
 from interp.core.views import Points, values_and_controls
+from models.calls import Count, Seed
 from models.errors import known_name
 from models.number_format import in_percent
-from models.tasks import CyclicGroup, Task, group_of
+from models.tasks import CyclicGroup, Task, TaskLike, group_of
 from models.transformer import HookedModel, model_name
 
 PROGRAMS = ("clock", "pizza")
@@ -153,7 +154,7 @@ def _pizza(found: GroupProgram) -> Estimate:
     needs=[group],
     scalar=Scalar("answers of a pizza", "share", _pizza, 0.01, asked_by=("compare_models",)),
 )
-def group_program(model: HookedModel, *, task: Task | None = None, n: int = 2048, seed: int = 0) -> GroupProgram:
+def group_program(model: HookedModel, *, task: TaskLike | None = None, n: Count = 2048, seed: Seed = 0) -> GroupProgram:
     """Which of two programs predicts a model's answers when one operand is no number any more.
 
     Args:

@@ -52,10 +52,10 @@ from interp.core.results import Provenance, Result
 from interp.core.stats import LEVEL, Proportion, clopper_pearson, proportion
 from interp.core.task_checks import resolve_task
 from interp.core.views import ENDS, Grid, Picture, Points, Series
-from models.calls import Count, Index
+from models.calls import Count, Index, Seed
 from models.errors import UserError, known_name
 from models.number_format import counted, in_percent, in_percent_with
-from models.tasks import Algorithm, ColumnPlaces, Task, TaskVariables, causal_model, column_places
+from models.tasks import Algorithm, ColumnPlaces, TaskLike, TaskVariables, causal_model, column_places
 from models.transformer import HookedModel, model_name
 
 WHOLE = "the whole site"  # a hypothesis that names no subspace takes this
@@ -235,11 +235,11 @@ def interchange_intervention(
     algorithm: str | Algorithm | TaskVariables | None = None,
     read: int | Sequence[int] | None = None,
     controls: bool | None = None,
-    task: Task | None = None,
-    n: int = 200,
+    task: TaskLike | None = None,
+    n: Count = 200,
     n_train: Count = 1000,
     das_steps: Index = 200,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> InterchangeIntervention:
     """Interchange accuracy of "``variable`` of ``column`` lives at this site", for every site; see the module.
 

@@ -55,8 +55,9 @@ from interp.core.stats import Proportion, proportion
 from interp.core.task_checks import resolve_task
 from interp.core.thresholds import ABLE, FOLLOWS
 from interp.core.views import Bars, Picture, Series
+from models.calls.argument_kinds import Count, Seed
 from models.errors import UserError, known_name
-from models.tasks import CHAINED_FROM_ABOVE, Algorithm, Task, column_places, resolve_algorithm
+from models.tasks import CHAINED_FROM_ABOVE, Algorithm, TaskLike, column_places, resolve_algorithm
 from models.transformer import HookedModel, model_name
 
 CORRUPTIONS = ("plausible", "any")
@@ -277,9 +278,9 @@ def _chained(found: WhichAlgorithm) -> Estimate:
 def which_algorithm(
     model: HookedModel,
     *,
-    task: Task | None = None,
-    n: int = 1000,
-    seed: int = 0,
+    task: TaskLike | None = None,
+    n: Count = 1000,
+    seed: Seed = 0,
     algorithms: Sequence[str | Algorithm] | None = None,
 ) -> WhichAlgorithm:
     """Rank addition algorithms by how often a model gives their answers where they disagree.

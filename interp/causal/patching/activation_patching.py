@@ -49,6 +49,7 @@ from interp.core.model_checks import stream_is_written
 from interp.core.probe import probe
 from interp.core.results import Provenance
 from models import ArithmeticTransformer
+from models.calls import Seed
 from models.errors import UserError, known_name
 from models.importers import from_transformer_lens
 from models.run import has_formulas
@@ -87,7 +88,7 @@ def activation_patching(
     direction: str = "denoise",
     layers: Sequence[int] | int | None = None,
     check: bool = False,
-    seed: int = 0,
+    seed: Seed = 0,
     allow_equal: bool = False,
 ) -> PatchingSweep:
     """Patch one kind of activation between the runs of each pair; see the module.

@@ -53,8 +53,9 @@ from interp.core.task_checks import resolve_task
 from interp.core.thresholds import MAJORITY, RESTING, SIGNIFICANT
 from interp.core.views import Grid, Picture
 from models.calls import Index
+from models.calls.argument_kinds import Count, GivenProblems, Seed
 from models.errors import UserError
-from models.tasks import MultiOperandAddition, Task
+from models.tasks import MultiOperandAddition, TaskLike
 from models.transformer import HookedModel, head_name
 
 ANY = "any head"
@@ -246,10 +247,10 @@ def _with_role(found: KeyAttention) -> Estimate:
 def key_attention(
     model: HookedModel,
     *,
-    task: Task | None = None,
-    problems: Any = None,
-    n: int = 256,
-    seed: int = 0,
+    task: TaskLike | None = None,
+    problems: GivenProblems = None,
+    n: Count = 256,
+    seed: Seed = 0,
     untrained: Index = 4,
     keys: Callable[[Any], KeySets] | None = None,
 ) -> KeyAttention:

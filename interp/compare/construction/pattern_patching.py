@@ -27,7 +27,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -46,8 +45,9 @@ from interp.core.results import Provenance, Result
 from interp.core.significance import sign_test
 from interp.core.stats import clopper_pearson
 from interp.core.views import Line, Picture, Points, Series
+from models.calls.argument_kinds import Count, GivenProblems, Seed
 from models.errors import UserError
-from models.tasks import MultiOperandAddition, Task
+from models.tasks import MultiOperandAddition, TaskLike
 from models.transformer import HookedModel, head_name
 
 OWN_MEAN, ZERO = "own mean", "zero"
@@ -162,10 +162,10 @@ def _with_ideal(found: PatternPatching) -> Estimate:
 def pattern_patching(
     model: HookedModel,
     *,
-    task: Task | None = None,
-    problems: Any = None,
-    n: int = 500,
-    seed: int = 0,
+    task: TaskLike | None = None,
+    problems: GivenProblems = None,
+    n: Count = 500,
+    seed: Seed = 0,
     heads: Sequence[tuple[int, int]] | None = None,
     bos: bool | None = None,
 ) -> PatternPatching:

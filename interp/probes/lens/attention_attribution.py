@@ -46,11 +46,11 @@ from interp.core.views import Grid, Picture
 from interp.probes.lens.attention_score_sources import score_parts, sources_of
 from interp.probes.lens.direct_logit_attribution import moments
 from models import ArithmeticTransformer
-from models.calls import Index
+from models.calls import Count, GivenProblems, Index, Seed
 from models.errors import UserError, known_name
 from models.importers import from_transformer_lens
 from models.number_format import in_percent, small
-from models.tasks import Task
+from models.tasks import Task, TaskLike
 from models.transformer import HookedModel, head_name, model_name
 
 #: How far the parts' sum may be from the model's own score, as a share of the largest; float32 rounding is far below.
@@ -125,14 +125,14 @@ def products(model: HookedModel, task: Any) -> str:
 def attention_attribution(
     model: HookedModel,
     *,
-    task: Task | None = None,
-    problems: Any = None,
+    task: TaskLike | None = None,
+    problems: GivenProblems = None,
     layer: Index | None = None,
     head: Index | None = None,
     role: str | None = None,
     over: str = "others",
-    n: int = 256,
-    seed: int = 0,
+    n: Count = 256,
+    seed: Seed = 0,
 ) -> AttentionAttribution:
     """Attention scores by the sources of query and key; see the module.
 

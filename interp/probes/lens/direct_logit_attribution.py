@@ -46,10 +46,11 @@ from interp.core.task_checks import resolve_task
 from interp.core.views import Grid, Line, Picture, Points, Series, View
 from interp.probes.lens.residual_contributions import PARTS_AXES, attributed, choose_rivals
 from interp.probes.lens.residual_points import digit_targets
+from models.calls import Count, GivenProblems, Seed
 from models.errors import UserError
 from models.importers import from_transformer_lens
 from models.number_format import small
-from models.tasks import Task
+from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel, model_name, neuron_name
 
 #: How far the parts' sum may be from the model's own lead, as a share of the largest; float32 rounding is far below.
@@ -198,11 +199,11 @@ def _by_neurons(found: DirectLogitAttribution) -> Estimate:
 def direct_logit_attribution(
     model: HookedModel,
     *,
-    task: Task | None = None,
-    problems: Any = None,
+    task: TaskLike | None = None,
+    problems: GivenProblems = None,
     rival: Any = "others",
-    n: int = N_PROBLEMS,
-    seed: int = 0,
+    n: Count = N_PROBLEMS,
+    seed: Seed = 0,
 ) -> DirectLogitAttribution:
     """Direct logit attribution of every answer digit by role and by unit; see the module.
 

@@ -29,7 +29,8 @@ from interp.core.samples import N_PROBLEMS
 from interp.core.task_checks import resolve_task
 from interp.probes.lens.affine_lens import TranslatedLens, best_reading, translated
 from interp.probes.lens.logit_lens import Translators
-from models.tasks import Task
+from models.calls import Count, GivenProblems, Seed
+from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel
 
 CONTROL = "random directions"
@@ -46,10 +47,10 @@ AVERAGED = 128  # so many problems give the Jacobians, or half of them all where
 def jacobian_lens(
     model: HookedModel,
     *,
-    task: Task | None = None,
-    problems: Any = None,
-    n: int = N_PROBLEMS,
-    seed: int = 0,
+    task: TaskLike | None = None,
+    problems: GivenProblems = None,
+    n: Count = N_PROBLEMS,
+    seed: Seed = 0,
 ) -> TranslatedLens:
     """The Jacobian lens at the queries of every target; see the module.
 

@@ -54,10 +54,10 @@ from interp.probes.lens.probe_labels import (
 )
 from interp.probes.lens.residual_points import digit_targets, read, variable_index
 from interp.probes.lens.ridge_probe import FOLDS, answerable, probed, summary
-from models.calls.argument_kinds import whole_within
+from models.calls.argument_kinds import Count, GivenProblems, Seed, whole_within
 from models.errors import UserError, known_name, unknown_name
 from models.number_format import in_percent, in_percent_with
-from models.tasks import Role, Task, domain_of
+from models.tasks import Role, Task, TaskLike, domain_of
 from models.transformer import HookedModel, model_name
 
 ALL = "all"  # the rows of all columns together
@@ -195,14 +195,14 @@ def _best_read(found: LinearProbes) -> Estimate:
 def linear_probes(
     model: HookedModel,
     *,
-    task: Task | None = None,
+    task: TaskLike | None = None,
     sites: str | Sequence[str] | None = None,
     at: str = "query",
     signals: str | Sequence[str] | None = None,
     columns: str | Sequence[str] | None = None,
-    problems: Any = None,
-    n: int = N_PROBLEMS,
-    seed: int = 0,
+    problems: GivenProblems = None,
+    n: Count = N_PROBLEMS,
+    seed: Seed = 0,
     folds: Annotated[int, whole_within(2, 11)] = FOLDS,
 ) -> LinearProbes:
     """Linear probes for the intermediate values of a task; see the module.

@@ -40,9 +40,10 @@ from interp.core.stats import bootstrap_interval, clopper_pearson, clustered_pro
 from interp.core.task_checks import resolve_task
 from interp.core.views import Grid, Picture
 from interp.probes.lens.residual_points import read
+from models.calls import Count, GivenProblems, Seed
 from models.errors import UserError
 from models.number_format import in_percent, in_percent_with
-from models.tasks import Task
+from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel, model_name
 
 
@@ -202,10 +203,10 @@ def _first_stream(found: LogitLens) -> Estimate:
 def logit_lens(
     model: HookedModel,
     *,
-    task: Task | None = None,
-    problems: Any = None,
-    n: int = N_PROBLEMS,
-    seed: int = 0,
+    task: TaskLike | None = None,
+    problems: GivenProblems = None,
+    n: Count = N_PROBLEMS,
+    seed: Seed = 0,
 ) -> LogitLens:
     """The logit lens at the queries of every target; see the module.
 

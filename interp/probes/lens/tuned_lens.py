@@ -28,8 +28,8 @@ from interp.core.task_checks import resolve_task
 from interp.probes.lens.affine_lens import TranslatedLens, best_reading, translated
 from interp.probes.lens.logit_lens import Translators, unembedded
 from interp.probes.lens.residual_points import read
-from models.calls import Count
-from models.tasks import Task
+from models.calls import Count, GivenProblems, Seed
+from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel
 
 CONTROL = "trained on other problems' answers"
@@ -46,10 +46,10 @@ PENALTY = 1e-3  # on the mean square of a row of A, and of b
 def tuned_lens(
     model: HookedModel,
     *,
-    task: Task | None = None,
-    problems: Any = None,
-    n: int = N_PROBLEMS,
-    seed: int = 0,
+    task: TaskLike | None = None,
+    problems: GivenProblems = None,
+    n: Count = N_PROBLEMS,
+    seed: Seed = 0,
     steps: Count = 60,
 ) -> TranslatedLens:
     """The tuned lens at the queries of every target; see the module.

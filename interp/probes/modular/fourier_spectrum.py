@@ -44,9 +44,10 @@ from interp.core.task_checks import resolve_task
 from interp.core.views import Bars, Picture, Series
 from interp.probes.circle_fit import RELABELLINGS, Table
 from interp.probes.circle_geometry import as_table
+from models.calls import Seed
 from models.errors import UserError, known_name
 from models.number_format import in_percent, p_value
-from models.tasks import Task
+from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel
 
 OF = ("embeddings", "neurons", "logits")
@@ -159,8 +160,8 @@ def fourier_spectrum(
     model: HookedModel | Table,
     *,
     of: str = "embeddings",
-    task: Task | None = None,
-    seed: int = 0,
+    task: TaskLike | None = None,
+    seed: Seed = 0,
 ) -> FourierSpectrum:
     """Discrete Fourier spectrum over the elements of the task's group, without the mean.
 

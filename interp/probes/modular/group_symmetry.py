@@ -18,7 +18,8 @@ from interp.core.results import Provenance
 from interp.core.samples import N_PROBLEMS
 from interp.core.table_result import Measure, TableResult
 from interp.core.task_checks import resolve_task
-from models.tasks import Task, group_of
+from models.calls.argument_kinds import Count, Seed
+from models.tasks import TaskLike, group_of
 from models.transformer import HookedModel, model_name
 
 
@@ -33,7 +34,9 @@ def _symmetry(found: TableResult) -> Estimate:
     needs=[group],
     scalar=Scalar("gradient symmetricity", "cosine", _symmetry, 0.01, asked_by=("training_dynamics",)),
 )
-def group_symmetry(model: HookedModel, *, task: Task | None = None, n: int = N_PROBLEMS, seed: int = 0) -> TableResult:
+def group_symmetry(
+    model: HookedModel, *, task: TaskLike | None = None, n: Count = N_PROBLEMS, seed: Seed = 0
+) -> TableResult:
     """Gradient symmetricity and distance irrelevance.
 
     *Gradient symmetricity*: mean cosine between the gradients of a logit with respect to the embeddings of the first

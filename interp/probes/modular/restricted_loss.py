@@ -22,7 +22,8 @@ from interp.core.probe import Scalar, group, probe
 from interp.core.results import Provenance
 from interp.core.table_result import Measure, TableResult
 from interp.core.task_checks import resolve_task
-from models.tasks import CyclicGroup, Task, group_of
+from models.calls import Seed
+from models.tasks import CyclicGroup, TaskLike, group_of
 from models.transformer import HookedModel, model_name
 
 RELABELLINGS = 99
@@ -41,7 +42,7 @@ def _restricted(found: TableResult) -> Estimate:
     needs=[group],
     scalar=Scalar("restricted loss", "nats", _restricted, 1e-3, asked_by=("training_dynamics",)),
 )
-def restricted_loss(model: HookedModel, *, task: Task | None = None, seed: int = 0) -> TableResult:
+def restricted_loss(model: HookedModel, *, task: TaskLike | None = None, seed: Seed = 0) -> TableResult:
     """Loss of the right answer with all logits, with the kept frequencies' part of them alone, and without that part.
 
     As functions of the pair, the logits are split into the components cos and sin of ``w_k (a + b)`` for the kept

@@ -27,10 +27,10 @@ from interp.core.views import Curves, Line, Picture, Points, Series
 from interp.proofs.attacks.attack_search import Report, SearchRecord, Wrong, gradient_search, random_search
 from interp.proofs.attacks.counted_runs import EMBED, Runner
 from interp.proofs.attacks.problem_digits import DigitSpace, digit_space
-from models.calls import Count, Seconds
+from models.calls import Count, Seconds, Seed
 from models.evaluation import score
 from models.problem_score import Failure
-from models.tasks import Task
+from models.tasks import Task, TaskLike
 from models.transformer import HookedModel, model_name
 
 RUNS = 20_000
@@ -142,9 +142,9 @@ def _smallest_margin(found: Attack) -> Estimate:
 def attack(
     model: HookedModel,
     *,
-    task: Task | None = None,
+    task: TaskLike | None = None,
     runs: Count = RUNS,
-    seed: int = 0,
+    seed: Seed = 0,
     seconds: Seconds | None = None,
     progress: bool = False,
 ) -> Attack:

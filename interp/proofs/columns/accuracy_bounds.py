@@ -32,7 +32,7 @@ from interp.proofs.verdict.verdict import STRENGTHS, ArithmeticName
 from models.errors import UserError
 from models.files import write_json_atomic
 from models.number_format import percent
-from models.tasks import Task
+from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel, model_name
 
 LITTLE = Fraction(1, 10**6)  # a share of wrong pairs below which a bound alone is not worth a sentence
@@ -222,7 +222,11 @@ def _counts(value: dict[str, list[str]]) -> Counts:
     ),
 )
 def accuracy_bounds(
-    model: HookedModel, *, tolerance: float = WIDTH, arithmetic: ArithmeticName = "interval", task: Task | None = None
+    model: HookedModel,
+    *,
+    tolerance: float = WIDTH,
+    arithmetic: ArithmeticName = "interval",
+    task: TaskLike | None = None,
 ) -> AccuracyBounds:
     """Bound the share of all pairs that a one-layer adder or subtractor answers rightly, rigorously from both sides.
 

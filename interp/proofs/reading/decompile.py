@@ -43,7 +43,7 @@ from interp.proofs.numbers.rounded_operations import FLOAT32, REAL
 from interp.proofs.verdict.verdict import IN_WORDS, ArithmeticName
 from models.errors import UserError
 from models.number_format import counted, shown
-from models.tasks import Task
+from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel
 
 BITS_OF_A_NUMBER, BITS_OF_A_CHARACTER = 32, 8
@@ -161,7 +161,7 @@ class Decompiled(Result):
     needs=[one_layer_adder],
     scalar=Scalar("least gap of its levels", "steps", lambda found: Estimate(found.gap), 0.01, asked_by=()),
 )
-def decompile(model: HookedModel, *, task: Task | None = None) -> Decompiled:
+def decompile(model: HookedModel, *, task: TaskLike | None = None) -> Decompiled:
     """Turn a one-layer adder or subtractor into a program of ten lines, with a proof that both are equal on all pairs.
 
     The module's docstring has the proof. Cost: that of a certificate, and 1 to 5 s for the levels.

@@ -58,7 +58,7 @@ def publish(
         UserError: unfinished runs, runs of different models or recipes, seeds tried twice, a task without a test set.
     """
     runs = _runs(folders, repeats)
-    report = report or (report_text if runs.model.task.compared_by == "loss" else report_ten_digit)
+    report = report or (report_text if runs.model.task.selected_by == "loss" else report_ten_digit)
     if repeats and report is not report_ten_digit:
         raise UserError(f"--repeats counts seeds that grok; those of {runs.name} are compared otherwise.")
     if judge is not None and report is not report_ten_digit:

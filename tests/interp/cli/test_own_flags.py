@@ -68,7 +68,7 @@ def test_a_file_without_its_task_is_refused(adder_file: Path):
 
 
 def test_operators_are_given_one_by_one():
-    from models.tasks.formats.task_definitions import task_of_text
+    from models.tasks.task_definitions import task_of_text
 
     task = task_of_text("{a:2}{op}{b:2}={s:+3}; op + = a + b; op - = a - b; held_out=0.2; seed=4")
     assert task.decode(task.targets(["31+4", "4-31"])) == [35, -27]
