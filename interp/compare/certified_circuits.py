@@ -64,7 +64,7 @@ def certified_circuits(
     task: TaskLike | None = None,
     n: Count = 1024,
     seed: Seed = 0,
-    most: int = MOST_CIRCUITS,
+    most: Count = MOST_CIRCUITS,
     minutes: float | None = 10.0,
 ) -> CertifiedCircuits:
     """Find all minimal circuits of edges that are proved right on every input.
@@ -81,8 +81,6 @@ def certified_circuits(
     Raises:
         UserError: norms after the sums; more circuits than ``most``; a model that errs on a problem tried.
     """
-    if most < 1:
-        raise UserError(f"most must be at least 1, not {most}.")
     task = resolve_task(model, task)
     masked = MaskedModel(model, None, None, task)
     sample = draw(task, None, n, seed, carry_heavy=0.5)

@@ -46,7 +46,7 @@ from interp.core.probe import Scalar, probe
 from interp.core.results import Provenance, Result
 from interp.core.samples import middle_carry_pairs
 from interp.core.views import Line, Picture, Points, Series
-from models.calls import Seed, Share
+from models.calls import Count, Seed, Share
 from models.errors import UserError, known_name
 from models.number_format import in_percent
 from models.tasks import ProblemPairs
@@ -202,7 +202,7 @@ def all_circuits(
     by: str = "edge",
     threshold: Share = 0.9,
     groups: Mapping[str, Sequence[int]] | str | None = None,
-    most: int = MOST_CIRCUITS,
+    most: Count = MOST_CIRCUITS,
     seed: Seed = 0,
 ) -> AllCircuits:
     """List every faithful circuit of a model, on one half of the pairs, and say how stable the list is.
@@ -225,8 +225,6 @@ def all_circuits(
     """
     known_name("replacement", replacement, REPLACEMENTS)
     known_name("unit", by, ("edge", "node"))
-    if most < 1:
-        raise UserError(f"most must be at least 1, not {most}.")
     if by == "node" and groups is not None:
         raise UserError("Groups of positions split edges; nodes are whole heads and MLPs.")
     kind = "mean" if replacement == "optimal" else replacement

@@ -42,7 +42,7 @@ from interp.core.probe import Scalar, probe
 from interp.core.results import Provenance, Result
 from interp.core.samples import middle_carry_pairs
 from interp.core.significance import permutation_p
-from models.calls import Index, Seed, Share
+from models.calls import Count, Seed, Share
 from models.errors import UserError
 from models.number_format import in_percent, in_percent_with, p_value
 from models.tasks import ProblemPairs
@@ -207,7 +207,7 @@ def smallest_circuit(
     threshold: Share = 0.9,
     groups: Mapping[str, Sequence[int]] | str | None = None,
     held_out: bool = True,
-    n_random: Index = 100,
+    n_random: Count = 100,
     seed: Seed = 0,
     **options: Any,
 ) -> Circuit:
@@ -231,7 +231,7 @@ def smallest_circuit(
     Raises:
         UserError: a model that answers no more than half of the pairs right (unless the metrics are your own or "kl",
             which compare the model with itself); whatever :class:`interp.causal.edges.EdgeExperiment`, the split or the
-            search refuses; a metric already bound to all pairs; fewer than one random circuit.
+            search refuses; a metric already bound to all pairs.
     """
     asked = [metrics] if isinstance(metrics, str) or callable(metrics) else list(metrics)
     if any(isinstance(metric, Metric) for metric in asked):
@@ -239,8 +239,6 @@ def smallest_circuit(
             "The pairs are cut into two halves, and this metric is bound to other examples; give its name, or a "
             "function that makes it from pairs."
         )
-    if n_random < 1:
-        raise UserError(f"n_random must be at least 1, not {n_random}.")
     groups = position_groups(pairs, groups)
     one, other = halves(pairs, seed) if held_out else (pairs, pairs)
     bind = lambda of: [metric if isinstance(metric, str) else metric(of) for metric in asked]  # noqa: E731

@@ -41,10 +41,10 @@ from interp.core.probe import Scalar, probe, sums
 from interp.core.results import Provenance, Result
 from interp.core.runs import read_patterns
 from interp.core.samples import draw
-from interp.core.stats import bootstrap_interval
 from interp.core.task_checks import resolve_task
 from interp.core.views import Grid, Picture
 from interp.probes.lens.attention_score_sources import score_parts, sources_of
+from interp.probes.lens.direct_logit_attribution import moments
 from models import ArithmeticTransformer
 from models.calls import Count, GivenProblems, Index, Seed
 from models.errors import UserError, known_name
@@ -161,7 +161,7 @@ def attention_attribution(
     sample = draw(task, problems, n, seed)
     asked = _asked(model, task, sample.tokens, role, over == "others")
     queries = [task.query_positions[target] for target in asked.targets]
-    cells, moments, worst = [], [], 0.0
+    cells, found_moments, worst = [], [], 0.0
     for each in layers:
         with torch.no_grad():
             found = score_parts(model, sample.tokens, queries, each, asked.keys[each])
@@ -173,10 +173,10 @@ def attention_attribution(
                 "does not know, or rounds to half precision, which model.to(torch.float32) does not."
             )
         worst = max(worst, off)
-        again = sample.provenance.resampling_seed
-        moments.append((sources_of(model, each), _moments(values, again), _moments(own, again)))
+        again = sample.provenance.resampling_seed, RESAMPLES
+        found_moments.append((sources_of(model, each), moments(values, *again), moments(own, *again)))
         cells += [(each, one) for one in heads]
-    parts, heads_table = _labelled(moments, cells, asked, target_labels(task, asked.targets))
+    parts, heads_table = _labelled(found_moments, cells, asked, target_labels(task, asked.targets))
     return AttentionAttribution(name, parts, heads_table, OVER[over], worst, sample.provenance)
 
 
@@ -222,11 +222,6 @@ def _asked(
         keys = keys - others / others.sum(-1, keepdims=True)
     given = np.take_along_axis(weight[:, :, targets], chosen[..., None], -1)[..., 0]
     return _Asked(targets.tolist(), np.array(names)[chosen], given, torch.from_numpy(keys))
-
-
-def _moments(values: Float[np.ndarray, "*cell n"], seed: int) -> dict[str, np.ndarray]:
-    low, high = bootstrap_interval(values, seed, RESAMPLES)
-    return {"mean": values.mean(-1), "spread": values.std(-1), "low": low, "high": high}
 
 
 def _labelled(

@@ -172,10 +172,14 @@ def compute_direct_logit_attribution(
     )
 
 
+def moments(values: Float[np.ndarray, "*cell n"], seed: int, resamples: int = 1000) -> dict[str, np.ndarray]:
+    """The mean of each cell over problems with its bootstrap interval, and its standard deviation."""
+    low, high = bootstrap_interval(values, seed, resamples)
+    return {"mean": values.mean(-1), "spread": values.std(-1), "low": low, "high": high}
+
+
 def _moments(values: Float[np.ndarray, "*cell n"], axes: tuple[str, ...], seed: int) -> xr.Dataset:
-    low, high = bootstrap_interval(values, seed)
-    moments = {"mean": values.mean(-1), "spread": values.std(-1), "low": low, "high": high}
-    return xr.Dataset({name: (axes, value) for name, value in moments.items()})
+    return xr.Dataset({name: (axes, value) for name, value in moments(values, seed).items()})
 
 
 def _by_neurons(found: DirectLogitAttribution) -> Estimate:

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -54,8 +54,7 @@ from interp.probes.lens.probe_labels import (
 )
 from interp.probes.lens.residual_points import digit_targets, read, variable_index
 from interp.probes.lens.ridge_probe import FOLDS, answerable, probed, summary
-from models.calls import Several
-from models.calls.argument_kinds import Count, GivenProblems, Seed
+from models.calls.argument_kinds import Count, GivenProblems, Seed, whole_within
 from models.errors import UserError, known_name, unknown_name
 from models.number_format import in_percent, in_percent_with
 from models.tasks import Role, Task, TaskLike, domain_of
@@ -204,7 +203,7 @@ def linear_probes(
     problems: GivenProblems = None,
     n: Count = N_PROBLEMS,
     seed: Seed = 0,
-    folds: Several = FOLDS,
+    folds: Annotated[int, whole_within(2, 11)] = FOLDS,
 ) -> LinearProbes:
     """Linear probes for the intermediate values of a task; see the module.
 
@@ -234,8 +233,6 @@ def linear_probes(
     if (signals is not None and not len(signals)) or (sites is not None and not len(sites)):
         raise UserError("There is nothing to probe: give at least one signal and one site, or leave them out for all.")
     signals, added = probed_signals(task, signals)
-    if not 2 <= folds <= 11:
-        raise UserError(f"Pairs of digits are cut into 2 to 11 folds, not {folds}.")
     sample = draw(task, problems, n, seed)
     chosen = distinct(torch.as_tensor(task.as_problems(sample.problems)))
     if len(chosen) < 20 * folds:

@@ -76,23 +76,23 @@ def means(model: Any, task: Any, n: int, seed: int) -> pd.DataFrame:
     return pd.DataFrame([mean_interval(values.numpy())], columns=["value", "value_low", "value_high"]).assign(of="all")
 
 
-def largest_logit(model, *, task=None, n: Count = 2048, seed: Seed = 0) -> TableResult:
+def largest_logit(model: HookedModel, *, task=None, n: Count = 2048, seed: Seed = 0) -> TableResult:
     """The mean of the largest logit."""
     table = means(model, task, n, seed)
     return TableResult(f"It is {table['value'][0]:.3f}.", table, Provenance(n, seed, "problems"))
 
 
-def draws(model, *, task=None, n: Count = 2048, seed: Seed = 0) -> TableResult:
+def draws(model: HookedModel, *, task=None, n: Count = 2048, seed: Seed = 0) -> TableResult:
     """A number that the program's own generator gives."""
     return TableResult(f"{torch.rand(()):.6f}", means(model, task, n, seed), Provenance(n, seed, "problems"))
 
 
-def forgets(model, *, task=None, n: Count = 2048, seed: Seed = 0) -> TableResult:
+def forgets(model: HookedModel, *, task=None, n: Count = 2048, seed: Seed = 0) -> TableResult:
     """Another number each time."""
     return TableResult(f"{random.random():.6f}", means(model, task, n, seed), Provenance(n, seed, "problems"))
 
 
-def writes(model, *, task=None, n: Count = 2048, seed: Seed = 0) -> TableResult:
+def writes(model: HookedModel, *, task=None, n: Count = 2048, seed: Seed = 0) -> TableResult:
     """The mean, of a model that it changes."""
     found = largest_logit(model, task=task, n=n, seed=seed)
     with torch.no_grad():
@@ -100,19 +100,19 @@ def writes(model, *, task=None, n: Count = 2048, seed: Seed = 0) -> TableResult:
     return found
 
 
-def leaves(model, *, task=None, n: Count = 2048, seed: Seed = 0) -> TableResult:
+def leaves(model: HookedModel, *, task=None, n: Count = 2048, seed: Seed = 0) -> TableResult:
     """The mean, of a model that keeps a hook."""
     found = largest_logit(model, task=task, n=n, seed=seed)
     model.add_hook("hook_embed", lambda value, hook: None)
     return found
 
 
-def reordered(model, *, seed: Seed = 0, n: Count = 2048, task=None) -> TableResult:
+def reordered(model: HookedModel, *, seed: Seed = 0, n: Count = 2048, task=None) -> TableResult:
     """The mean, asked for in another order."""
     return largest_logit(model, task=task, n=n, seed=seed)
 
 
-def few(model, *, task=None, n: Count = 16, seed: Seed = 0) -> TableResult:
+def few(model: HookedModel, *, task=None, n: Count = 16, seed: Seed = 0) -> TableResult:
     """The mean, of few problems."""
     return largest_logit(model, task=task, n=n, seed=seed)
 

@@ -195,7 +195,7 @@ def test_bad_input(adder: Any):
         interp.all_circuits(adder, pairs, replacement="meen")
     with pytest.raises(UserError, match="whole heads"):
         interp.all_circuits(adder, pairs, by="node", groups="roles")
-    with pytest.raises(UserError, match="at least 1"):
+    with pytest.raises(UserError, match="from 1 to"):
         interp.all_circuits(adder, pairs, most=0)
     with pytest.raises(UserError, match="more than 50%"):
         interp.all_circuits(models.build("microadder-57", seed=1), pairs)

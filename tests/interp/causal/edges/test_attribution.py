@@ -289,9 +289,6 @@ def test_an_estimate_off_by_a_factor_has_the_right_ranks(real, factor):
     if len(live) > 1 and np.ptp(live.mean(1)) > 1e-5 * np.abs(real).max():
         assert found.spearman_low <= found.spearman <= found.spearman_high
         assert found.spearman == pytest.approx(1.0) or len(set((real / factor).mean(1))) < len(set(real.mean(1)))
-    assert found.same_sign == 1.0
-    if np.abs(real).max() > 1e-9:
-        assert found.ratio == pytest.approx(factor)
     assert found.worst_error == pytest.approx(np.abs(real.mean(1) * (1 - 1 / factor)).max(), abs=1e-9)
 
 
