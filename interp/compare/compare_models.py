@@ -3,8 +3,8 @@
     interp.compare_models([models.load("microadder-57"), models.load("toygpt-learned-pre")]).figure()
 
 :func:`interp.compare` compares two models of *one* format token by token and head by head. Here nothing is matched:
-every question is a probe that gives a number (``scalar`` in :func:`interp.core.probe.probe`), asked of each model about
-its own task, and a probe that does not apply to a model says so instead. The control of a number is the one that its
+every question is a probe that gives a number (``summary`` in :func:`interp.core.probe.probe`), asked of each model
+about its own task, and a probe that does not apply to a model says so instead. The control of a number is the one that its
 probe states, or else the same number of an untrained twin: the same architecture with fresh parameters (for a model
 without parameters, Gaussian weights with the root mean square of each matrix).
 
@@ -83,8 +83,8 @@ def compare_models(
 
 def question_of(each: Probe) -> TableQuestion:
     """The column of a probe that gives a number."""
-    assert each.scalar is not None
-    return TableQuestion(each.name, each.scalar.heading, each.question, each.scalar.unit, each.scalar.least)
+    assert each.summary is not None
+    return TableQuestion(each.name, each.summary.heading, each.question, each.summary.unit, each.summary.least)
 
 
 def task_asked_about(model: HookedModel, task: Any) -> Task:
@@ -124,8 +124,8 @@ def _row(
 
 def _with_control(each: Probe, answer: Estimate, twin: HookedModel, task: Task, n: int, seed: int) -> Estimate:
     """Missing controls are measured on an untrained copy, except for slow probes."""
-    assert each.scalar is not None
-    if answer.control is not None or NAME not in each.scalar.asked_by:
+    assert each.summary is not None
+    if answer.control is not None or NAME not in each.summary.asked_by:
         return answer
     try:
         blank = each.number(twin, task=task, n=n, seed=seed).value

@@ -4,7 +4,7 @@
     def margins(model, *, task=None, problems=None, n=512, seed=0) -> Margins: ...
 
 One registration is enough. The probe is then ``interp.margins``, and ``interp.probes(model)`` and ``interp ask`` list
-it. With ``scalar`` it also appears in :func:`interp.compare_models` and :func:`interp.training_dynamics`. Modules of
+it. With ``summary`` it also appears in :func:`interp.compare_models` and :func:`interp.training_dynamics`. Modules of
 the rooms ``probes``, ``causal``, ``proofs`` and ``compare`` are found automatically; a probe of your own is registered
 where it is defined.
 """
@@ -41,7 +41,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
-class Scalar:
+class Summary:
     """A probe's finding as one number, for a column of a table of models or a curve over training.
 
     Attributes:
@@ -76,7 +76,7 @@ class Probe:
     ask: Callable[..., Any]
     needs: tuple[Need, ...] = ()
     by_default: tuple[Need, ...] = ()  # what a call without further options needs as well
-    scalar: Scalar | None = None
+    summary: Summary | None = None
     control: bool = False
 
     @property
@@ -113,20 +113,20 @@ class Probe:
     def number(
         self, model: HookedModel, *, task: Task | None = None, n: int = 512, seed: int = 0, **options: Any
     ) -> Estimate:
-        """The number of a probe with a ``scalar``, asked with those of the options that the function has.
+        """The number of a probe with a ``summary``, asked with those of the options that the function has.
 
         Raises:
             UserError: the model cannot be asked, the probe refuses it, or what it gives is not a number.
         """
-        assert self.scalar is not None
+        assert self.summary is not None
         if not {"model"} & set(self.subjects):
             raise UserError(f"{self.name} is not asked of one model.")
         task = resolve_task(model, task)
         if why := self.why_not(model, task):
             raise UserError(f"{self.name} does not apply: {why}.")
-        given = {"task": task, "n": n, "seed": seed} | dict(self.scalar.arguments(model, task, n, seed)) | options
+        given = {"task": task, "n": n, "seed": seed} | dict(self.summary.arguments(model, task, n, seed)) | options
         found = self.answer(model, **given)
-        answer = self.scalar.of(found)
+        answer = self.summary.of(found)
         if not math.isfinite(answer.value):
             raise UserError(f"{self.name} finds nothing to give a number for.")
         rests = found.provenance
@@ -141,7 +141,7 @@ def probe(
     *,
     needs: Sequence[Need] = (),
     by_default: Sequence[Need] = (),
-    scalar: Scalar | None = None,
+    summary: Summary | None = None,
     control: bool = False,
     able: Callable[[Mapping[str, Any]], None] | None = None,
     least: int = 2,
@@ -165,7 +165,7 @@ def probe(
         asked = checked(ask, ready=True, least=least, needs=tuple(needs), presumes=able)
         if [*inspect.signature(ask).parameters][:2] == ["model", "pairs"]:
             asked = cast(_F, _of_two_problems(asked))
-        _PROBES[ask.__name__] = Probe(ask.__name__, question, asked, tuple(needs), tuple(by_default), scalar, control)
+        _PROBES[ask.__name__] = Probe(ask.__name__, question, asked, tuple(needs), tuple(by_default), summary, control)
         return cast(_F, asked)
 
     return add
@@ -207,14 +207,14 @@ def find_probe(name: str) -> Probe:
 
 
 def with_number(names: Sequence[str] | None = None, asker: str = "") -> list[Probe]:
-    """The probes with a ``scalar`` of these names; without names, those that ``asker`` asks, or all.
+    """The probes with a ``summary`` of these names; without names, those that ``asker`` asks, or all.
 
     Raises:
         UserError: an unknown name, a probe without a number, no name or one given twice.
     """
-    known = {each.name: each for each in registered().values() if each.scalar is not None}
+    known = {each.name: each for each in registered().values() if each.summary is not None}
     if names is None:
-        return [each for each in known.values() if each.scalar and (not asker or asker in each.scalar.asked_by)]
+        return [each for each in known.values() if each.summary and (not asker or asker in each.summary.asked_by)]
     if not names or len(set(names)) < len(names):
         raise UserError("Give at least one question, and none twice.")
     return [known[known_name("question with a number", name, known)] for name in names]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from interp.core.probe import Scalar, chains, probe
+from interp.core.probe import Summary, chains, probe
 from interp.core.samples import of_every_chain_length
 from interp.core.task_checks import resolve_task
 from interp.probes.score import score
@@ -22,7 +22,7 @@ def _few(model: Any, task: Task, n: int, seed: int) -> dict[str, Any]:
 @probe(
     "How often is it right, by the length of the carry chain?",
     needs=[chains],
-    scalar=Scalar("right, by carry chain (worst)", "share", worst_stratum, 0.01, _few),
+    summary=Summary("right, by carry chain (worst)", "share", worst_stratum, 0.01, _few),
 )
 def accuracy_by_chain(
     model: HookedModel, *, task: TaskLike | None = None, n_per_length: Count = 1000, seed: Seed = 0

@@ -36,7 +36,7 @@ from interp.core.drawings import drawing
 from interp.core.estimate import Estimate
 from interp.core.frames import select
 from interp.core.key_roles import membership, visible_roles
-from interp.core.probe import Scalar, probe
+from interp.core.probe import Summary, probe
 from interp.core.results import Provenance
 from interp.core.runs import read_patterns
 from interp.core.samples import N_PROBLEMS, prepare
@@ -258,7 +258,7 @@ def _few(_: Any, __: Any, n: int, ___: int) -> dict[str, int]:
 @probe(
     "Where does each answer digit look?",
     control=True,
-    scalar=Scalar("attention, own over previous column", "nats", AttentionByRole.mean_gap, 0.05, _few),
+    summary=Summary("attention, own over previous column", "nats", AttentionByRole.mean_gap, 0.05, _few),
 )
 def attention_by_role(
     model: HookedModel,

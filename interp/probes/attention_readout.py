@@ -42,7 +42,7 @@ from jaxtyping import Float, Int
 from interp.core.controls import NO_CONTROL, untrained_copy
 from interp.core.drawings import drawing
 from interp.core.estimate import Estimate
-from interp.core.probe import Scalar, columns, probe
+from interp.core.probe import Summary, columns, probe
 from interp.core.results import Provenance, Result
 from interp.core.runs import passes, require_finite
 from interp.core.samples import N_PROBLEMS, Sample, draw
@@ -153,7 +153,7 @@ class AttentionReadout(Result):
     "Is what attention writes one number, with the base as its weight?",
     needs=[columns(3, adds=True)],
     least=8,  # for a fit to columns
-    scalar=Scalar(
+    summary=Summary(
         "own over previous column, written",
         "ratio",
         lambda found: Estimate(found.ratio, found.low, found.high),

@@ -38,7 +38,7 @@ from interp.core import runs
 from interp.core.answer_columns import column_variables, signal_columns
 from interp.core.batches import right_tokens
 from interp.core.estimate import Estimate
-from interp.core.probe import Scalar, neurons, probe, two_valued
+from interp.core.probe import Summary, neurons, probe, two_valued
 from interp.core.results import Provenance
 from interp.core.samples import N_PROBLEMS, Sample, draw
 from interp.core.task_checks import resolve_task
@@ -161,7 +161,7 @@ def _few_and_whole(model: HookedModel, task: Any, n: int, seed: int) -> dict[str
     needs=[neurons],
     by_default=[two_valued],
     control=True,
-    scalar=Scalar("best carry neuron (carry out)", "AUROC", _best_units, 0.1, _few_and_whole),
+    summary=Summary("best carry neuron (carry out)", "AUROC", _best_units, 0.1, _few_and_whole),
 )
 def carry_units(
     model: HookedModel,

@@ -37,7 +37,7 @@ from interp.core.controls import untrained_copy
 from interp.core.drawings import drawing
 from interp.core.estimate import Estimate
 from interp.core.modular.embedding_replacement import EmbeddingTest, all_rows, embedding_test, owed_to
-from interp.core.probe import Scalar, digits, probe
+from interp.core.probe import Summary, digits, probe
 from interp.core.results import Provenance, Result
 from interp.core.significance import permutation_p
 from interp.core.task_checks import resolve_task
@@ -249,7 +249,7 @@ def _off_circle(found: CircleFit) -> Estimate:
 @probe(
     "Do the digits' embeddings lie on a circle?",
     needs=[digits],
-    scalar=Scalar("digits off a circle", "radii", _off_circle, 1e-3),
+    summary=Summary("digits off a circle", "radii", _off_circle, 1e-3),
 )
 def circle_fit(
     model: HookedModel | Table,

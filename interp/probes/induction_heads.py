@@ -34,7 +34,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.core.controls import untrained_models
-from interp.core.probe import Scalar, probe, sums
+from interp.core.probe import Summary, probe, sums
 from interp.core.runs import passes
 from interp.core.samples import N_PROBLEMS, prepare
 from interp.core.stats import mean_interval
@@ -96,7 +96,7 @@ def copying_scores(model: HookedModel, task: Task) -> Float[np.ndarray, "layer h
 @probe(
     "Which heads look at the previous token, and which at what followed the same token?",
     needs=[sums],
-    scalar=Scalar("prefix matching", "share", largest("matching"), 0.01, asked_by=()),
+    summary=Summary("prefix matching", "share", largest("matching"), 0.01, asked_by=()),
 )
 def induction_heads(
     model: HookedModel,

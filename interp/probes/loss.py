@@ -10,7 +10,7 @@ import math
 import pandas as pd
 
 from interp.core import runs
-from interp.core.probe import Scalar, probe
+from interp.core.probe import Summary, probe
 from interp.core.samples import N_PROBLEMS, prepare
 from interp.core.stats import mean_interval
 from interp.core.table_result import Measure, TableResult, at
@@ -24,7 +24,7 @@ MEASURES = (Measure("loss", "nats a token", ("uniform_guess",)),)
 
 @probe(
     "How surprised is it by the right answers?",
-    scalar=Scalar("loss", "nats a token", at("loss", target=ALL), 1e-3, asked_by=("training_dynamics",)),
+    summary=Summary("loss", "nats a token", at("loss", target=ALL), 1e-3, asked_by=("training_dynamics",)),
 )
 def loss(
     model: HookedModel,

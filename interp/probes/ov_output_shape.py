@@ -30,7 +30,7 @@ from jaxtyping import Float, Int
 
 from interp.core.controls import untrained_models
 from interp.core.drawings import drawing
-from interp.core.probe import Scalar, digits, probe
+from interp.core.probe import Summary, digits, probe
 from interp.core.results import Provenance
 from interp.core.runs import passes
 from interp.core.samples import N_PROBLEMS, prepare
@@ -144,7 +144,7 @@ def digit_effects(
 @probe(
     "Do heads write a digit linearly in its value?",
     needs=[digits],
-    scalar=Scalar("most linear head", "share", largest("linear"), 0.01, asked_by=()),
+    summary=Summary("most linear head", "share", largest("linear"), 0.01, asked_by=()),
 )
 def ov_output_shape(
     model: HookedModel,

@@ -23,7 +23,7 @@ import xarray as xr
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from interp.core.probe import Scalar, probe
+from interp.core.probe import Summary, probe
 from interp.core.results import Provenance
 from interp.core.samples import draw, of_every_chain_length
 from interp.core.task_checks import resolve_task
@@ -51,7 +51,7 @@ def _natural(model: Any, task: Task, n: int, seed: int) -> dict[str, Any]:
     return {"problems": task.domain.every() if adds_pairs_below(task) == 100 else draw(task, None, n, seed).problems}
 
 
-@probe("How often is it right, stratum by stratum?", scalar=Scalar("right", "share", share_right, 0.01, _natural))
+@probe("How often is it right, stratum by stratum?", summary=Summary("right", "share", share_right, 0.01, _natural))
 def score(
     model: HookedModel,
     *,

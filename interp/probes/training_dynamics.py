@@ -1,6 +1,6 @@
 """Every measure over the snapshots of one seed, to watch grokking in all of them at once.
 
-A measure is a probe that gives a number (``scalar`` in :func:`interp.core.probe.probe`); one with parts, such as the
+A measure is a probe that gives a number (``summary`` in :func:`interp.core.probe.probe`); one with parts, such as the
 accuracy by chain length, gives a reading for each part. One measure more is the norm of the parameters,
 ``weight_norm``: the square root of the sum of their squares. The control is the first snapshot, before any step. It
 shows what chance, the choice of the best unit or head, and the form of the parameters give without training.
@@ -31,7 +31,7 @@ import xarray as xr
 
 from interp.core.drawings import drawing
 from interp.core.estimate import Estimate
-from interp.core.probe import Probe, Scalar, find_probe, probe, with_number
+from interp.core.probe import Probe, Summary, find_probe, probe, with_number
 from interp.core.results import Provenance, Result
 from interp.core.task_checks import resolve_task
 from interp.core.views import Curves, Line, Picture, Series
@@ -136,26 +136,26 @@ def training_dynamics_view(result: TrainingDynamics) -> Picture:
     lines = [Line(exact, axis="x")] if np.isfinite(exact) else []
     views = []
     for name in names:
-        scalar, series = number_of(name), []
+        summary, series = number_of(name), []
         for reading in result.table.reading.values[result.table.measure.values == name]:
             here = result.table.sel(reading=reading)
             at = ["\u25c6" if step == half[reading] else "" for step in here.step.values]
-            of = str(reading).replace("_", " ") if str(here.part.values) else scalar.heading
+            of = str(reading).replace("_", " ") if str(here.part.values) else summary.heading
             ends = {"low": here.low.values, "high": here.high.values}
             series.append(Series(of, here.step.values, here.value.values, labels=at, said=ends))
         x = "training step (logarithmic)" if name == names[-1] else ""
-        scale = "share" if scalar.unit == "share" else ""
-        title = f"{scalar.heading} ({scalar.unit})"
+        scale = "share" if summary.unit == "share" else ""
+        title = f"{summary.heading} ({summary.unit})"
         views.append(Curves(x, title=title, series=series, scale=scale, lines=lines, log_x=True))
     note = "Diamonds: half of the change is made, for good. Vertical line: that step for exact match"
     return Picture(views, columns=1, title=result.headline(), note=note, shared="x")
 
 
-def number_of(measure: str) -> Scalar:
+def number_of(measure: str) -> Summary:
     """What a measure counts, in which unit, and the least change that counts as one."""
-    scalar = _NORM if measure == NORM else find_probe(measure).scalar
-    assert scalar is not None
-    return scalar
+    summary = _NORM if measure == NORM else find_probe(measure).summary
+    assert summary is not None
+    return summary
 
 
 def _differ(first: xr.Dataset, last: xr.Dataset, least: float) -> bool:
@@ -278,7 +278,7 @@ def _norm(model: HookedModel) -> Estimate:
     return Estimate(norm)
 
 
-_NORM = Scalar("parameters", "norm", _norm, 1e-3)
+_NORM = Summary("parameters", "norm", _norm, 1e-3)
 
 
 def _readings(each: Probe, model: HookedModel, **options: Any) -> Reading:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from interp.core.estimate import Estimate
-from interp.core.probe import Scalar, probe
+from interp.core.probe import Summary, probe
 from interp.core.task_checks import resolve_task
 from interp.proofs.attacks import first_look, search_method
 from interp.proofs.attention_only import arrangement_method
@@ -82,7 +82,7 @@ def _proved(found: Verdict) -> Estimate:
 @probe(
     "Is it right on all inputs: a proof, or one that is wrong?",
     by_default=[_judged],  # asked anyway, it looks for a method itself
-    scalar=Scalar(
+    summary=Summary(
         "right on all inputs: 1, or one is wrong: 0",
         "verdict",
         _proved,

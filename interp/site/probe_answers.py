@@ -64,16 +64,16 @@ def answered(probe: Probe, story: Story, **options: Any) -> tuple[Any, list[Mark
 
 def _numbers(each: Probe, found: Any, blank: Any) -> str:
     """The probe's number of the model and of its untrained copy, in words; empty where it gives none of one of them."""
-    if each.scalar is None:
+    if each.summary is None:
         return ""
     try:
-        values = [each.scalar.of(result).value for result in (found, blank)]
+        values = [each.summary.of(result).value for result in (found, blank)]
     except UserError:
         return ""
     if not all(map(math.isfinite, values)):
         return ""
-    own, other = (value_text(value, each.scalar.unit) for value in values)
-    return f"{each.scalar.heading}: {own} here and {other} there. "
+    own, other = (value_text(value, each.summary.unit) for value in values)
+    return f"{each.summary.heading}: {own} here and {other} there. "
 
 
 def parameter_values(story: Story) -> list[Markup]:

@@ -2,7 +2,7 @@
 
     population([models.load(name) for name in ("microadder-57", "microadder-100", "adder-456")]).figure()
 
-Every model is asked each question that gives a number (``scalar`` in :func:`interp.core.probe.probe`), and so are, as
+Every model is asked each question that gives a number (``summary`` in :func:`interp.core.probe.probe`), and so are, as
 controls, an untrained copy of each and trained models that you give because they work otherwise (``otherwise``). A
 number *sets a member apart* if it lies beyond those of all untrained copies, by more than the least difference that
 counts, on the side on which most members lie.

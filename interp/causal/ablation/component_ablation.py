@@ -35,7 +35,7 @@ from interp.core.drawings import drawing
 from interp.core.estimate import Estimate
 from interp.core.frames import as_frame
 from interp.core.model_checks import with_writable_stream
-from interp.core.probe import Scalar, probe
+from interp.core.probe import Summary, probe
 from interp.core.results import Provenance, Result
 from interp.core.samples import N_PROBLEMS, draw
 from interp.core.stats import bootstrap_ratio, masked_proportions
@@ -276,7 +276,7 @@ def _heads_resampled(model: Any, task: Any, n: int, seed: int) -> dict[str, Any]
 
 @probe(
     "What breaks without a head, a neuron, an attention edge?",
-    scalar=Scalar(
+    summary=Summary(
         "tokens lost without one head", "share", _main_head, 0.01, _heads_resampled, asked_by=("compare_models",)
     ),
 )

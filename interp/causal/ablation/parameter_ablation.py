@@ -45,7 +45,7 @@ from interp.core.answer_columns import answer_columns
 from interp.core.drawings import drawing
 from interp.core.estimate import Estimate
 from interp.core.frames import as_frame
-from interp.core.probe import Scalar, parameters, probe
+from interp.core.probe import Summary, parameters, probe
 from interp.core.results import Provenance, Result
 from interp.core.samples import draw
 from interp.core.stats import Bounds, bootstrap_interval, masked_proportions, unseen
@@ -256,7 +256,7 @@ def _main_parameter(found: ParameterAblation) -> Estimate:
     "What breaks without a parameter, or two?",
     needs=[parameters],
     by_default=[_few],
-    scalar=Scalar(
+    summary=Summary(
         "tokens lost without one parameter", "share", _main_parameter, 0.01, lambda *_: {"pairs": False}, asked_by=()
     ),
 )

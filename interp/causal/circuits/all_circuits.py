@@ -42,7 +42,7 @@ from interp.causal.edges.optimal_ablation import optimal_values
 from interp.causal.metrics import require_pairs_answered
 from interp.core.drawings import drawing
 from interp.core.estimate import Estimate
-from interp.core.probe import Scalar, probe
+from interp.core.probe import Summary, probe
 from interp.core.results import Provenance, Result
 from interp.core.samples import middle_carry_pairs
 from interp.core.views import Line, Picture, Points, Series
@@ -184,7 +184,7 @@ class AllCircuits(Result):
 
 @probe(
     "How many circuits are enough, and which?",
-    scalar=Scalar(
+    summary=Summary(
         "minimal circuits of a carry",
         "count",
         lambda found: Estimate(float(len(found.minimal)), note="; ".join(map(", ".join, found.minimal))),

@@ -38,7 +38,7 @@ from interp.causal.edges.edge_graph import LOGITS, part_and_input
 from interp.causal.metrics import Metric, require_pairs_answered, spoken
 from interp.core.estimate import Estimate
 from interp.core.frames import as_frame, leading
-from interp.core.probe import Scalar, probe
+from interp.core.probe import Summary, probe
 from interp.core.results import Provenance, Result
 from interp.core.samples import middle_carry_pairs
 from interp.core.significance import permutation_p
@@ -188,7 +188,7 @@ class Circuit(Result):
 
 @probe(
     "Which edges are enough?",
-    scalar=Scalar(
+    summary=Summary(
         "edges of the smallest circuit of a carry",
         "count",
         lambda found: Estimate(float(len(found.edges)), note=", ".join(found.edges)),

@@ -50,7 +50,7 @@ from interp.core.modular.group_spectra import (
     table_spectrum,
 )
 from interp.core.places import Place
-from interp.core.probe import Scalar, group, probe
+from interp.core.probe import Summary, group, probe
 from interp.core.results import Provenance, Result
 from interp.core.stats import Proportion, proportion
 from interp.core.task_checks import require_able, resolve_task
@@ -152,7 +152,7 @@ def _pizza(found: GroupProgram) -> Estimate:
 @probe(
     "Does a modular adder run a clock or a pizza?",
     needs=[group],
-    scalar=Scalar("answers of a pizza", "share", _pizza, 0.01, asked_by=("compare_models",)),
+    summary=Summary("answers of a pizza", "share", _pizza, 0.01, asked_by=("compare_models",)),
 )
 def group_program(model: HookedModel, *, task: TaskLike | None = None, n: Count = 2048, seed: Seed = 0) -> GroupProgram:
     """Which of two programs predicts a model's answers when one operand is no number any more.

@@ -47,7 +47,7 @@ from interp.core.estimate import Estimate
 from interp.core.model_checks import with_writable_stream
 from interp.core.named_places import find_place, stream_points
 from interp.core.places import QUERY, Place
-from interp.core.probe import Scalar, probe
+from interp.core.probe import Summary, probe
 from interp.core.results import Provenance, Result
 from interp.core.stats import LEVEL, Proportion, clopper_pearson, proportion
 from interp.core.task_checks import resolve_task
@@ -214,7 +214,7 @@ def _carry_at_the_query(model: Any, task: Any, n: int, seed: int) -> dict[str, A
 
 @probe(
     "Where does a variable of the algorithm live?",
-    scalar=Scalar(
+    summary=Summary(
         "carry in, interchanged at the query",
         "share",
         _best_site,

@@ -49,7 +49,7 @@ from interp.causal.interchange.corrupted_outputs import answers_to, corrupted_at
 from interp.core.controls import untrained_twin
 from interp.core.drawings import drawing
 from interp.core.estimate import Estimate
-from interp.core.probe import Scalar, columns, probe
+from interp.core.probe import Summary, columns, probe
 from interp.core.results import Provenance, Result
 from interp.core.stats import Proportion, proportion
 from interp.core.task_checks import resolve_task
@@ -266,7 +266,7 @@ def _chained(found: WhichAlgorithm) -> Estimate:
 @probe(
     "Which symbolic algorithm do its answers follow?",
     needs=[columns(3)],
-    scalar=Scalar(
+    summary=Summary(
         "carry follows the written digit",
         "share",
         _chained,

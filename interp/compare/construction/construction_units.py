@@ -27,7 +27,7 @@ from jaxtyping import Float, Int
 from interp.compare.construction.needed_keys import draw_coupled, key_sets, resolve_coupled_task
 from interp.core.drawings import drawing
 from interp.core.estimate import Estimate
-from interp.core.probe import Scalar, named_dimensions, probe, task_of
+from interp.core.probe import Summary, named_dimensions, probe, task_of
 from interp.core.results import Provenance, Result
 from interp.core.views import Grid, Picture, Series
 from models import ArithmeticTransformer
@@ -95,7 +95,7 @@ class ConstructionUnits(Result):
 @probe(
     "From which number does a construction's MLP make a digit?",
     needs=[task_of(MultiOperandAddition), named_dimensions("SUM", "PRE_SUM", "PRE_CARRY", "NUM")],
-    scalar=Scalar("how far a reading can move", "units", lambda found: Estimate(found.slack), 0.01, asked_by=()),
+    summary=Summary("how far a reading can move", "units", lambda found: Estimate(found.slack), 0.01, asked_by=()),
 )
 def construction_units(
     model: ArithmeticTransformer, *, task: TaskLike | None = None, n: Count = 200, seed: Seed = 0

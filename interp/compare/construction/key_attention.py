@@ -43,7 +43,7 @@ from interp.compare.construction.needed_keys import ROLE_NAMES, draw_coupled, ke
 from interp.core.controls import untrained_models
 from interp.core.drawings import drawing
 from interp.core.estimate import Estimate
-from interp.core.probe import Scalar, probe, task_of
+from interp.core.probe import Summary, probe, task_of
 from interp.core.results import Provenance, Result
 from interp.core.runs import read_patterns
 from interp.core.samples import draw
@@ -242,7 +242,7 @@ def _with_role(found: KeyAttention) -> Estimate:
 @probe(
     "Which keys does each head attend to, next to the constructed heads?",
     by_default=[task_of(MultiOperandAddition)],
-    scalar=Scalar("heads with a constructed role", "share", _with_role, 0.01, asked_by=()),
+    summary=Summary("heads with a constructed role", "share", _with_role, 0.01, asked_by=()),
 )
 def key_attention(
     model: HookedModel,

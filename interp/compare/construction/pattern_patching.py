@@ -40,7 +40,7 @@ from interp.compare.construction.key_attention import key_attention
 from interp.compare.construction.needed_keys import ROLE_NAMES, KeySets, draw_coupled, key_sets, resolve_coupled_task
 from interp.core.drawings import drawing
 from interp.core.estimate import Estimate
-from interp.core.probe import Scalar, probe, task_of
+from interp.core.probe import Summary, probe, task_of
 from interp.core.results import Provenance, Result
 from interp.core.significance import sign_test
 from interp.core.stats import clopper_pearson
@@ -157,7 +157,7 @@ def _with_ideal(found: PatternPatching) -> Estimate:
 @probe(
     "Is the ideal attention pattern enough?",
     needs=[task_of(MultiOperandAddition)],
-    scalar=Scalar("right with ideal patterns", "share", _with_ideal, 0.01, asked_by=()),
+    summary=Summary("right with ideal patterns", "share", _with_ideal, 0.01, asked_by=()),
 )
 def pattern_patching(
     model: HookedModel,

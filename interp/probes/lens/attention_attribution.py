@@ -37,7 +37,7 @@ from interp.core.drawings import drawing
 from interp.core.estimate import Estimate
 from interp.core.key_roles import membership, target_labels, visible_roles
 from interp.core.model_checks import require_head, require_layer
-from interp.core.probe import Scalar, probe, sums
+from interp.core.probe import Summary, probe, sums
 from interp.core.results import Provenance, Result
 from interp.core.runs import read_patterns
 from interp.core.samples import draw
@@ -119,7 +119,7 @@ def products(model: HookedModel, task: Any) -> str:
 @probe(
     "What makes each head look where it looks?",
     needs=[sums, products],
-    scalar=Scalar("largest part of an attention score", "nats", _largest, 0.05, asked_by=()),
+    summary=Summary("largest part of an attention score", "nats", _largest, 0.05, asked_by=()),
     control=True,
 )
 def attention_attribution(

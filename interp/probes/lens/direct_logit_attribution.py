@@ -37,7 +37,7 @@ from jaxtyping import Float
 from interp.core.drawings import drawing
 from interp.core.estimate import Estimate
 from interp.core.key_roles import target_labels
-from interp.core.probe import Scalar, probe, sums
+from interp.core.probe import Summary, probe, sums
 from interp.core.results import Provenance, Result
 from interp.core.runs import require_finite
 from interp.core.samples import N_PROBLEMS, draw
@@ -194,7 +194,7 @@ def _by_neurons(found: DirectLogitAttribution) -> Estimate:
 @probe(
     "Who writes the answer, by role and neuron?",
     needs=[sums],
-    scalar=Scalar("largest direct part of the lead", "ratio", _by_neurons, 0.05, asked_by=()),
+    summary=Summary("largest direct part of the lead", "ratio", _by_neurons, 0.05, asked_by=()),
 )
 def direct_logit_attribution(
     model: HookedModel,

@@ -23,7 +23,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.core.places import Replacement
-from interp.core.probe import Scalar, probe
+from interp.core.probe import Summary, probe
 from interp.core.runs import passes, require_finite
 from interp.core.samples import N_PROBLEMS
 from interp.core.task_checks import resolve_task
@@ -39,7 +39,7 @@ AVERAGED = 128  # so many problems give the Jacobians, or half of them all where
 
 @probe(
     "What would each stream answer, by the mean derivative of the rest?",
-    scalar=Scalar(
+    summary=Summary(
         "right before the last sublayer, by the mean Jacobian", "share", best_reading, 0.01,
         lambda _, __, n, ___: {"n": min(n, 256)}, asked_by=(),
     ),

@@ -39,7 +39,7 @@ from interp.core.drawings import drawing
 from interp.core.estimate import Estimate
 from interp.core.key_roles import target_labels
 from interp.core.named_places import positions_for, stream_points
-from interp.core.probe import Scalar, probe
+from interp.core.probe import Summary, probe
 from interp.core.results import Provenance, Result
 from interp.core.runs import require_finite
 from interp.core.samples import N_PROBLEMS, draw
@@ -190,7 +190,7 @@ def _best_read(found: LinearProbes) -> Estimate:
 
 @probe(
     "What can be read from a stream, and where?",
-    scalar=Scalar("hardest signal to read linearly", "share", _best_read, 0.01, asked_by=()),
+    summary=Summary("hardest signal to read linearly", "share", _best_read, 0.01, asked_by=()),
 )
 def linear_probes(
     model: HookedModel,

@@ -32,7 +32,7 @@ from interp.core.drawings import drawing
 from interp.core.estimate import Estimate
 from interp.core.key_roles import target_labels
 from interp.core.named_places import stream_points
-from interp.core.probe import Scalar, probe
+from interp.core.probe import Summary, probe
 from interp.core.results import Provenance, Result
 from interp.core.runs import require_finite
 from interp.core.samples import N_PROBLEMS, draw
@@ -191,7 +191,7 @@ def _first_stream(found: LogitLens) -> Estimate:
 
 @probe(
     "What would each stream answer?",
-    scalar=Scalar(
+    summary=Summary(
         "right before the last sublayer",
         "share",
         _first_stream,

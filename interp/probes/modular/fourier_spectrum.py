@@ -37,7 +37,7 @@ from interp.core.modular.group_spectra import (
     pair_spectrum,
     table_spectrum,
 )
-from interp.core.probe import Scalar, digits, probe
+from interp.core.probe import Summary, digits, probe
 from interp.core.results import Provenance, Result
 from interp.core.significance import permutation_p
 from interp.core.task_checks import resolve_task
@@ -154,7 +154,7 @@ def _main_frequency(found: FourierSpectrum) -> Estimate:
 @probe(
     "Which frequencies do embeddings, neurons or logits have?",
     needs=[digits],
-    scalar=Scalar("variance of the digits at one frequency", "share", _main_frequency, 0.01, asked_by=()),
+    summary=Summary("variance of the digits at one frequency", "share", _main_frequency, 0.01, asked_by=()),
 )
 def fourier_spectrum(
     model: HookedModel | Table,

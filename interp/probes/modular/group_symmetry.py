@@ -13,7 +13,7 @@ import pandas as pd
 
 from interp.core.estimate import Estimate
 from interp.core.modular.gradient_symmetricity import group_marks
-from interp.core.probe import Scalar, group, probe
+from interp.core.probe import Summary, group, probe
 from interp.core.results import Provenance
 from interp.core.samples import N_PROBLEMS
 from interp.core.table_result import Measure, TableResult
@@ -32,7 +32,7 @@ def _symmetry(found: TableResult) -> Estimate:
 @probe(
     "Does it treat both operands alike, and their distance as irrelevant?",
     needs=[group],
-    scalar=Scalar("gradient symmetricity", "cosine", _symmetry, 0.01, asked_by=("training_dynamics",)),
+    summary=Summary("gradient symmetricity", "cosine", _symmetry, 0.01, asked_by=("training_dynamics",)),
 )
 def group_symmetry(
     model: HookedModel, *, task: TaskLike | None = None, n: Count = N_PROBLEMS, seed: Seed = 0

@@ -18,7 +18,7 @@ from jaxtyping import Float
 
 from interp.core.estimate import Estimate
 from interp.core.modular.group_spectra import frequencies_text, only_frequencies, pair_spectrum, right_logs
-from interp.core.probe import Scalar, group, probe
+from interp.core.probe import Summary, group, probe
 from interp.core.results import Provenance
 from interp.core.table_result import Measure, TableResult
 from interp.core.task_checks import resolve_task
@@ -40,7 +40,7 @@ def _restricted(found: TableResult) -> Estimate:
 @probe(
     "Do its answers need a few frequencies, and nothing else?",
     needs=[group],
-    scalar=Scalar("restricted loss", "nats", _restricted, 1e-3, asked_by=("training_dynamics",)),
+    summary=Summary("restricted loss", "nats", _restricted, 1e-3, asked_by=("training_dynamics",)),
 )
 def restricted_loss(model: HookedModel, *, task: TaskLike | None = None, seed: Seed = 0) -> TableResult:
     """Loss of the right answer with all logits, with the kept frequencies' part of them alone, and without that part.

@@ -20,7 +20,7 @@ from tqdm import tqdm
 from interp.core.drawings import drawing
 from interp.core.estimate import Estimate
 from interp.core.model_checks import require_hook
-from interp.core.probe import Scalar, probe
+from interp.core.probe import Summary, probe
 from interp.core.results import Provenance, Result
 from interp.core.task_checks import resolve_task
 from interp.core.views import Curves, Line, Picture, Points, Series
@@ -137,7 +137,7 @@ def _smallest_margin(found: Attack) -> Estimate:
 
 @probe(
     "Where no proof reaches: can a search find a wrong answer?",
-    scalar=Scalar("smallest margin that a search finds", "logits", _smallest_margin, 0.1, asked_by=()),
+    summary=Summary("smallest margin that a search finds", "logits", _smallest_margin, 0.1, asked_by=()),
 )
 def attack(
     model: HookedModel,

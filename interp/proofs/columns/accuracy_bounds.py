@@ -17,7 +17,7 @@ import torch
 
 from interp.core.drawings import drawing
 from interp.core.estimate import Estimate
-from interp.core.probe import Scalar, probe
+from interp.core.probe import Summary, probe
 from interp.core.results import Provenance, Result
 from interp.core.views import Picture, Points, Series
 from interp.proofs.columns.adder_weights import AdderWeights, one_layer_adder, read_adder, require_unchanged
@@ -213,7 +213,7 @@ def _counts(value: dict[str, list[str]]) -> Counts:
 @probe(
     "On what share of all inputs is it right, between two exact numbers?",
     needs=[one_layer_adder],
-    scalar=Scalar(
+    summary=Summary(
         "right on all inputs, at least",
         "share",
         lambda found: Estimate(float(found.lower), note=f"at most {float(found.upper):.6g}"),

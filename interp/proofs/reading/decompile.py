@@ -31,7 +31,7 @@ import pandas as pd
 
 from interp.core.drawings import drawing
 from interp.core.estimate import Estimate
-from interp.core.probe import Scalar, probe
+from interp.core.probe import Summary, probe
 from interp.core.results import Provenance, Result
 from interp.core.views import Grid, Picture
 from interp.proofs.columns.adder_weights import AdderWeights, one_layer_adder, read_adder
@@ -159,7 +159,7 @@ class Decompiled(Result):
 @probe(
     "Which program is it, and is that all that it does?",
     needs=[one_layer_adder],
-    scalar=Scalar("least gap of its levels", "steps", lambda found: Estimate(found.gap), 0.01, asked_by=()),
+    summary=Summary("least gap of its levels", "steps", lambda found: Estimate(found.gap), 0.01, asked_by=()),
 )
 def decompile(model: HookedModel, *, task: TaskLike | None = None) -> Decompiled:
     """Turn a one-layer adder or subtractor into a program of ten lines, with a proof that both are equal on all pairs.

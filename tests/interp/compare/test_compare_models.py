@@ -18,7 +18,7 @@ from interp.compare.model_table import ModelRow, ModelTable, TableQuestion, cell
 from interp.core import probe as registry
 from interp.core.controls import untrained_twin
 from interp.core.estimate import DoesNotApply, Estimate
-from interp.core.probe import Scalar, find_probe, probe, registered, with_number
+from interp.core.probe import Summary, find_probe, probe, registered, with_number
 from interp.core.table_result import TableResult
 from models.errors import UserError
 from models.tasks.columns.addition_algorithms import RIPPLE
@@ -139,8 +139,8 @@ def test_every_number_is_finite_lies_in_its_interval_and_says_what_it_rests_on(n
     assert np.isfinite(found.value) and found.n and found.strength
     for each in (found, *found.parts):
         assert each.low is None or each.high is None or each.low - 1e-9 <= each.value <= each.high + 1e-9
-    scalar = find_probe(name).scalar
-    assert scalar and (scalar.unit != "share" or found.value <= 1)
+    summary = find_probe(name).summary
+    assert summary and (summary.unit != "share" or found.value <= 1)
 
 
 # ---- which task
@@ -188,7 +188,9 @@ def test_a_new_question_is_one_probe_with_a_number(monkeypatch: pytest.MonkeyPat
     registered()
     monkeypatch.setattr(registry, "_PROBES", dict(registry._PROBES))
 
-    @probe("How many layers?", scalar=Scalar("layers", "count", lambda found: Estimate(float(found.table["value"][0]))))
+    @probe(
+        "How many layers?", summary=Summary("layers", "count", lambda found: Estimate(float(found.table["value"][0])))
+    )
     def layers(model: Any) -> TableResult:
         """Layers."""
 
