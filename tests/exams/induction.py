@@ -11,7 +11,6 @@ import interp
 import models
 from interp.core.exam import Case, Exam
 from interp.core.table_result import TableResult
-from interp.probes.composition_scores import CompositionScores
 from tests.exams import register_exam
 
 NAME = "induction-6"
@@ -60,9 +59,9 @@ def _matches(found: TableResult) -> tuple[bool, bool]:
     return bool(last.matching_low > 3 * last.matching_uniform_attention), bool(last.copying > 0.5)
 
 
-def _stands_out(found: CompositionScores) -> list[str]:
+def _stands_out(found: TableResult) -> list[str]:
     """The sides on which random matrices hardly ever score as high."""
-    return found.table["kind"][found.table["p_value"] < 0.01].tolist()
+    return found.table["side"][found.table["p_value"] < 0.01].tolist()
 
 
 register_exam(

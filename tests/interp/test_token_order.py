@@ -95,7 +95,12 @@ def told(name: str, model: Any) -> pd.DataFrame | str:
     except UserError as error:
         return str(error)
     table = found if isinstance(found, pd.DataFrame) else found.to_dataframe()
-    return table.drop(columns=[column for column in table if str(column).startswith(DRAWN)])
+    return table.drop(columns=[column for column in table if str(column).startswith(DRAWN) or is_drawn(str(column))])
+
+
+def is_drawn(column: str) -> bool:
+    """Whether a measure's control is in this column."""
+    return any(f"_{name}" in column for name in ("untrained", "shuffled", "random"))
 
 
 @pytest.mark.parametrize(
