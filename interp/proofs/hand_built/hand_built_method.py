@@ -1,8 +1,9 @@
 """Verdicts on hand-built models: right on every problem of every length up to their limits, or wrong on one.
 
-    position-coupling-hand-built    :mod:`interp.proofs.hand_built.addition_proof`, one proof per shape
+    position-coupling-hand-built    :mod:`interp.proofs.hand_built.addition_proof`, one proof per size
     multiplication-hand-built       :mod:`interp.proofs.hand_built.multiplication_proof`, one list of classes for all
-    sizes parity-hand-built               :mod:`interp.proofs.hand_built.parity_proof`, one induction for all lengths
+                                    sizes
+    parity-hand-built               :mod:`interp.proofs.hand_built.parity_proof`, one induction for all lengths
 
 Only a model that its options build, to the bit (:mod:`interp.proofs.hand_built.matches_options`), is proved. Equalities
 and inequalities between weights and scores are decided exactly (floats are rationals). What is not rational, the
@@ -13,6 +14,7 @@ says which parts are left.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, cast
@@ -22,7 +24,7 @@ import pandas as pd
 import torch
 
 from interp.core.results import Provenance
-from interp.core.views import Line, Picture, Points, Series
+from interp.core.views import Grid, Line, Picture, Points, Series
 from interp.proofs.hand_built.addition_proof import prove_shapes
 from interp.proofs.hand_built.addition_values import NotSeparated
 from interp.proofs.hand_built.multiplication_proof import prove_sizes
@@ -47,6 +49,8 @@ SAME_MARGIN = 1e-6  # how far a bound computed again may lie from the stored one
 TRIED = 32  # random problems tried per length or size where a part is not proved
 SIZES_TRIED = 12  # sizes of sums and products that are tried
 MOST_PAIRS = 2**24  # for products: (query, key) pairs of each
+_SIZE = re.compile(r"(\d+) x (\d+) digits")  # the part of a proof that is about one size of sums or products
+_OPERANDS, _FACTORS = ("digits of each operand", "operands"), ("digits of one factor", "digits of the other")
 _IN_WORDS = {"interval": "over the real numbers", "float32": "with rounding"}
 
 
@@ -97,8 +101,15 @@ class HandBuiltEvidence(Evidence):
         return sum(not part.proved for part in self.parts)
 
     def picture(self) -> Picture:
-        """The proved margin of every part, in order; those below zero prove nothing."""
+        """The proved margin of every size, or of every part in order; those below zero prove nothing."""
         table = self.to_dataframe()
+        sizes = [match for part in self.parts if (match := _SIZE.fullmatch(part.name))]
+        if len(sizes) == len(table) > 1:
+            table["m"], table["n"] = ([int(match[i]) for match in sizes] for i in (1, 2))
+            margins = table.pivot(index="m", columns="n", values="margin")
+            axes = _FACTORS if self.domain.startswith("all products") else _OPERANDS
+            cells = margins.to_numpy(float), list(margins.index), list(margins.columns)
+            return Picture([Grid(*axes, "", *cells, "margin (logits)", "range", upwards=True)])
         part = np.arange(1, len(table) + 1)
         series = Series("", part, table.margin.to_numpy(float), said={"part": table.part.to_numpy()})
         y = "lower bound of the margin (logits)"

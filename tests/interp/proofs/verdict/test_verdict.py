@@ -31,7 +31,6 @@ from interp.proofs.columns.adder_weights import read_adder
 from interp.proofs.columns.class_prover import ClassProver
 from interp.proofs.columns.column_evidence import PairEvidence
 from interp.proofs.columns.column_method import RESERVE
-from interp.proofs.hand_built.coupled_grid import CertifiedGrid
 from interp.proofs.hand_built.hand_built_method import HandBuiltEvidence, ProofStep
 from interp.proofs.verdict import time_limit
 from interp.proofs.verdict.method import METHODS, Outcome
@@ -97,8 +96,6 @@ def test_proved_bounds_are_rounded_down_wherever_they_are_printed():
     one = certified().replace(classes=certified().classes.copy(deep=True))
     one.classes.proved.values[:] = 0.0059897
     assert numbers(one.finding())[-1] == 0.0059
-    grid = CertifiedGrid("float32", np.full((2, 2), 0.99996))
-    assert numbers(grid.sentence())[-1] == 0.999
     part = ProofStep("a step", 0.94599)
     built = Verdict(
         model="m",
