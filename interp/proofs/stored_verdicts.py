@@ -20,7 +20,7 @@ import models
 from interp.core.stored_data import DATA
 from interp.proofs.attacks.gradient_attack import Attack, task_text
 from interp.proofs.certify import certified_at_best, certify, parse_certificate
-from interp.proofs.columns.column_evidence import PairEvidence, answered
+from interp.proofs.columns.column_evidence import PairEvidence
 from interp.proofs.columns.column_method import check_one_layer
 from interp.proofs.columns.column_rule import SUMS
 from interp.proofs.columns.per_operator import OperatorEvidence
@@ -55,7 +55,7 @@ def facts(verdict: Verdict) -> dict[str, Any]:
         if verdict.rule != SUMS:
             found |= {"pairs": verdict.rule.all_pairs, "at": verdict.rule.problem(*verdict.witness)}
         if verdict.counterexample is not None:
-            found["counterexample"] = answered(verdict.rule, verdict.counterexample)
+            found["counterexample"] = str(verdict.counterexample)
             found["share"] = "" if verdict.accuracy is None else verdict.accuracy.wrong()
         return found
     if isinstance(verdict.evidence, ExhaustiveEvidence):
@@ -65,7 +65,7 @@ def facts(verdict: Verdict) -> dict[str, Any]:
         domain = verdict.domain
         found |= {"arithmetic": IN_WORDS[verdict.arithmetic]}
     if verdict.counterexample is not None:
-        found["counterexample"] = f"{verdict.counterexample.problem} -> {verdict.counterexample.predicted}"
+        found["counterexample"] = str(verdict.counterexample)
     return found | {"domain": domain, "witness": verdict.witness}
 
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pandas as pd
@@ -36,7 +36,6 @@ from interp.proofs.verdict.recheck import judged_again
 from interp.proofs.verdict.subject import Subject
 from interp.proofs.verdict.time_limit import ENDED, EndedBy, ended_by
 from interp.proofs.verdict.verdict import STRENGTHS, ArithmeticName, Evidence, Verdict
-from interp.proofs.verdict.verdict_files import is_number, stored_shape
 from interp.proofs.verdict.wrong_answers import WrongAnswer, wrong_answer
 from models import UserError
 from models.evaluation import predict
@@ -83,6 +82,11 @@ class HandBuiltEvidence(Evidence):
     shape: tuple[int, ...]
     arithmetic: ArithmeticName
     parts: tuple[ProofStep, ...]
+    derived: ClassVar[tuple[str, ...]] = ("smallest_margin",)
+
+    def __post_init__(self) -> None:
+        if self.arithmetic not in ROUNDINGS or not self.parts:
+            raise ValueError("an unknown arithmetic, or no parts")
 
     @property
     def smallest(self) -> ProofStep:
@@ -121,10 +125,6 @@ class HandBuiltEvidence(Evidence):
             [{"part": part.name, "margin": part.margin, "proved": part.proved} for part in self.parts]
         ).astype({"margin": float})
 
-    def to_dict(self) -> dict[str, Any]:
-        parts = [asdict(part) for part in self.parts]
-        return super().to_dict() | {"parts": parts, "smallest_margin": self.smallest.margin}
-
     def finding(self, verdict: Verdict) -> str:
         words = _IN_WORDS[self.arithmetic]
         if verdict.status == "certified":
@@ -144,18 +144,6 @@ class HandBuiltEvidence(Evidence):
         if verdict.status == "certified":
             return Provenance(len(self.parts), None, f"parts of a proof for {self.domain}", STRENGTHS[self.arithmetic])
         return Provenance(len(self.parts), None, "parts of a proof that does not close")
-
-    @classmethod
-    def read(cls, value: dict[str, Any]) -> HandBuiltEvidence:
-        if value["arithmetic"] not in ROUNDINGS or not value["parts"]:
-            raise ValueError("unknown arithmetic, or no parts")
-        if not isinstance(value["domain"], str):
-            raise ValueError("a domain that is none")
-        for part in value["parts"]:
-            if not isinstance(part["name"], str) or not (part["margin"] is None or is_number(part["margin"])):
-                raise ValueError("a part that is none")
-        parts = tuple(ProofStep(**part) for part in value["parts"])
-        return cls(value["domain"], stored_shape(value), value["arithmetic"], parts)
 
 
 def _short(text: str) -> str:
