@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.proofs.numbers.rounding_errors import DOUBLE, LEAST, VANISHED
+from interp.proofs.numbers.rounding_errors import DOUBLE, LEAST, OWN, VANISHED
 
 #: Guesses of the level, and changes of prices at each.
 How = tuple[int, int]
@@ -81,8 +81,8 @@ def largest_mean(
     largest = torch.where(allowed, values.abs(), 0.0).amax((-1, -2))
     off = off + weights.shape[1] * VANISHED * (largest + level.abs() + 1)
     found = most_assigned(scaled, free, prices) + off
-    least = torch.where(least > LEAST, least * (1 - 1e-12), 0.0)
-    bound = level + found / torch.where(found > 0, least, most * (1 + 1e-12) + VANISHED)
+    least = torch.where(least > LEAST, least * (1 - OWN), 0.0)
+    bound = level + found / torch.where(found > 0, least, most * (1 + OWN) + VANISHED)
     # No mean exceeds its largest value. A bound is NaN (and no smaller than that) only where a value is, or where a
     # guessed level or price is infinite.
     cap = torch.where(allowed, values, NEVER).amax((-1, -2))

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from interp.proofs.machine.path_graph import QueryPaths, VisibleStep
 from interp.proofs.machine.query_reading import QueryReading
-from interp.proofs.numbers.rounding_errors import DOUBLE, LEAST, VANISHED
+from interp.proofs.numbers.rounding_errors import DOUBLE, LEAST, OWN, OWN_OF_RADII, VANISHED
 
 PASSES = 2
 CLOSE = 1e-9  # how far a level is put past its estimate, so that the last programme is hardly ever positive
@@ -101,9 +101,9 @@ class Nodes:
             values = [sign * table[..., -1:].expand(-1, -1, self.n) for table in self.tables]
             start = sign * self.start[:, -1:].expand(-1, self.n)
             ends.append(sign * self.programme(start.contiguous(), values))
-        least = ends[0] * (1 - 1e-12)
+        least = ends[0] * (1 - OWN)
         # A sum of so small weights may have lost its digits; above that, what vanished is no share of it.
-        return torch.where(least > LEAST, least, 0.0), ends[1] * (1 + 1e-12) + VANISHED
+        return torch.where(least > LEAST, least, 0.0), ends[1] * (1 + OWN) + VANISHED
 
     @property
     def vanishing(self) -> Bool[Tensor, " node"]:
@@ -169,7 +169,7 @@ class Nodes:
         along = functionals @ u.mT  # [node, n, cut]
         apart = self._largest(functionals - along @ u, levels)
         parts = torch.maximum(along * low[:, None], along * high[:, None]).sum(-1)
-        own = 1e-12 * (along.abs() * (low.abs() + high.abs())[:, None]).sum(-1)
+        own = OWN * (along.abs() * (low.abs() + high.abs())[:, None]).sum(-1)
         return torch.minimum(found, apart + parts + own)
 
     def _largest(self, functionals: Tensor, levels: Tensor) -> Float[Tensor, "node n"]:
@@ -262,7 +262,7 @@ class Nodes:
         along = both[None, :, None].expand(h, -1, b, -1).reshape(h, e, b * 2 * e)
         level = torch.cat((levels, -levels), -1).amax(2).reshape(h, b * 2 * e)
         ends = self.of_heads(along, level).view(h, b, 2, e)
-        middle, half = (ends[:, :, 0] - ends[:, :, 1]) / 2, (ends[:, :, 0] + ends[:, :, 1]) / 2 * (1 + 1e-12)
+        middle, half = (ends[:, :, 0] - ends[:, :, 1]) / 2, (ends[:, :, 0] + ends[:, :, 1]) / 2 * (1 + OWN)
         half = half.clamp_min(0.0) + 1e-15 * middle.abs()
         away = (reading.values[:, :, None] - middle[:, None]).abs() + half[:, None]  # [head, letter, node, d_head]
         errors = reading.eta[..., None, None] * away + reading.rad[:, :, None]
@@ -281,7 +281,7 @@ class Nodes:
 
         least, most = self.denominators
         level = sizes / ((least + most) / 2).repeat_interleave(e, 1)
-        return self._from_levels(best, level, sizes, reach).view(h, b, e).transpose(0, 1) * (1 + 1e-9)
+        return self._from_levels(best, level, sizes, reach).view(h, b, e).transpose(0, 1) * (1 + OWN_OF_RADII)
 
     def _means(self, along: Float[Tensor, "head d_head row"]) -> Float[Tensor, "head row"]:
         """The largest value of any letter that a head sees, which no mean exceeds; softmax1's further key has zero."""
@@ -290,7 +290,7 @@ class Nodes:
         found = torch.bmm(values, along) + torch.where(shown, 0.0, -torch.inf)[..., None]
         most = found.amax(1)
         most = torch.where(self.reading.sink.isfinite()[:, None], most.clamp_min(0.0), most)
-        return most + 1e-12 * self._reach(along)
+        return most + OWN * self._reach(along)
 
 
 class _Kept:
