@@ -33,7 +33,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.proofs.attention_only.attention_tables import StackedWeights
-from interp.proofs.attention_only.distinct_means import CLOSE, ROUGH, How, largest_mean, most_assigned, prices_of
+from interp.proofs.attention_only.distinct_means import CLOSE, ROUGH, How, dual_prices_of, largest_mean, most_assigned
 from interp.proofs.numbers.rounding_errors import DOUBLE, OWN, OWN_OF_RADII
 from models.tasks import Arrangements
 
@@ -337,16 +337,16 @@ class _Sets:
         free = (torch.arange(n) > 0).expand(sets * len(values), -1)  # nothing is before the first place
         level, best = right, torch.full_like(right, -torch.inf)
         empty = values.new_zeros(sets * n * (of.vocab + 1), len(values))
-        table, prices = empty, values.new_zeros(len(free), of.vocab + 1)
+        table, dual_prices = empty, values.new_zeros(len(free), of.vocab + 1)
         for _ in range(LEVELS):
             gain = weight[:, None] * (level[self.set] - value)
             gains = empty.scatter_reduce(0, cell, gain, "amax")
             table = gains.view(sets, n, of.vocab + 1, -1).permute(0, 3, 1, 2)
             flat = table.flatten(0, 1)
-            prices, wanted = prices_of(flat, free, 0.5 * prices, 8)
+            dual_prices, wanted = dual_prices_of(flat, free, 0.5 * dual_prices, 8)
             query = own * (level - at_query).clamp_min(0.0)
-            off = (n + of.vocab) * 64 * DOUBLE * (flat.amax(-1).sum(-1) + prices.sum(-1))
-            left = right - level - (most_assigned(flat, free, prices) + off).view_as(level) - query * (1 + OWN)
+            off = (n + of.vocab) * 64 * DOUBLE * (flat.amax(-1).sum(-1) + dual_prices.sum(-1))
+            left = right - level - (most_assigned(flat, free, dual_prices) + off).view_as(level) - query * (1 + OWN)
             # A level that is NaN is no bound; one of the others, or -inf, is.
             best = torch.fmax(best, torch.where(left > 0, level, level + left))
             # Newton's step, by the weights of the contexts that are chosen at each place

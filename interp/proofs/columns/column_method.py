@@ -30,7 +30,7 @@ from models import UserError
 from models.tasks import FormattedTask, Task
 from models.transformer import HookedModel, model_name
 
-AIM = 0.5  # the bound that proofs try for, as a share of the smallest margin that was hunted down
+TARGET_SHARE = 0.5  # the bound that proofs try for, as a share of the smallest margin that was hunted down
 #: The share of every bound that a certificate does not claim: another machine or a later version may round an enclosure
 #: differently, by far less than this, and the claim still holds there.
 RESERVE = 0.1
@@ -138,14 +138,14 @@ def smallest_of(case: ClassProver, margins: Float[np.ndarray, "..."]) -> float:
 
 
 def prove_all(case: ClassProver, proofs: list[ClassProof], smallest: float) -> None:
-    """Fill in a proof of each class, trying for a bound of ``AIM * smallest``.
+    """Fill in a proof of each class, trying for a bound of ``TARGET_SHARE * smallest``.
 
     No proof is tried where there is an obstacle, nor for a class whose hunted margin is not positive, as it could not
     succeed. Raises TimeUp; the proofs found until then are filled in.
     """
     for index, hunted in enumerate(watched(case.hunted.tolist(), "proving", "class")):
         if case.obstacle is None and hunted > 0:
-            proofs[index] = case.prove_class(index, AIM * smallest)
+            proofs[index] = case.prove_class(index, TARGET_SHARE * smallest)
 
 
 def _over_the_reals(rounded: ClassProver) -> OverTheReals | None:
@@ -195,8 +195,6 @@ def check_one_layer(certificate: Verdict, model: HookedModel, task: Task | None 
     adder = read_columns(model, task, certificate.targets)
     require_claim(certificate, adder.fingerprint, model, adder.model.task)
     rounding = rounding_of(certificate.arithmetic, model, adder)
-    if certificate.method != METHOD.name:
-        raise _broken(f"it was made by a method of an earlier version ({certificate.method}); make it again")
     case = ClassProver(adder, rounding)
     classes = _same_classes(certificate, case)
     data = certificate.classes

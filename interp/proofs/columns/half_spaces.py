@@ -74,9 +74,9 @@ def half_space_diagrams(search: Search, target: int, apart: bool = False) -> lis
     found = []
     for query in search.queries(target):
         check_time()
-        roots = query.roots()
-        lower, _ = search.bounds_of_windows(query, roots)
-        found.append((query, roots[~(lower > 0)]))
+        unsplit = query.unsplit_windows()
+        lower, _ = search.bounds_of_windows(query, unsplit)
+        found.append((query, unsplit[~(lower > 0)]))
     if apart and sum(len(windows) for _, windows in found) > MOST_APART:
         return None
     for query, windows in found:

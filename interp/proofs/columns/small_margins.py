@@ -45,7 +45,7 @@ def _hunt(
     adder: AdderWeights, query: WindowBounds
 ) -> tuple[Windows, Int[np.ndarray, "n 2 digits"], Float[np.ndarray, " n"]]:
     """One window per class, the digits of one of its problems, and its margin."""
-    windows = query.roots()
+    windows = query.unsplit_windows()
     low, high = query.box(windows)
     center, radius = (low + high) / 2, (high - low) / 2
     gradient = gradient_at(adder, query, windows, center, radius)

@@ -132,7 +132,7 @@ def certify_prefixes(
     model: HookedModel,
     arithmetic: ArithmeticName = "float32",
     task: Task | None = None,
-    patient: bool = True,
+    stop_early: bool = False,
     first: int | None = None,
 ) -> Verdict:
     """Prove a causal model right on every problem of a small domain, or find one that it gets wrong.
@@ -144,24 +144,24 @@ def certify_prefixes(
     of width 64 and 31,110 prefixes. Four layers of width 128 take 13 s over the reals and 51 s with rounding. A time
     limit (see :mod:`interp.proofs.verdict.time_limit`) or Ctrl-C end it as undecided, with the share that is decided.
 
-    ``patient``: go on after a part in which nothing is decided, or something is proved wrong. ``first``: end once so
+    ``stop_early``: end after a part in which nothing is decided, or something is proved wrong. ``first``: end once so
     many problems were gone through, as a check of a verdict does that ended early.
 
     Raises:
         UserError: a model that computes something else than its weights say, or more than 2^20 prefixes.
     """
     subject = Subject(model, task)
-    return verdict_by(METHOD.name, subject, prove(subject, arithmetic, patient, first))
+    return verdict_by(METHOD.name, subject, prove(subject, arithmetic, stop_early, first))
 
 
-def prove(subject: Subject, claim: str, patient: bool = True, first: int | None = None) -> Outcome:
+def prove(subject: Subject, claim: str, stop_early: bool = False, first: int | None = None) -> Outcome:
     """Judge all problems of a subject, in the arithmetic ``claim``; see :func:`certify_prefixes`."""
     if (reason := why_not(subject)) is not None:
         raise CannotJudge(subject.model, reason)
     arithmetic = cast(ArithmeticName, claim)
     with torch.inference_mode():
         proof = _Proof(subject, rounding_named(arithmetic))
-        ended = proof.run(patient, len(proof.rows) if first is None else first)
+        ended = proof.run(stop_early, len(proof.rows) if first is None else first)
         wrong = proof.replayed(arithmetic)
         evidence = PrefixEvidence(
             shape=subject.task.shape,
@@ -194,7 +194,7 @@ class _Proof:
         shape = self.rows.targets.shape
         self.low, self.high = (torch.full(shape, math.nan, dtype=torch.float64) for _ in range(2))
 
-    def run(self, patient: bool, first: int) -> EndedBy | None:
+    def run(self, stop_early: bool, first: int) -> EndedBy | None:
         """Go through the rows. Returns why it ended before the last one, and None if it did not."""
         parts = list(self.rows.parts())
         try:
@@ -205,7 +205,7 @@ class _Proof:
                 self.done += len(part)
                 self.right += int((low > 0).all(1).sum())
                 self.wrong += int((high < 0).any(1).sum())
-                if self.done >= first or (not patient and (self.wrong or not self.right)):
+                if self.done >= first or (stop_early and (self.wrong or not self.right)):
                     break
         except ENDED as error:
             return ended_by(error)
@@ -286,7 +286,7 @@ METHOD = Method(
     why_not=why_not,
     claims=lambda subject: ("float32", "interval"),
     cost=lambda subject, claim: SECONDS_PER_PREFIX * subject.domain.size,
-    run=lambda subject, claim, options: prove(subject, claim, patient=options.arithmetic is not None),
+    run=lambda subject, claim, options: prove(subject, claim, stop_early=options.arithmetic is None),
     check=judged_again(
         lambda verdict, model, task: certify_prefixes(
             model, verdict.arithmetic, task, first=int(verdict.smallest.n.values[:1].sum())

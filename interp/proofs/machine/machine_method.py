@@ -162,7 +162,7 @@ class _Proof:
             model.config,
             self.weights,
             rounding,
-            letters_of(machine),
+            placed_of(machine),
             task.position_ids(example)[0],
             None if bias is None else bias.double(),
         )
@@ -189,7 +189,7 @@ class _Proof:
                 if self.refuted is None:
                     self.refuted = wrong_answer(self.model, self.task, one.paths.problem(_known(one))[None])
                     if self.refuted is not None:
-                        self.search.after_wrong()
+                        self.search.after_refutation()
         except ENDED as error:
             ended = ended_by(error)
             self.obstacle = ended.value
@@ -259,7 +259,7 @@ def _known(one: PathClass) -> Int[Tensor, " step"]:
     return one.lowest
 
 
-def letters_of(machine: Machine) -> list[tuple[int, int]]:
+def placed_of(machine: Machine) -> list[tuple[int, int]]:
     """All (position, token) that the inputs of a machine's problems have."""
     return [(slot, token) for slot in range(machine.input_length) for token in machine.tokens_at(slot)]
 

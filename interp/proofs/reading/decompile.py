@@ -235,7 +235,7 @@ def _level(adder: AdderWeights, attention: RatioAttention, target: int, token: i
     direction is the first of the basis along which they are apart.
     """
     query = WindowBounds(attention, adder.layout, target, token)
-    windows = query.roots()
+    windows = query.unsplit_windows()
     first = _levels(attention, query, windows, 0)
     candidates = [windows, query.below_of(windows)] if windows.low else [windows]
     tried = (_levels(attention, query, some, along) for along in range(len(query.basis)) for some in candidates)

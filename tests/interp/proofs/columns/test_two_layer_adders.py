@@ -247,7 +247,7 @@ def test_what_both_attentions_write_lies_in_the_box_of_its_window(normed: bool, 
     both, digits = torch.cat(written, 1).numpy(), (pairs[:, :, None] // torch.tensor([1, 10]) % 10).numpy()
     for token in (0, 7):
         query = search.query(target, token)
-        windows = query.below_of(query.roots())
+        windows = query.below_of(query.unsplit_windows())
         low, high = query.box(windows)
         center, radius = (low + high) / 2 @ query.basis, (high - low) / 2 @ np.abs(query.basis) + query.error
         row = {tuple(pair): n for n, pair in enumerate(windows.pairs.tolist())}
