@@ -166,7 +166,11 @@ def attention_of(
 
 
 def logits_after(adder: AdderWeights, y: Float[np.ndarray, "*rows d"]) -> Float[np.ndarray, "*rows vocab"]:
-    """Logits in float64, from residual streams after the attention (with ``b_O`` added)."""
+    """Logits in float64, from residual streams after the attention (with ``b_O`` added).
+
+    It is the end of :mod:`models.run`'s forward once more. The search asks for it in numpy, hundreds of times for a few
+    dozen points in the middle of a model, where the checks of a public call would take longer than the products.
+    """
     return adder.normed(after_mlp(adder, y), adder.ln_final, adder.ln_final_b) @ adder.W_U + adder.b_U
 
 

@@ -96,7 +96,9 @@ def query_reading(tables: TokenTables, paths: QueryPaths) -> QueryReading:
     below = below.masked_fill(~shown, -torch.inf)
     v, rad = tables.v.mid[:, rows], tables.v.rad[:, rows]
     n = paths.query + 2  # keys
-    # Weights w (1 + t), |t| <= eta, move a mean by at most eta / (1 - eta) of the mean of what lies around it.
+    # Weights w (1 + t), |t| <= eta, move a mean by at most eta / (1 - eta) of the mean of what lies around it. Columns
+    # have another lemma of the same eta (:mod:`interp.proofs.columns.ratio_attention`), which leaves keys out and knows
+    # no softmax1.
     eta = torch.expm1(wide[:, : len(rows)]) + OWN
     eta = torch.where(eta.amax() < 0.5, eta / (1 - eta.amax()), torch.inf)
     rad = rad + (rounding.growth(2 * n + 8) + OWN) * (v.abs() + rad)
