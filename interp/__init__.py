@@ -29,7 +29,7 @@ from typing import Any
 
 from interp import import_check as _import_check  # noqa: F401  before anything imports models
 from interp.core.loading import loads as _loads
-from models.calls import asking as _asking
+from models.calls.progress_line import progress_line as _progress_line
 
 _ROOMS = ("core", "probes", "causal", "proofs", "compare", "figures", "site", "cli")
 
@@ -65,7 +65,7 @@ def __getattr__(name: str) -> Any:
 
     if name == "__all__":
         return list(public_names())
-    with _asking("importing"):
+    with _progress_line("importing"):
         globals()[name] = found = resolve(name)
     return found
 

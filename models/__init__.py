@@ -9,7 +9,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from models.calls.progress_line import asking as _asking
+from models.calls.progress_line import progress_line as _progress_line
 from models.lens.lens_package import defer
 
 if TYPE_CHECKING:
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from models import zoo as zoo
     from models.checks import check as check
     from models.errors import UserError as UserError
-    from models.evaluation import Score as Score
     from models.evaluation import score as score
     from models.importers.adopt import adopt as adopt
     from models.importers.guess_from_model import FormatGuess as FormatGuess
     from models.importers.guess_from_model import guess as guess
+    from models.problem_score import Score as Score
     from models.registry import ModelSpec as ModelSpec
     from models.registry import build as build
     from models.registry import get_spec as get_spec
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from models.transformer.arithmetic_transformer import ArithmeticTransformer as ArithmeticTransformer
     from models.transformer.config import TransformerConfig as TransformerConfig
     from models.zoo import load as load
-    from models.zoo import save_entry as save_entry
     from models.zoo import zoo_names as zoo_names
+    from models.zoo.entry_writer import save_entry as save_entry
 
 #: The public names by module. They are imported on first use, as importing torch and TransformerLens takes seconds.
 _NAMES = {
@@ -43,15 +43,17 @@ _NAMES = {
     "models.checks": "check",
     "models.transformer.config": "TransformerConfig",
     "models.errors": "UserError",
-    "models.evaluation": "Score score",
+    "models.evaluation": "score",
     "models.importers.adopt": "adopt",
     "models.importers.guess_from_model": "FormatGuess guess",
+    "models.problem_score": "Score",
     "models.registry": "ModelSpec build get_spec names register",
     "models.solving": "solve",
     "models.text_scores": "TextLoss text_loss",
     "models.training.train_own_model": "train",
     "models.transformer.arithmetic_transformer": "ArithmeticTransformer",
-    "models.zoo": "load save_entry zoo_names",
+    "models.zoo": "load zoo_names",
+    "models.zoo.entry_writer": "save_entry",
 }
 defer()  # before a module of this package asks for TransformerLens' hook point
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
@@ -60,7 +62,7 @@ __all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
 
 def __getattr__(name: str) -> Any:
     """A public name or a module of this package."""
-    with _asking("importing"):
+    with _progress_line("importing"):
         if _HOME.get(name, "models") != "models":
             found = globals()[name] = getattr(import_module(_HOME[name]), name)
             return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +11,9 @@ from torch import Tensor
 
 from models.calls.checked_calls import checked
 from models.errors import UserError
-from models.tasks.check_task import require_sound
+from models.tasks.check_task import MISTAKES
 from models.tasks.task import Task
+from models.tasks.task_definitions import TaskLike
 from models.transformer.hooked import HookedModel
 from models.transformer.part_names import in_block
 
@@ -75,42 +76,14 @@ def _seeded(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-# ---- the task
+def _of_task(mistakes: Callable[[Task, Tensor], Iterator[str]]) -> Callable[[_Subject], None]:
+    """The check that a task has no mistake of a kind."""
 
+    def check(s: _Subject) -> None:
+        if wrong := next(mistakes(s.task, s.problems), None):
+            raise Fails(f"it {wrong}")
 
-def _sound(s: _Subject) -> None:
-    """Queries, roles and tokens are possible, and the right answers stand where they are written."""
-    require_sound(s.task)
-
-
-def _places(s: _Subject) -> None:
-    """Relative to each target, every position up to its query is in exactly one place."""
-    for target, query in enumerate(s.task.query_positions):
-        found = sorted(at for places in s.task.relative_roles(target).values() for at in places)
-        require(found == list(range(query + 1)), f"target {target} has places at {found}, of 0 to {query}")
-
-
-def _round_trip(s: _Subject) -> None:
-    """Problems written as text are read as the same problems, and decoded answers are the same numbers again."""
-    texts = [s.task.problem_text(numbers) for numbers in s.task.numbers(s.problems)]
-    for row, text in enumerate(texts):
-        if isinstance(s.problems, Tensor) and s.problems.ndim == 2:
-            again = s.task.as_problems([text])
-            require(torch.equal(again, s.problems[row : row + 1]), f"{text!r} is read as {again.tolist()}")
-    targets = s.task.targets(s.problems)
-    answers = s.task.decode(targets)
-    require(len(answers) == ROWS, f"decode gives {len(answers)} numbers for {ROWS} answers")
-    spelt = {answer is not None for answer in answers}
-    require(len(spelt) == 1, "some right answers spell a number, and others none")
-
-
-def _function(s: _Subject) -> None:
-    """The targets spell what the task's function gives, where it has one."""
-    function = getattr(s.task, "answers", None)
-    if function is not None:
-        wanted = function(s.problems).tolist()
-        found = [list(each) if isinstance(each, tuple) else each for each in s.task.decode(s.task.targets(s.problems))]
-        require(found == wanted, f"the targets spell {found}, and the function gives {wanted}")
+    return check
 
 
 # ---- the model
@@ -247,10 +220,7 @@ def _gradients(s: _Subject) -> None:
 
 
 CHECKS: Mapping[str, Callable[[_Subject], None]] = {
-    "task: positions and tokens": _sound,
-    "task: places partition positions": _places,
-    "task: text and answers round trip": _round_trip,
-    "task: targets are the function's": _function,
+    **{f"task: {name}": _of_task(mistakes) for name, mistakes in MISTAKES.items()},
     "evaluation mode": _evaluates,
     "logits are finite and determined": _runs,
     "logits are causal": _causal,
@@ -265,7 +235,7 @@ CHECKS: Mapping[str, Callable[[_Subject], None]] = {
 
 
 @checked
-def check(model: HookedModel, task: Any = None) -> pd.DataFrame:
+def check(model: HookedModel, task: TaskLike | None = None) -> pd.DataFrame:
     """Which properties that TransformerLens' tools and this project's probes rely on hold for a model and its task.
 
     Returns:

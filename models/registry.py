@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from models.calls.argument_kinds import Seed
 from models.calls.bound_arguments import typed
 from models.calls.checked_calls import checked
 from models.errors import UserError, unknown_name
@@ -189,7 +190,7 @@ def numbers_of(name: str) -> tuple[int, Mapping[str, float] | None]:
 
 
 @checked
-def build(name: str, seed: int = 0, **options: Any) -> ArithmeticTransformer:
+def build(name: str, seed: Seed = 0, **options: Any) -> ArithmeticTransformer:
     """A registered model with fresh parameters drawn from ``seed``.
 
     Args:

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from models.calls.argument_kinds import GivenProblems
 from models.calls.checked_calls import checked
 from models.errors import UserError
 from models.evaluation import Model, predict
 from models.tasks.task import Task
+from models.tasks.task_definitions import TaskLike
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Solutions(tuple[Solved, ...]):
 
 
 @partial(checked, finite=True)
-def solve(model: Model, problems: Any, task: Task | None = None) -> Solutions:
+def solve(model: Model, problems: GivenProblems, task: TaskLike | None = None) -> Solutions:
     """Let a model answer problems, decoded greedily: ``solve(adder, "57+48")``, or a list of problems.
 
     Args:

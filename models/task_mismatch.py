@@ -1,4 +1,4 @@
-"""Whether a task that somebody gave a model is the model's own: :func:`doubt`."""
+"""Whether a task that somebody gave a model is the model's own: :func:`task_mismatch`."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Predict = Callable[..., torch.Tensor]
 _AT_ONCE, _MOST = 4, 32  # examples that a proposal must fit, and how many are looked at
 
 
-def doubt(model: Any, task: Task, predict: Predict) -> str:
+def task_mismatch(model: Any, task: Task, predict: Predict) -> str:
     """A sentence that the task may not be the model's, with what :func:`models.tasks.guess` makes of what the model
     writes; empty where the model answers half of :data:`TRIED` problems, or was made with the task and not given it.
 
     Cost: one forward pass of the problems; for a model that answers fewer, greedy decoding of 32 and one more.
     """
-    if made_with(model, task) or task.compared_by == "loss" or _share(model, task, predict) >= 0.5:
+    if made_with(model, task) or task.selected_by == "loss" or _share(model, task, predict) >= 0.5:
         return ""
     if (found := proposal(model, task, predict)) is None:
         return (

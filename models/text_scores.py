@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from models.calls.argument_kinds import GivenProblems
 from models.calls.checked_calls import checked
 from models.errors import UserError
 from models.run import logits_from
@@ -56,14 +57,14 @@ class TextLoss:
 
 
 @checked
-def text_loss(model: ArithmeticTransformer, problems: Any = None) -> TextLoss:
+def text_loss(model: ArithmeticTransformer, problems: GivenProblems = None) -> TextLoss:
     """The loss on windows of the model's text, by default on its whole validation part, once.
 
     Raises:
         UserError: not a model of text, no text available, fewer than two windows.
     """
     task: Any = model.task
-    if task.compared_by != "loss":
+    if task.selected_by != "loss":
         raise UserError(f"{model.name_or_path} is not a model of text; score it on its task's problems.")
     problems = task.validation_windows() if problems is None else task.as_problems(problems)
     if len(problems) < 2:

@@ -15,7 +15,7 @@ import torch
 import models
 from benchmarks.false_certificates import perturb
 from models.tasks import Task
-from models.tasks.formats.task_definitions import task_of_text
+from models.tasks.task_definitions import task_of_text
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.config import TransformerConfig
 from models.weight_maps.dense import DenseWeights

@@ -29,8 +29,9 @@ from torch import Tensor
 import interp
 from benchmarks.circuits.subjects import N_TRUTH, TRUTH_SEED, Subject, pairs_hash, weights_hash
 from interp.causal.circuits import CircuitSpace, Criterion, search, space_of
-from interp.causal.circuits.all_circuits import MOST_FITTED, minimal_rows
+from interp.causal.circuits.all_circuits import MOST_FITTED
 from interp.causal.circuits.circuit_as_model import masked_as_model
+from interp.causal.circuits.circuit_stability import minimal_rows
 from interp.causal.circuits.edge_space import space_of_runs
 from interp.causal.edges import EdgeExperiment
 from interp.causal.edges.masked_model import MaskedModel

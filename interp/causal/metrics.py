@@ -157,9 +157,11 @@ FACTORIES: Mapping[str, Callable[..., Metric]] = {
 
 
 def resolve_metrics(
-    model: HookedModel, pairs: ProblemPairs, metrics: str | Metric | Sequence[str | Metric], target: int | None = None
+    model: HookedModel, pairs: ProblemPairs, metrics: str | Metric | Sequence[str | Metric]
 ) -> list[Metric]:
-    """Metrics from names, bound to the pairs, or as given. "kl" costs a run of the model on the clean problems.
+    """Metrics from names, bound to the pairs, or as given, such as ``logit_diff(pairs, target=3)`` of another token.
+
+    "kl" costs a run of the model on the clean problems.
 
     Raises:
         UserError: an unknown name (the message has the closest), something that is neither a name nor a metric, and
@@ -175,9 +177,9 @@ def resolve_metrics(
         elif metric == "kl":
             with torch.no_grad():
                 runs = torch.cat([model(batch) for batch in chunks(pairs.clean_tokens, model)])
-                found.append(kl(pairs, runs, target))
+                found.append(kl(pairs, runs))
         else:
-            found.append(FACTORIES[metric](pairs, target=target))
+            found.append(FACTORIES[metric](pairs))
     return require_metrics(found, pairs.clean_tokens.shape[1])
 
 
@@ -194,7 +196,7 @@ def require_pairs_answered(arguments: Mapping[str, Any]) -> None:
     asked = metrics if isinstance(metrics, (list, tuple)) else [metrics]
     if not {metric for metric in asked if isinstance(metric, str)} - {"kl"}:
         return
-    right = exact_match(pairs, arguments.get("target"))
+    right = exact_match(pairs)
     logits = torch.cat([model(batch)[:, right.positions] for batch in chunks(pairs.clean_tokens, model)])
     require_able(model_name(model), float(right(logits).double().mean()), f"the {len(pairs):,} clean problems")
 

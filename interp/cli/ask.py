@@ -155,7 +155,7 @@ def score(model: Model, method: Literal["teacher_forced", "greedy"] = "teacher_f
     from interp.core.results import Provenance
 
     loaded = load_model(model)
-    if loaded.task.compared_by == "loss":
+    if loaded.task.selected_by == "loss":
         loss = models.text_loss(loaded)
         print(f"{model}: {loss}")
         rests = Provenance(loss.n, None, f"characters in {loss.windows} windows of the text")

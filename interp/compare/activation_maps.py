@@ -21,9 +21,8 @@ from torch import Tensor
 
 from interp.compare.swapped_parts import PATTERNS, SwappedPart
 from interp.core.batches import chunks
-from interp.core.runs import Activations, passes
+from interp.core.runs import Activations, passes, require_finite
 from models import ArithmeticTransformer
-from models.errors import UserError
 
 _ROUNDING = 1e-6  # directions in which x varies by less than this share of its size are float32 rounding
 
@@ -63,8 +62,7 @@ def activations(
     hooks = list(dict.fromkeys(hooks))
     _, logits, kept = zip(*passes(model, tokens, keep=hooks), strict=True)
     found = {name: torch.cat([part[name] for part in kept]).detach() for name in hooks}
-    if not all(bool(value.isfinite().all()) for value in found.values()):
-        raise UserError("An activation is not a finite number: the model has diverged.")
+    require_finite(found | {"the model's logits": torch.cat(logits)})
     return torch.cat(logits), found
 
 

@@ -25,36 +25,35 @@ from interp.causal.circuits.circuit_as_model import N_FITTED, constants_of, mask
 from interp.causal.circuits.edge_space import space_of_runs
 from interp.causal.edges.masked_model import MaskedModel
 from interp.core.probe import probe, sums
-from interp.core.results import Findings, Provenance, Strength
+from interp.core.results import Provenance, Strength
 from interp.core.samples import Sample, draw
 from interp.core.stats import proportion
+from interp.core.table_result import Measure, TableResult
 from interp.core.task_checks import resolve_task
 from interp.proofs import certify
 from models import ArithmeticTransformer
+from models.calls.argument_kinds import Count, Seed
 from models.errors import UserError
 from models.evaluation import teacher_forcing
-from models.tasks import Task
+from models.tasks import Task, TaskLike
 from models.transformer import HookedModel, model_name
 
 MOST_CIRCUITS = 2**12
 NO_EDGES = "no edges"
-COLUMNS = ("circuit", "edges", "status", "value", "low", "high", "wrong", "proof")
+COLUMNS = ("circuit", "edges", "status", "right", "right_low", "right_high", "wrong", "proof")
 
 
-@dataclass(frozen=True, eq=False)
-class CertifiedCircuits(Findings):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CertifiedCircuits(TableResult):
     """``minimal``: the circuits that are proved right and contain no smaller one that is.
 
     ``table``: one row per circuit that contains none of the others: its edges, whether it is certified, refuted or
-    undecided, its share of right answers on the problems that were tried (``value``, with ``low`` and ``high``), a
+    undecided, its share of right answers on the problems that were tried (``right``, with its interval), a
     problem that it gets wrong, and what the certifier says.
     """
 
     model: str
     minimal: tuple[tuple[str, ...], ...]
-
-    def to_dataframe(self) -> pd.DataFrame:
-        return self.table.assign(n=self.provenance.n)
 
 
 @probe("What is the smallest circuit that is right on every input, proved?", needs=[sums])
@@ -62,10 +61,10 @@ def certified_circuits(
     model: HookedModel,
     *,
     constants: str | Sequence[int] = "mean",
-    task: Task | None = None,
-    n: int = 1024,
-    seed: int = 0,
-    most: int = MOST_CIRCUITS,
+    task: TaskLike | None = None,
+    n: Count = 1024,
+    seed: Seed = 0,
+    most: Count = MOST_CIRCUITS,
     minutes: float | None = 10.0,
 ) -> CertifiedCircuits:
     """Find all minimal circuits of edges that are proved right on every input.
@@ -82,8 +81,6 @@ def certified_circuits(
     Raises:
         UserError: norms after the sums; more circuits than ``most``; a model that errs on a problem tried.
     """
-    if most < 1:
-        raise UserError(f"most must be at least 1, not {most}.")
     task = resolve_task(model, task)
     masked = MaskedModel(model, None, None, task)
     sample = draw(task, None, n, seed, carry_heavy=0.5)
@@ -127,8 +124,10 @@ def certified_circuits(
         _sentence(model_name(model), said, table, len(masks)),
         table,
         Provenance(len(masks), seed, "different circuits of its edges", strength),
-        model_name(model),
-        tuple(found),
+        ("circuit",),
+        (Measure("right", "share"),),
+        model=model_name(model),
+        minimal=tuple(found),
     )
 
 
@@ -147,7 +146,7 @@ def _tried(model: ArithmeticTransformer, task: Task, sample: Sample) -> dict[str
     share = proportion(right.numpy())
     at = int((~right).long().argmax())
     wrong = "" if right.all() else task.problem_text(task.numbers(problems[at : at + 1])[0])
-    return {"value": share.value, "low": share.low, "high": share.high, "wrong": wrong}
+    return {"right": share.value, "right_low": share.low, "right_high": share.high, "wrong": wrong}
 
 
 #: What its circuits are, next to those of :func:`interp.all_circuits`.

@@ -21,55 +21,41 @@ Limits. Sampled, with the right answer in place. Close tables do not prove the s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import xarray as xr
-from jaxtyping import Float
 
 from interp.compare.comparison_result import Comparison
 from interp.compare.digit_planes import digit_points
-from interp.compare.head_matching import head_distances, shuffled_roles
-from interp.compare.matching import match, relabelled_distances, scaled_distance
-from interp.compare.neuron_matching import correlations, matched_units, sign_free, unit_distances, varying
-from interp.compare.paired_readings import ReadingFrame, Readings, frame, read
+from interp.compare.head_matching import head_distances
+from interp.compare.matching import match, scaled_distance
+from interp.compare.neuron_matching import matched_units
+from interp.compare.paired_readings import ReadingFrame, Readings, common_columns, read
 from interp.compare.parameter_tables import parameters_beside
+from interp.compare.shuffled_comparison import (
+    ModelTables,
+    PairMeasurement,
+    null_columns,
+    pair_null,
+    shuffled_distances,
+)
 from interp.compare.weight_circuits import NAMES, head_tables, model_tables
 from interp.core.controls import copies_to_draw
 from interp.core.model_checks import pair_names
 from interp.core.probe import probe
 from interp.core.samples import draw
-from interp.core.significance import permutation_p
 from interp.core.stats import mean_intervals
 from interp.core.task_checks import digit_ids, resolve_task
+from models.calls.argument_kinds import Count, GivenProblems, Seed
 from models.errors import UserError
 from models.importers import from_transformer_lens
-from models.tasks import Task
+from models.tasks import Task, TaskLike
 from models.transformer import HookedModel
 
-CONTROLS = 39
-_SQUARE = ("digits", "places", "OV written: token", "OV written: place")  # tables whose rows are also the columns
-
-
-@dataclass(frozen=True, eq=False)
-class _Measured:
-    """Measurements of one pair of models: rows (part, quantity, a, b, distance, factor, nothing), matched neurons."""
-
-    rows: list[dict[str, Any]]
-    pairs: list[dict[str, Any]]
-    units: xr.DataArray
-
-
-@dataclass(frozen=True, eq=False)
-class _Side:
-    """A model's readings and tables."""
-
-    reading: Readings
-    heads: Mapping[str, Float[np.ndarray, "head _ _"]]  # the numbers of rows and columns differ between tables
-    whole: Mapping[str, Float[np.ndarray, "_ _"]]
+UNTRAINED = 39
 
 
 @probe("Two models of one format: what is alike, part by part?")
@@ -77,21 +63,20 @@ def compare(
     a: HookedModel,
     b: HookedModel,
     *,
-    task: Task | None = None,
-    problems: Any = None,
-    n: int = 128,
-    seed: int = 0,
-    untrained: Sequence[HookedModel] | None = None,
+    task: TaskLike | None = None,
+    problems: GivenProblems = None,
+    n: Count = 128,
+    seed: Seed = 0,
 ) -> Comparison:
     """Compare two models of one format; see the module.
+
+    Controls are 39 freshly initialised copies of ``a``, or of ``b`` if ``a`` has nothing to draw, or none.
 
     Args:
         a, b: models with TransformerLens hooks on the same tokens: trained and hand-built, or two seeds.
         task: what their tokens mean, in the shape to look at; default ``a.task``.
         problems: problems to look at; by default ``n`` are drawn with ``seed`` (128, as all activations
             of 41 models are held), half of them rich in carry chains.
-        untrained: control models that stand for ``a``. By default 39 freshly initialised copies of ``a``, or of ``b``
-            if ``a`` has nothing to draw, or none if neither has.
 
     Cost: 41 forward passes of the problems and as many matchings; seconds for models of one layer.
 
@@ -104,12 +89,13 @@ def compare(
     require_one_format(task, b, names)
     resolve_task(b, task)
     sample = draw(task, problems, n, seed, carry_heavy=0.5)
-    at = frame(task, sample.problems, sample.tokens)
+    at = common_columns(task, sample.problems, sample.tokens)
     rng = np.random.default_rng(seed)
-    left, right = (_side(model, at) for model in (a, b))
+    left, right = (_tables(model, at) for model in (a, b))
     measured = _measure(left, right)
-    copies, of_a = _controls(a, b, untrained, seed)
-    controls = [_measure(*((_side(copy, at), right) if of_a else (left, _side(copy, at)))) for copy in copies]
+    copies, of = copies_to_draw((a, b), UNTRAINED, seed)
+    of_a = of in (0, None)
+    controls = [_measure(*((_tables(copy, at), right) if of_a else (left, _tables(copy, at)))) for copy in copies]
 
     distance = head_distances(left.reading.roles, right.reading.roles)
     names_of = ("distance", "low", "high")
@@ -118,8 +104,8 @@ def compare(
         coords={"a": left.reading.heads, "b": right.reading.heads},
     ).clip(0, 1)
     fixed = "b" if of_a else "a"
-    shuffled = _shuffled(left, right, rng)
-    table = pd.DataFrame([row | _nulls(row, controls, fixed, shuffled) for row in measured.rows])
+    shuffled = shuffled_distances(left, right, rng)
+    table = pd.DataFrame([row | null_columns(row, controls, fixed, shuffled) for row in measured.rows])
     on_heads = table["part"] == "heads"
     for end in ("low", "high"):
         cells = [float(heads[end].sel(a=row["a"], b=row["b"])) for _, row in table[on_heads].iterrows()]
@@ -130,7 +116,7 @@ def compare(
         table=table.reindex(columns=order),
         heads=heads,
         unit_pairs=pd.DataFrame(
-            [pair | _pair_null(pair, controls, fixed) for pair in measured.pairs],
+            [pair | pair_null(pair, controls, fixed) for pair in measured.pairs],
             columns=["a", "b", "correlation", "distance", "untrained", "p_untrained"],
         ),
         units=measured.units,
@@ -169,25 +155,15 @@ def same_format(task: Task, other: Task) -> bool:
     return labels[0] == labels[1] and list(task.query_positions) == list(other.query_positions)
 
 
-def _controls(
-    a: HookedModel, b: HookedModel, untrained: Sequence[HookedModel] | None, seed: int
-) -> tuple[list[Any], bool]:
-    """Control models, and whether they stand for ``a``."""
-    if untrained is not None:
-        return list(untrained), True
-    copies, of = copies_to_draw((a, b), CONTROLS, seed)
-    return copies, of in (0, None)
-
-
 # ---- one pair
 
 
-def _side(model: HookedModel, at: ReadingFrame) -> _Side:
+def _tables(model: HookedModel, at: ReadingFrame) -> ModelTables:
     reading = read(from_transformer_lens(model, at.task), at)
-    return _Side(reading, head_tables(reading, at), model_tables(reading, at))
+    return ModelTables(reading, head_tables(reading, at), model_tables(reading, at))
 
 
-def _measure(left: _Side, right: _Side) -> _Measured:
+def _measure(left: ModelTables, right: ModelTables) -> PairMeasurement:
     rows: list[dict[str, Any]] = []
 
     def add(part: str, quantity: str, a: str, b: str, found: tuple[float, float], nothing: str = "") -> None:
@@ -212,7 +188,7 @@ def _measure(left: _Side, right: _Side) -> _Measured:
         part = "responses" if name in left.reading.responses else "embeddings"
         tables = left.whole[name], right.whole[name]
         add(part, name, "", "", scaled_distance(*tables), _nothing(*tables))
-    return _Measured(rows, matched, units)
+    return PairMeasurement(rows, matched, units)
 
 
 _COLUMNS = ("part", "quantity", "a", "b", "distance", "factor", "nothing")
@@ -227,92 +203,14 @@ def _shared(a: Mapping[str, np.ndarray], b: Mapping[str, np.ndarray], skip: int)
     return [name for name in a if name in b and a[name].shape[skip:] == b[name].shape[skip:]]
 
 
-# ---- nulls
-
-
-def _nulls(row: Mapping[str, Any], controls: Sequence[_Measured], fixed: str, shuffled: Callable[..., Any]) -> dict:
-    """Untrained and shuffled means and p-values of one row; NaN if one model's table is all zeros."""
-    if row["nothing"]:
-        return dict.fromkeys(("untrained", "p_untrained", "shuffled", "p_shuffled"), np.nan)
-    null = [
-        other["distance"] for control in controls for other in control.rows if _key(other, fixed) == _key(row, fixed)
-    ]
-    by_label = shuffled(row)
-    return {
-        "untrained": float(np.mean(null)) if null else np.nan,
-        "p_untrained": _closer(row["distance"], np.array(null)),
-        "shuffled": float(by_label.mean()) if len(by_label) else np.nan,
-        "p_shuffled": _closer(row["distance"], by_label),
-    }
-
-
-def _key(row: Mapping[str, Any], fixed: str) -> tuple[str, ...]:
-    """The key by which a copy's row is matched with another: the quantity, at the head that both share."""
-    return ("units",) if row["part"] == "units" else (row["part"], row["quantity"], row[fixed])
-
-
-def _pair_null(pair: Mapping[str, Any], controls: Sequence[_Measured], fixed: str) -> dict[str, float]:
-    null = [other["distance"] for control in controls for other in control.pairs if other[fixed] == pair[fixed]]
-    mean = float(np.mean(null)) if null else np.nan
-    return {"untrained": mean, "p_untrained": _closer(pair["distance"], np.array(null))}
-
-
-def _closer(distance: float, null: Float[np.ndarray, " draw"]) -> float:
-    return permutation_p(-float(distance), -null) if len(null) else float("nan")
-
-
-def _shuffled(left: _Side, right: _Side, rng: np.random.Generator) -> Callable[..., Any]:
-    """Distances under shuffled labels, for any row of the table that has labels to shuffle."""
-    index = {name: i for i, name in enumerate(left.reading.heads)}, {n: j for j, n in enumerate(right.reading.heads)}
-    words = {words: name for name, words in NAMES.items()}
-    roles = [shuffled_roles(left.reading.roles, rng) for _ in range(CONTROLS)]
-    by_pair = [head_distances(each, right.reading.roles).mean(0) for each in roles]
-    matched = [{j: distance[i, j] for j, i in match(distance)} for distance in by_pair]
-
-    def draws(row: Mapping[str, Any]) -> Float[np.ndarray, " draw"]:
-        if row["part"] == "heads":
-            other = index[1][row["b"]]
-            return np.array([each[other] for each in matched if other in each])
-        if row["part"] == "units":
-            return np.array([_units_shuffled(left.reading, right.reading, rng) for _ in range(CONTROLS)])
-        name = words[row["quantity"]]
-        if name == "QK: place -> place":
-            return np.zeros(0)  # what a query sees depends on its place, so its rows cannot be permuted
-        if row["part"] == "circuits":
-            tables = left.heads[name][index[0][row["a"]]], right.heads[name][index[1][row["b"]]]
-        else:
-            tables = left.whole[name], right.whole[name]
-        return relabelled_distances(*tables, name in _SQUARE, 199, rng)
-
-    return draws
-
-
-def _units_shuffled(a: Readings, b: Readings, rng: np.random.Generator) -> float:
-    kept = [varying(reading.units) for reading in (a, b)]
-    order = rng.permutation(len(a.units))
-    values = correlations(a.units[order][..., kept[0]], b.units[..., kept[1]])
-    distance = unit_distances(values, sign_free(a, b))
-    return float(np.mean([distance[i, j] for j, i in match(distance)]))
-
-
 # ---- what the figure shows
 
 
 def _role_means(reading: Readings, at: ReadingFrame) -> xr.DataArray:
-    coords = {"head": reading.heads, "target": _distinct(at.targets), "role": list(at.roles)}
+    coords = {"head": reading.heads, "target": list(at.targets), "role": list(at.roles)}
     mean = reading.roles.mean(0)
     empty = ~at.member.any(-1)  # no key has the role
     return xr.DataArray(np.where(empty, np.nan, mean), dims=("head", "target", "role"), coords=coords)
-
-
-def _distinct(labels: Sequence[str]) -> list[str]:
-    """Labels, with a number after those that occur more than once (delimiters)."""
-    seen: dict[str, int] = {}
-    out = []
-    for label in labels:
-        seen[label] = seen.get(label, 0) + 1
-        out.append(f"{label} {seen[label]}" if list(labels).count(label) > 1 else label)
-    return out
 
 
 def _unit_means(reading: Readings, at: ReadingFrame) -> xr.DataArray:

@@ -21,10 +21,11 @@ from typing import Any
 import models
 from interp.compare.model_table import ModelRow, ModelTable, TableQuestion
 from interp.core.controls import untrained_twin
-from interp.core.measured import DoesNotApply, Measured
+from interp.core.estimate import DoesNotApply, Estimate
 from interp.core.probe import Probe, probe, with_number
 from interp.core.results import Provenance
 from interp.core.task_checks import resolve_task
+from models.calls.argument_kinds import Count, Seed
 from models.errors import UserError
 from models.tasks import MultiOperandAddition, SequenceTask, Task
 from models.transformer import HookedModel, model_name
@@ -39,8 +40,8 @@ def compare_models(
     *,
     tasks: Task | Sequence[Task | None] | None = None,
     questions: Sequence[str] | None = None,
-    n: int = PROBLEMS,
-    seed: int = 0,
+    n: Count = PROBLEMS,
+    seed: Seed = 0,
     progress: bool = False,
 ) -> ModelTable:
     """Ask models of any formats the same questions.
@@ -121,7 +122,7 @@ def _row(
     return ModelRow(name, _described(task), _made(model), *sizes, answers)
 
 
-def _with_control(each: Probe, answer: Measured, twin: HookedModel, task: Task, n: int, seed: int) -> Measured:
+def _with_control(each: Probe, answer: Estimate, twin: HookedModel, task: Task, n: int, seed: int) -> Estimate:
     """Missing controls are measured on an untrained copy, except for slow probes."""
     assert each.scalar is not None
     if answer.control is not None or NAME not in each.scalar.asked_by:

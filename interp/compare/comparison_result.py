@@ -50,7 +50,7 @@ class Comparison(Result):
     provenance: Provenance
 
     @property
-    def head_pairs(self) -> list[tuple[str, str]]:
+    def _head_pairs(self) -> list[tuple[str, str]]:
         """The matching: (a's head, b's head)."""
         rows = self._rows("attention by role")
         return list(zip(rows["a"].tolist(), rows["b"].tolist(), strict=True))
@@ -111,8 +111,8 @@ _MOST_PAIRS, _MOST_UNITS = 6, 3  # pairs of heads and of neurons that are shown;
 @drawing(Comparison)
 def comparison_view(result: Comparison) -> Picture:
     """Matched heads side by side, matched neurons and digits superimposed, and all distances with their nulls."""
-    near = sorted(result.head_pairs, key=lambda pair: float(result.heads.distance.sel(a=pair[0], b=pair[1])))
-    pairs = [pair for pair in result.head_pairs if pair in near[:_MOST_PAIRS]]
+    near = sorted(result._head_pairs, key=lambda pair: float(result.heads.distance.sel(a=pair[0], b=pair[1])))
+    pairs = [pair for pair in result._head_pairs if pair in near[:_MOST_PAIRS]]
     views: list[View] = []
     for pair in pairs:
         for head, name, means in zip(pair, result.names, result.roles, strict=True):
@@ -122,8 +122,8 @@ def comparison_view(result: Comparison) -> Picture:
     units = [_units(result)] if len(result.unit_pairs) and result.unit_means[0].sizes["cell"] else []
     views += [_distances(result), _digits(result), *units]
     note = f"a is {result.names[0]}, b is {result.names[1]}"
-    if len(pairs) < len(result.head_pairs):
-        note += f"; the {len(pairs)} closest of {len(result.head_pairs)} pairs of heads"
+    if len(pairs) < len(result._head_pairs):
+        note += f"; the {len(pairs)} closest of {len(result._head_pairs)} pairs of heads"
     if result.control[1]:
         note += f"; untrained: {result.control[1]} copies of {result.control[0]} with fresh parameters"
     said = [f"distance of where matched heads look {result.distance('attention by role'):.3f}"]

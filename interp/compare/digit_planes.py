@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from interp.probes.circle_fit import POOR, CircleFit, circle_fit
+from interp.probes.circle_fit import POOR, CircleFit, fit_circle
 from interp.probes.circle_geometry import as_table
 from models.errors import UserError
 
@@ -48,7 +48,7 @@ def _circle(table: Float[np.ndarray, "digit d_model"]) -> CircleFit | None:
     if table.shape[1] < 2:
         return None
     try:
-        fit = circle_fit(table, resamples=1)
+        fit = fit_circle(table, 1)
     except UserError:  # the digits are on a line, or all in one place
         return None
     return fit if fit.residual <= POOR * fit.radius and fit.planarity > 0.99 else None

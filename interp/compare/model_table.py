@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from interp.core.drawings import drawing
-from interp.core.measured import DoesNotApply, Measured
+from interp.core.estimate import DoesNotApply, Estimate
 from interp.core.results import Provenance, Result
 from interp.core.views import Picture, Table
 from models.errors import UserError, known_name
@@ -42,7 +42,7 @@ class ModelRow:
     layers: int
     heads: int
     units: int  # MLP units, all layers
-    answers: Mapping[str, Measured | DoesNotApply]
+    answers: Mapping[str, Estimate | DoesNotApply]
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,14 +68,14 @@ class ModelTable(Result):
         known = {row.name: row for row in self.rows}
         return known[known_name("model", model, known)]
 
-    def answer(self, model: str, question: str) -> Measured | DoesNotApply:
+    def answer(self, model: str, question: str) -> Estimate | DoesNotApply:
         """One cell. Raises UserError for a model or question that is not in the table."""
         return self.row(model).answers[self.question(question).name]
 
-    def answered(self, question: str) -> dict[str, Measured]:
+    def _answered(self, question: str) -> dict[str, Estimate]:
         """The answers of the models that a question applies to."""
         self.question(question)
-        return {row.name: a for row in self.rows if isinstance(a := row.answers[question], Measured)}
+        return {row.name: a for row in self.rows if isinstance(a := row.answers[question], Estimate)}
 
     def with_rows(self, rows: Iterable[ModelRow]) -> ModelTable:
         """The table with more models; a row with a known name replaces the old one."""
@@ -96,7 +96,7 @@ class ModelTable(Result):
         """For each question that was answered, its heading and the least and the largest answer."""
         texts = []
         for question in self.questions:
-            values = [answer.value for answer in self.answered(question.name).values()]
+            values = [answer.value for answer in self._answered(question.name).values()]
             if values:
                 ends = dict.fromkeys(value_text(end, question.unit) for end in (min(values), max(values)))
                 texts.append(f"{question.heading} {' to '.join(ends)}")
@@ -134,7 +134,7 @@ class ModelTable(Result):
         """The parts of one question's answers: one row per model and part. Raises UserError if there are none."""
         rows = [
             {"model": name} | {("part" if key == "name" else key): value for key, value in asdict(part).items()}
-            for name, answer in self.answered(question).items()
+            for name, answer in self._answered(question).items()
             for part in answer.parts
         ]
         if not rows:
@@ -144,7 +144,7 @@ class ModelTable(Result):
     def matrix(self) -> pd.DataFrame:
         """One row per model, one column per question: the values, NaN where a question does not apply."""
         cells = [
-            [a.value if isinstance(a := row.answers[q.name], Measured) else float("nan") for q in self.questions]
+            [a.value if isinstance(a := row.answers[q.name], Estimate) else float("nan") for q in self.questions]
             for row in self.rows
         ]
         return pd.DataFrame(cells, index=self.names, columns=[question.name for question in self.questions])
@@ -173,7 +173,7 @@ def _unbroken(cell: str) -> str:
     return cell.replace(" ", "\u00a0").replace(";\u00a0", "; ")
 
 
-def cell_text(answer: Measured | DoesNotApply, question: TableQuestion) -> str:
+def cell_text(answer: Estimate | DoesNotApply, question: TableQuestion) -> str:
     """A cell's text: value, interval or strength, and control."""
     if isinstance(answer, DoesNotApply):
         return "–"
@@ -214,11 +214,11 @@ def model_table_view(result: ModelTable) -> Picture:
     return Picture([table], title=title, note=note)
 
 
-def _share(answer: Measured | DoesNotApply, question: TableQuestion) -> float:
-    return answer.value if isinstance(answer, Measured) and question.unit in _COLOURED else float("nan")
+def _share(answer: Estimate | DoesNotApply, question: TableQuestion) -> float:
+    return answer.value if isinstance(answer, Estimate) and question.unit in _COLOURED else float("nan")
 
 
-def _short(answer: Measured | DoesNotApply, question: TableQuestion) -> str:
+def _short(answer: Estimate | DoesNotApply, question: TableQuestion) -> str:
     """A number that fits into a cell; a share is shown as 1 only if nothing was wrong, and nothing can be."""
     if isinstance(answer, DoesNotApply):
         return "–"
@@ -233,7 +233,7 @@ def _short(answer: Measured | DoesNotApply, question: TableQuestion) -> str:
     return ">" + f"{math.floor(answer.low * 10**digits) / 10**digits:.{digits}f}".lstrip("0")
 
 
-def _heard(answer: Measured | DoesNotApply, question: TableQuestion) -> str:
+def _heard(answer: Estimate | DoesNotApply, question: TableQuestion) -> str:
     if isinstance(answer, DoesNotApply):
         return "<br>".join((question.heading, "does not apply: " + "<br>".join(textwrap.wrap(answer.why, 70))))
     lines = [f"{question.heading}: {value_text(answer.value, question.unit)}"]

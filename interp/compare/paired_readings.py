@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.core import runs
-from interp.core.key_roles import membership, visible_roles
+from interp.core.key_roles import membership, target_labels, visible_roles
 from interp.core.places import Place
 from models import ArithmeticTransformer
 from models.errors import UserError
@@ -42,7 +42,7 @@ class ReadingFrame:
     answers: tuple[int, ...]
 
 
-def frame(task: Task, problems: Any, tokens: Int[Tensor, "n pos"]) -> ReadingFrame:
+def common_columns(task: Task, problems: Any, tokens: Int[Tensor, "n pos"]) -> ReadingFrame:
     """The frame of a task's problems, for any task; without digit sums and carries there are no cells."""
     queries, length = list(task.query_positions), tokens.shape[1]
     groups = [visible_roles(task, target) for target in range(len(queries))]
@@ -55,9 +55,9 @@ def frame(task: Task, problems: Any, tokens: Int[Tensor, "n pos"]) -> ReadingFra
         cell_values, index = np.unique(values[has], axis=0, return_inverse=True)
         cells[has] = index.reshape(-1)
         answers = tuple(np.unique(task.targets(problems).numpy()[has]).tolist())
-    labels = [role.label for role in task.target_roles]
+    labels = tuple(target_labels(task))
     return ReadingFrame(
-        task, tokens, tuple(queries), tuple(labels), tuple(roles), member, cells, cell_values.astype(np.int64), answers
+        task, tokens, tuple(queries), labels, tuple(roles), member, cells, cell_values.astype(np.int64), answers
     )
 
 
@@ -129,8 +129,7 @@ def read(model: ArithmeticTransformer, at: ReadingFrame) -> Readings:
             part = value[:1] if name == "hook_pos_embed" else Place(name, at.queries).read(value)
             kept[name].append(part.detach().cpu().double())
     found = {name: torch.cat(parts).numpy() for name, parts in kept.items()}
-    if any(not np.isfinite(value).all() for value in found.values()):
-        raise UserError("An activation is not a finite number: the model has diverged.")
+    runs.require_finite(found)
     patterns = np.concatenate([found[block + "attn.hook_pattern"] for block in blocks], 1)
     roles = np.einsum("nhtk,trk->nhtr", patterns, at.member.astype(np.float64), optimize=True)
     units = [found[block + "mlp.hook_post"] for block in blocks] if cfg.d_mlp else []

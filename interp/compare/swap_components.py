@@ -40,7 +40,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from jaxtyping import Int
@@ -48,7 +47,7 @@ from torch import Tensor
 
 from interp.compare.activation_maps import PartMap, activations, fit_maps
 from interp.compare.compare import require_one_format
-from interp.compare.paired_readings import ReadingFrame, Readings, frame, read
+from interp.compare.paired_readings import ReadingFrame, Readings, common_columns, read
 from interp.compare.swap_result import CLEAN, SwapOutcome, Swaps, compute_swaps
 from interp.compare.swapped_parts import PATTERNS, SwappedPart, by_role, components_of, parts_beside
 from interp.core.batches import chunks, derangement, distinct
@@ -60,10 +59,10 @@ from interp.core.runs import Activations, passes
 from interp.core.samples import draw, every_problem
 from interp.core.task_checks import resolve_task
 from models import ArithmeticTransformer
-from models.calls import Count, Index
+from models.calls import Count, Index, Seed
 from models.errors import UserError
 from models.importers import from_transformer_lens
-from models.tasks import Task
+from models.tasks import Task, TaskLike
 from models.transformer import HookedModel, model_name
 
 
@@ -72,12 +71,12 @@ def swap_components(
     a: HookedModel,
     b: HookedModel,
     *,
-    task: Task | None = None,
+    task: TaskLike | None = None,
     components: Sequence[str] | None = None,
-    n: int = 256,
+    n: Count = 256,
     n_fit: Count = 256,
-    seed: int = 0,
-    untrained: Index | Sequence[HookedModel] = 9,
+    seed: Seed = 0,
+    untrained: Index = 9,
 ) -> Swaps:
     """Replace parts of ``a`` by those of ``b`` and count what ``a`` still answers; see the module.
 
@@ -89,8 +88,8 @@ def swap_components(
         n, n_fit: numbers of problems to measure on, and of others to match and fit on (256 each by default, as every
             component is run on them in ten models); half of both are rich in carry
             chains. If a task has fewer problems, they are split in this proportion, and the result says how.
-        untrained: control models in place of b, or how many copies of b to draw (of a if b's numbers are set by hand;
-            none if both models' are).
+        untrained: how many fresh copies of b to draw as controls (of a if b's numbers are set by hand; none if both
+            models' are).
 
     Cost: two runs of b and one of each control over the held-out problems, and for every component one run of a for
     each of them; about 100 runs for one layer with one head.
@@ -104,20 +103,20 @@ def swap_components(
     require_one_format(task, b, names)
     resolve_task(b, task)
     fit, held_out, source = two_samples(task, n_fit, n, seed)
-    at = frame(task, fit, task.encode(fit))
+    at = common_columns(task, fit, task.encode(fit))
     left = read(from_transformer_lens(a, task), at)
     parts = parts_beside(left, read(from_transformer_lens(b, task), at))
     chosen = components_of(parts, components)
 
-    copies, of = _untrained((b, a), untrained, seed)
-    swapped = _Other(left, b, at, chosen)
+    copies, of = copies_to_draw((b, a), untrained, seed)
+    swapped = _Donor(left, b, at, chosen)
     tokens = task.encode(held_out)
     sources = [
-        _Source("swapped", 0, swapped, tokens),
-        _Source("shuffled", 0, swapped, tokens[derangement(len(tokens), seed)]),
-        _Source("itself", 0, _Other(left, a, at, chosen), tokens),
+        _DonorRun("swapped", 0, swapped, tokens),
+        _DonorRun("shuffled", 0, swapped, tokens[derangement(len(tokens), seed)]),
+        _DonorRun("itself", 0, _Donor(left, a, at, chosen), tokens),
     ]
-    sources += [_Source("untrained", i, _Other(left, copy, at, chosen), tokens) for i, copy in enumerate(copies)]
+    sources += [_DonorRun("untrained", i, _Donor(left, copy, at, chosen), tokens) for i, copy in enumerate(copies)]
     outcomes = _outcomes(left.model, tokens, task.targets(held_out), at, chosen, sources)
     return compute_swaps(
         outcomes,
@@ -134,12 +133,6 @@ def swap_components(
 def _listed(partners: Sequence[str]) -> str:
     found = list(dict.fromkeys(partners))
     return ", ".join(found[:4]) + (f" and {len(found) - 4} more" if len(found) > 4 else "")
-
-
-def _untrained(models: tuple[Any, Any], given: int | Sequence[Any], seed: int) -> tuple[list[Any], int | None]:
-    if isinstance(given, int):
-        return copies_to_draw(models, given, seed) if given else ([], None)
-    return list(given), 0 if len(given) else None
 
 
 def two_samples(task: Task, n_fit: int, n: int, seed: int) -> tuple[Tensor, Tensor, str]:
@@ -168,7 +161,7 @@ def two_samples(task: Task, n_fit: int, n: int, seed: int) -> tuple[Tensor, Tens
     raise UserError(f"{task.name} gave {len(problems) if problems is not None else 0} different problems, not {total}.")
 
 
-class _Other:
+class _Donor:
     """A source of parts for a: a model, its counterparts of a's parts, and the maps."""
 
     def __init__(self, left: Readings, other: HookedModel, at: ReadingFrame, chosen: Mapping[str, tuple[str, ...]]):
@@ -182,10 +175,10 @@ class _Other:
 
 
 @dataclass(frozen=True, eq=False)
-class _Source:
+class _DonorRun:
     name: str
     copy: int
-    other: _Other
+    other: _Donor
     tokens: Int[Tensor, "n pos"]  # the tokens on which the other model runs
 
 
@@ -196,7 +189,7 @@ def _outcomes(
     targets: Int[Tensor, "n target"],
     at: ReadingFrame,
     chosen: Mapping[str, tuple[str, ...]],
-    sources: Sequence[_Source],
+    sources: Sequence[_DonorRun],
 ) -> dict[tuple[str, str, int], SwapOutcome]:
     """The answers of a, by (component, source, copy); ("", CLEAN, 0) is the whole model."""
     found: dict[tuple[str, str, int], SwapOutcome] = {}
@@ -213,8 +206,6 @@ def _outcomes(
             return outcome
 
         logits, own = activations(a, batch, hooks)
-        if not bool(logits.isfinite().all()):
-            raise UserError("A logit of the whole model is not a finite number: the model has diverged.")
         judge(("", CLEAN, 0), logits)
         for name, members in chosen.items():
             new = {member: _ablated(reference.parts[member], reference.maps[member], own) for member in members}
@@ -228,7 +219,7 @@ def _outcomes(
             }
             for name, members in chosen.items():
                 logits = _run(a, batch, other, {member: news[member] for member in members})
-                judge((name, source.name, source.copy), logits).close([near[member] for member in members])
+                judge((name, source.name, source.copy), logits).add_fidelity([near[member] for member in members])
     return found
 
 
@@ -251,7 +242,7 @@ def _new(part: SwappedPart, of: PartMap, own: Activations, theirs: Activations, 
     return by_role(part.of(own)[:, list(of.places)], other, at) if part.kind == "pattern by role" else other
 
 
-def _run(a: ArithmeticTransformer, batch: Tensor, other: _Other, new: Mapping[str, Tensor]) -> Tensor:
+def _run(a: ArithmeticTransformer, batch: Tensor, other: _Donor, new: Mapping[str, Tensor]) -> Tensor:
     """Logits of a with these replacements."""
     places = {name: replace(other.parts[name].place, at=other.maps[name].places) for name in new}
     ((_, logits, _),) = passes(a, batch, [place.put(new[name]) for name, place in places.items()])

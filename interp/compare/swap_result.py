@@ -17,9 +17,10 @@ from interp.compare.swapped_parts import EVERYTHING
 from interp.core.batches import right_tokens
 from interp.core.controls import NO_CONTROL
 from interp.core.drawings import drawing
+from interp.core.recovered_share import recovered_share
 from interp.core.results import Provenance, Result
 from interp.core.significance import permutation_p
-from interp.core.stats import percentile_interval, proportion
+from interp.core.stats import proportion
 from interp.core.thresholds import ABLE, KEPT
 from interp.core.views import Grid, Line, Picture, Points, Series
 from models.errors import UserError, known_name
@@ -28,7 +29,6 @@ from models.number_format import in_percent, in_percent_with
 
 CLEAN = "whole model"
 SOURCES = ("swapped", "itself", "ablated", "shuffled", "untrained")
-_RESAMPLES = 1000
 _NO_HARM = 1e-3  # nats; if ablation loses less than this, there is nothing to recover
 
 _COLUMNS = ("component", "source", "copy", "partner", "n", "right", "exact", "low", "high", "tokens", "loss", "margin")
@@ -50,7 +50,7 @@ class SwapOutcome:
         self.loss.append(loss.mean(1).cpu().numpy())
         self.margin.append(margins(logits, right).mean(1).cpu().numpy())
 
-    def close(self, parts: Sequence[tuple[str, float, float]]) -> None:
+    def add_fidelity(self, parts: Sequence[tuple[str, float, float]]) -> None:
         """Add a batch's closeness of several parts."""
         for kind, first, second in parts:
             old = self.sums.get(kind, (0.0, 0.0))
@@ -174,8 +174,7 @@ def compute_swaps(
     provenance: Provenance,
 ) -> Swaps:
     """The tables, from the answers of every run. ``partners`` and ``fitted`` are given by component."""
-    n = len(chains)
-    share = np.random.default_rng(provenance.seed).multinomial(n, np.full(n, 1 / n), size=_RESAMPLES).T / n
+    seed = provenance.resampling_seed
     losses = {key: np.concatenate(outcome.loss) for key, outcome in outcomes.items()}
     rows, chain_rows = [], []
     order = {source: place for place, source in enumerate((CLEAN, *SOURCES))}
@@ -190,7 +189,7 @@ def compute_swaps(
         row["margin"] = np.concatenate(outcomes[key].margin).mean()
         if component:
             ablated, clean = losses[component, "ablated", 0], losses["", CLEAN, 0]
-            row |= dict(zip(_MORE[:3], recovered_shares(ablated, losses[key], clean, share), strict=True))
+            row |= dict(zip(_MORE[:3], recovered_share(losses[key], ablated, clean, seed, _NO_HARM), strict=True))
             row |= outcomes[key].closeness() | {"fitted": float(fitted[component])}
         if source == "swapped":
             null = np.array([loss.mean() for other, loss in losses.items() if other[:2] == (component, "untrained")])
@@ -205,17 +204,6 @@ def compute_swaps(
 def _proportion(right: np.ndarray) -> dict[str, Any]:
     found = proportion(right)
     return {"n": found.n, "right": found.successes, "exact": found.value, "low": found.low, "high": found.high}
-
-
-def recovered_shares(ablated: np.ndarray, here: np.ndarray, clean: np.ndarray, share: np.ndarray) -> tuple[float, ...]:
-    """(share of the lost loss that is recovered, low, high); NaN if ablation lost nothing."""
-    harm, back = ablated - clean, ablated - here
-    drawn = harm @ share
-    if not np.isfinite(harm).all() or np.quantile(drawn, 0.025) <= _NO_HARM:
-        return (float("nan"),) * 3
-    value = float(back.mean() / harm.mean())
-    low, high = percentile_interval(value, (back @ share) / drawn, len(harm))
-    return value, float(low), float(high)
 
 
 def _rate(row: pd.Series) -> str:

@@ -27,6 +27,8 @@ import xarray as xr
 from models.errors import UserError
 
 PACKAGE = "carrylens"
+#: The two kinds of tables, by a word that only the form of one has.
+TABLES: Mapping[Any, str] = {pd.DataFrame: "columns", xr.Dataset: "data_vars"}
 #: What fields and coordinates are called now, by their names in files of earlier versions.
 EARLIER = {"rung": "strength"}
 
@@ -131,7 +133,7 @@ def _decode_union(kinds: Sequence[Any], value: Any) -> Any:
     if value is None and type(None) in kinds:
         return None
     for kind in kinds:
-        if is_dataclass(kind) and not _fits(kind, value):
+        if (is_dataclass(kind) and not _fits(kind, value)) or (kind in TABLES and TABLES[kind] not in (value or {})):
             continue
         if kind is not type(None):
             return _decode(kind, value)

@@ -40,10 +40,8 @@ def untrained_copy(model: HookedModel, seed: int) -> Any | None:
     return of_class(fresh, model.task, name="untrained") if _differ(fresh, other) else None
 
 
-def untrained_models(model: HookedModel, given: Sequence[Any] | None, count: int, seed: int) -> list[Any]:
-    """The given control models, else ``count`` untrained copies (an empty list where nothing is drawn at random)."""
-    if given is not None:
-        return list(given)
+def untrained_models(model: HookedModel, count: int, seed: int) -> list[Any]:
+    """``count`` untrained copies; an empty list where nothing is drawn at random."""
     copies = [untrained_copy(model, 1_000 + seed + i) for i in range(count)]
     return [copied for copied in copies if copied is not None]
 
@@ -51,7 +49,7 @@ def untrained_models(model: HookedModel, given: Sequence[Any] | None, count: int
 def copies_to_draw(candidates: Sequence[Any], count: int, seed: int) -> tuple[list[Any], int | None]:
     """``count`` untrained copies of the first model that has any, and that model's index; ([], None) if none has."""
     for index, model in enumerate(candidates):
-        if copies := untrained_models(model, None, count, seed):
+        if copies := untrained_models(model, count, seed):
             return copies, index
     return [], None
 

@@ -14,7 +14,7 @@ def as_frame(table: xr.Dataset | pd.DataFrame, first: Sequence[str] = ()) -> pd.
     """One row per cell of a labelled dataset, with the columns ``first`` in front. Values with and without a signal
     (the dimension ``present``) get columns ``_without`` and ``_with``. A table is copied."""
     if isinstance(table, pd.DataFrame):
-        return table.copy()
+        return leading(table.copy(), first)
     if "present" in table.dims:
         columns = {}
         for name, values in table.drop_vars("present").items():

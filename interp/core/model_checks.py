@@ -38,6 +38,14 @@ def require_layer(model: HookedModel, layer: int) -> int:
     return layer % n
 
 
+def require_head(model: HookedModel, head: int) -> int:
+    """A head counted from 0. Raises UserError where the layers have no such head."""
+    n = model.cfg.n_heads
+    if not 0 <= head < n:
+        raise UserError(f"There is no head {head}: each layer has {n}, counted from 0.")
+    return head
+
+
 def require_evaluation_mode(model: HookedModel) -> None:
     """Raise UserError for a model in training mode: dropout would change what is not patched."""
     if model.training:

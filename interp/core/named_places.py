@@ -9,7 +9,7 @@ from interp.core.model_checks import require_hook
 from interp.core.places import QUERY, Place
 from models.errors import UserError, unknown_name
 from models.tasks import ColumnPlaces, Task
-from models.transformer import HookedModel
+from models.transformer import HookedModel, in_block
 
 
 class NoPositions(UserError):
@@ -79,3 +79,15 @@ def find_place(model: HookedModel, layout: ColumnPlaces, place: Place, column: i
         raise UserError(f"The hook point {place.hook!r} has no heads; leave head away.")
     found.check(model, task.input_length)
     return found
+
+
+def stream_points(model: HookedModel) -> dict[str, str]:
+    """The residual streams in order of depth: label -> hook. "L0 pre" holds the embeddings, "L1 mid" comes after layer
+    1's attention, "L1 post" after its MLP. Later layers have no "pre": it is the "post" of the layer before."""
+    points = {"L0 pre": "blocks.0.hook_resid_pre"}
+    for layer in range(model.cfg.n_layers):
+        for part in ("mid", "post"):
+            hook = in_block(layer, f"hook_resid_{part}")
+            if part == "post" or (hook in model.hook_dict and not getattr(model.cfg, "attn_only", False)):
+                points[f"L{layer} {part}"] = hook
+    return {label: require_hook(model, hook) for label, hook in points.items()}

@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.core.model_checks import has_mlp, require_hook, require_layer
+from interp.core.model_checks import has_mlp, require_head, require_hook, require_layer
 from models.errors import UserError
 from models.transformer import HookedModel
 
@@ -187,8 +187,8 @@ class Place:
             raise UserError(f"A place's layer counts from 0; there is no layer {self.layer}.")
         if self.layer is not None:
             require_layer(model, self.layer)
-        if self.head is not None and not 0 <= self.head < model.cfg.n_heads:
-            raise UserError(f"There is no head {self.head}: each layer has {model.cfg.n_heads}, counted from 0.")
+        if self.head is not None:
+            require_head(model, self.head)
         if self.hook.rsplit(".", 1)[-1] in _OF_MLP and not has_mlp(model.cfg):
             raise UserError(f"This model has no MLP, so it has nothing at {self.hook}.")
         if self.neuron is not None and not 0 <= self.neuron < model.cfg.d_mlp:

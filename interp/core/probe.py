@@ -24,11 +24,11 @@ import pandas as pd
 import torch
 
 from interp.core.answer_columns import column_variables, signal_columns
+from interp.core.estimate import Estimate
 from interp.core.loading import load
-from interp.core.measured import Measured
 from interp.core.model_checks import has_mlp, require_sums
 from interp.core.task_checks import has_chains, resolve_task
-from models.calls import MODELS, SEVERAL_MODELS, checked
+from models.calls import checked
 from models.errors import UserError, known_name
 from models.tasks import NoDomain, Task, column_places, group_of, pairs
 from models.transformer import HookedModel
@@ -56,10 +56,15 @@ class Scalar:
 
     heading: str
     unit: str
-    of: Callable[[Any], Measured]
+    of: Callable[[Any], Estimate]
     least: float = 0.0
     arguments: Callable[[Any, Any, int, int], Mapping[str, Any]] = lambda *_: {}
     asked_by: tuple[str, ...] = ("compare_models", "training_dynamics")
+
+
+#: Parameters of probes that are a model, and those that are several.
+MODELS = ("model", "a", "b", "reference")
+SEVERAL_MODELS = ("models", "untrained")
 
 
 @dataclass(frozen=True)
@@ -107,7 +112,7 @@ class Probe:
 
     def number(
         self, model: HookedModel, *, task: Task | None = None, n: int = 512, seed: int = 0, **options: Any
-    ) -> Measured:
+    ) -> Estimate:
         """The number of a probe with a ``scalar``, asked with those of the options that the function has.
 
         Raises:

@@ -13,10 +13,9 @@ import pandas as pd
 import torch
 
 from interp.core.exam import Exam
-from interp.core.probe import Probe, find_probe
+from interp.core.probe import MODELS, SEVERAL_MODELS, Probe, find_probe
 from interp.core.results import Result
 from interp.core.samples import N_PROBLEMS, middle_carry_pairs
-from models.calls import MODELS, SEVERAL_MODELS
 from models.checks import Fails, require, table_of
 from models.errors import UserError
 
@@ -26,7 +25,6 @@ SAME: Mapping[str, Any] = {
     "problems": None,
     "n": N_PROBLEMS,
     "seed": 0,
-    "resamples": None,
     "progress": False,
 }
 #: Names that one of these has elsewhere.
@@ -84,7 +82,7 @@ def _signature(s: _Asked) -> None:
         raise Fails(f"{min(odd)} has another name in other probes")
     behind = list(parameters.values())[len(s.probe.subjects) :]
     require(all(each.kind in (each.KEYWORD_ONLY, each.VAR_KEYWORD) for each in behind), "an option has no name")
-    for name in set(common) - {"resamples"}:
+    for name in common:
         default = parameters[name].default
         # Cost may forbid the usual number of problems. The number is then in the docstring, with the reason.
         said = name == "n" and re.search(rf"\b{default:,}\b", inspect.getdoc(s.probe.ask) or "")

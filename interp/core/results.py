@@ -99,22 +99,3 @@ class Result(ABC):
 
     def __str__(self) -> str:
         return f"{self.sentence()} ({self.provenance})"
-
-
-@dataclass(frozen=True, eq=False)
-class Findings(Result):
-    """A sentence and a table, for a probe whose result needs no methods of its own.
-
-    The table's first column names the rows. The figure shows ``value`` with ``low`` and ``high`` (a 95% interval), and
-    next to it every other column of numbers, such as a control.
-    """
-
-    said: str
-    table: pd.DataFrame
-    provenance: Provenance
-
-    def sentence(self) -> str:
-        return self.said
-
-    def to_dataframe(self) -> pd.DataFrame:
-        return self.table.assign(n=self.provenance.n)

@@ -9,7 +9,7 @@ All replacements of one run act together; :meth:`interp.core.places.Place.put` m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, cast
 
@@ -28,6 +28,17 @@ from models.run.run import AT_ONCE, JoinedRun, layer_of
 from models.transformer import HookedModel, in_block
 
 Activations = dict[str, Tensor]
+#: Where a run is looked at for its first number that is not finite, in its order.
+_LOOKED_AT = (
+    "hook_resid_pre",
+    "attn.hook_pattern",
+    "attn.hook_z",
+    "hook_attn_out",
+    "mlp.hook_pre",
+    "mlp.hook_post",
+    "hook_mlp_out",
+    "hook_resid_post",
+)
 #: Numbers of the logits of heads or neurons that are held together.
 HELD_AT_ONCE = 2**24
 
@@ -190,10 +201,11 @@ def read(
     """
     held: list[list[Tensor]] = [[] for _ in places]
     found = []
-    for _, logits, kept in passes(model, tokens, keep=[place.hook for place in places]):
+    for rows, logits, kept in passes(model, tokens, keep=[place.hook for place in places]):
         for place, parts in zip(places, held, strict=True):
             parts.append(place.read(kept[place.hook]))
-        found.append(_numbers(logits, queries))
+        found.append(logits if queries is None else logits[:, list(queries)])
+        require_numbers(model, tokens[rows], found[-1])
     return [torch.cat(parts) for parts in held], torch.cat(found)
 
 
@@ -209,17 +221,49 @@ def run(
     Raises:
         UserError: a hook point that never fires, or logits that are NaN.
     """
-    return torch.cat([_numbers(logits, queries) for _, logits, _ in passes(model, tokens, replacements, (), gradients)])
+    found = []
+    for rows, logits, _ in passes(model, tokens, replacements, (), gradients):
+        found.append(logits if queries is None else logits[:, list(queries)])
+        require_numbers(model, tokens[rows], found[-1], replacements, rows)
+    return torch.cat(found)
 
 
-def _numbers(
-    logits: Float[Tensor, "chunk pos d_vocab"], queries: Sequence[int] | None
-) -> Float[Tensor, "chunk query d_vocab"]:
-    """The logits there, refused where they are NaN: argmax would read NaNs as the digit 0."""
-    found = logits if queries is None else logits[:, list(queries)]
-    if found.isnan().any():
-        raise UserError("The model's logits are NaN, so that it has no answers; do its weights hold NaN or infinity?")
-    return found
+def require_finite(found: Mapping[str, Tensor | np.ndarray]) -> None:
+    """Refuse numbers that are not finite.
+
+    Raises:
+        UserError: with the first name, in the order of the mapping, of what holds one. Activations that
+            :func:`passes` keeps are in the order of the run.
+    """
+    for name, values in found.items():
+        if not bool(torch.as_tensor(values).isfinite().all()):
+            raise UserError(f"{name} holds a number that is not finite: the model has diverged.")
+
+
+def require_numbers(
+    model: HookedModel,
+    tokens: Int[Tensor, "chunk pos"],
+    logits: Float[Tensor, "chunk query d_vocab"],
+    replacements: Sequence[Replacement] = (),
+    rows: slice | None = None,
+) -> None:
+    """Refuse logits of one chunk that are NaN, which argmax would read as the digit 0.
+
+    Raises:
+        UserError: with the first place of another run that holds a number that is not finite.
+    """
+    if not bool(logits.isnan().any()):
+        return
+    kept: Activations = {}
+    names = ["hook_embed", *(in_block(layer, name) for layer in range(model.cfg.n_layers) for name in _LOOKED_AT)]
+    hooks = [(name, lambda x, hook, change=change: change(x, rows)) for name, change in replacements]
+    hooks += [
+        (name, partial(_keep, name=name, kept=kept)) for name in ("hook_embed", *names) if name in model.hook_dict
+    ]
+    with torch.no_grad():
+        model.run_with_hooks(tokens.to(model.cfg.device), fwd_hooks=hooks)
+    require_finite(kept)
+    raise UserError("The model's logits are NaN: the model has diverged.")
 
 
 def read_patterns(
@@ -232,7 +276,6 @@ def read_patterns(
     names = [in_block(layer, "attn.hook_pattern") for layer in range(model.cfg.n_layers)]
     queries = slice(None) if rows is None else list(rows)
     for _, _, kept in passes(model, tokens, keep=names):
-        stacked = np.stack([kept[name][:, :, queries].float().cpu().numpy() for name in names], 1)
-        if not np.isfinite(stacked).all():
-            raise UserError("The attention pattern holds NaN: the model has diverged.")
-        yield stacked
+        found = {name: kept[name][:, :, queries].float().cpu() for name in names}
+        require_finite(found)
+        yield np.stack([pattern.numpy() for pattern in found.values()], 1)

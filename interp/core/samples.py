@@ -13,8 +13,11 @@ from jaxtyping import Int
 from torch import Tensor
 
 from interp.core.batches import distinct
+from interp.core.key_roles import target_labels
 from interp.core.results import GIVEN, Provenance
+from interp.core.task_checks import resolve_task
 from models.errors import UserError
+from models.number_format import counted
 from models.tasks import (
     DIGITS,
     LIMIT,
@@ -28,6 +31,7 @@ from models.tasks import (
     problems_of_chain_length,
 )
 from models.tasks.named.addition import adds_pairs_below
+from models.transformer import HookedModel
 
 A_DRAW, MOST_DRAWS = 2_048, 2**16  # problems at once, and in all, to find chains of every length
 
@@ -47,15 +51,55 @@ def middle_carry_pairs(task: Task, n: int, seed: int) -> ProblemPairs:
 
 @dataclass(frozen=True)
 class Sample:
-    """Problems, their teacher-forced tokens [n, pos], and where they come from.
+    """Problems of a task, their teacher-forced tokens, and where they come from.
 
     ``rows``: which of the given problems these are, where some were given twice; else None.
     """
 
+    task: Task
     problems: Any  # whatever the task takes
-    tokens: Tensor
+    tokens: Int[Tensor, "n pos"]
     provenance: Provenance
     rows: Int[Tensor, " n"] | None = None
+
+    @property
+    def queries(self) -> list[int]:
+        """The positions whose predictions are the answer, one for each target."""
+        return list(self.task.query_positions)
+
+    @property
+    def labels(self) -> list[str]:
+        """A name for each target."""
+        return target_labels(self.task)
+
+    @property
+    def right(self) -> Int[Tensor, "n target"]:
+        """The right tokens."""
+        return self.task.targets(self.problems)
+
+
+def prepare(
+    model: HookedModel,
+    task: Task | None,
+    problems: Any,
+    n: int,
+    seed: int,
+    carry_heavy: float = 0.0,
+    least_tokens: int = 1,
+) -> Sample:
+    """What most questions begin with: the task that is asked about (:func:`interp.core.task_checks.resolve_task`) and
+    its problems (:func:`draw`).
+
+    Raises:
+        UserError: what those two refuse, or problems of fewer than ``least_tokens`` tokens.
+    """
+    sample = draw(resolve_task(model, task), problems, n, seed, carry_heavy)
+    if sample.tokens.shape[1] < least_tokens:
+        raise UserError(
+            f"A problem of {sample.task.name} has {counted(sample.tokens.shape[1], 'token')}, and this question is "
+            f"about {least_tokens} or more."
+        )
+    return sample
 
 
 def draw(task: Task, problems: Any, n: int, seed: int, carry_heavy: float = 0.0, beside: Sequence[Any] = ()) -> Sample:
@@ -86,7 +130,7 @@ def draw(task: Task, problems: Any, n: int, seed: int, carry_heavy: float = 0.0,
                 problems, tokens, rows = task.as_problems(problems)[first], tokens[first], first
         if len(tokens) < 2:
             raise UserError("A probe compares problems and needs at least 2 different ones.")
-        return Sample(problems, tokens, _rests_on(task, problems, len(tokens), seed), rows)
+        return Sample(task, problems, tokens, _rests_on(task, problems, len(tokens), seed), rows)
     if n < 2:
         raise UserError(f"A probe compares problems and needs n of at least 2, not {n}.")
     if not 0.0 <= carry_heavy <= 1.0:
@@ -94,7 +138,7 @@ def draw(task: Task, problems: Any, n: int, seed: int, carry_heavy: float = 0.0,
     generator = torch.Generator().manual_seed(seed)
     if (every := every_problem(task, n)) is not None and len(every) > 1:
         every = every[torch.randperm(len(every), generator=generator)]
-        return Sample(every, task.encode(every), Provenance(len(every), seed, ALL_THERE_ARE, "exhaustive"))
+        return Sample(task, every, task.encode(every), Provenance(len(every), seed, ALL_THERE_ARE, "exhaustive"))
     n_heavy = round(n * carry_heavy) if task.has_long_carries else 0
     heavy = task.sample(n_heavy, generator, long_carries=True) if n_heavy else None
     drawn = task.sample(n - n_heavy, generator)
@@ -102,7 +146,7 @@ def draw(task: Task, problems: Any, n: int, seed: int, carry_heavy: float = 0.0,
     if heavy is not None:
         drawn = torch.cat((drawn, heavy))
         source = f"problems ({n - n_heavy:,} uniform, {n_heavy:,} rich in carry chains)"
-    return Sample(drawn, task.encode(drawn), Provenance(n, seed, source))
+    return Sample(task, drawn, task.encode(drawn), Provenance(n, seed, source))
 
 
 def _numbered(labels: Any, n: int) -> Int[Tensor, "n k"]:
@@ -126,7 +170,7 @@ def of_every_chain_length(task: Task, n: int, seed: int) -> Sample:
     if adds_pairs_below(task) == LIMIT:
         found = torch.cat([problems_of_chain_length(length, n, generator) for length in range(DIGITS + 1)])
         source = f"problems, {n:,} of each carry-chain length 0 to {DIGITS}"
-        return Sample(found, task.encode(found), Provenance(len(found), seed, source))
+        return Sample(task, found, task.encode(found), Provenance(len(found), seed, source))
     kept: dict[int, Tensor] = {}
     for batch in range(MOST_DRAWS // A_DRAW):
         drawn = [task.sample(A_DRAW, generator)]
@@ -144,7 +188,7 @@ def of_every_chain_length(task: Task, n: int, seed: int) -> Sample:
     kept = {length: kept[length][torch.randperm(len(kept[length]), generator=generator)[:n]] for length in sorted(kept)}
     found = torch.cat([*kept.values()])
     source = f"problems, up to {n:,} of each chain length {min(kept)} to {max(kept)}, half of them drawn rich in chains"
-    return Sample(found, task.encode(found), Provenance(len(found), seed, source))
+    return Sample(task, found, task.encode(found), Provenance(len(found), seed, source))
 
 
 def every_problem(task: Task, at_most: int) -> Int[Tensor, "n *operand"] | None:

@@ -26,8 +26,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from interp.core.drawings import drawing
-from interp.core.results import Findings, Provenance
+from interp.core.results import Provenance
 
 Scale = Literal["", "share", "log"]  # of an axis: linear, from 0% to 100%, or logarithmic
 Colours = Literal["share", "signed", "log", "range"]  # 0 to 1, white at 0, logarithmic, least to largest
@@ -222,12 +221,6 @@ def picture(shown: Shown) -> Picture:
 
 ENDS = ("low", "high")
 _CONTROLS = ("control", "untrained", "shuffled", "random", "null")
-
-
-@drawing(Findings)
-def findings(result: Findings) -> Points:
-    """Values by row, with intervals where there are any, and the other columns of numbers as separate marks."""
-    return values_and_controls(result.table)
 
 
 def values_and_controls(table: pd.DataFrame) -> Points:

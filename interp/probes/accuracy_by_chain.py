@@ -10,8 +10,8 @@ from interp.core.samples import of_every_chain_length
 from interp.core.task_checks import resolve_task
 from interp.probes.score import score
 from interp.probes.score_result import Scores, worst_stratum
-from models.calls import Count
-from models.tasks import Task
+from models.calls import Count, Seed
+from models.tasks import Task, TaskLike
 from models.transformer import HookedModel
 
 
@@ -25,7 +25,7 @@ def _few(model: Any, task: Task, n: int, seed: int) -> dict[str, Any]:
     scalar=Scalar("right, by carry chain (worst)", "share", worst_stratum, 0.01, _few),
 )
 def accuracy_by_chain(
-    model: HookedModel, *, task: Task | None = None, n_per_length: Count = 1000, seed: int = 0
+    model: HookedModel, *, task: TaskLike | None = None, n_per_length: Count = 1000, seed: Seed = 0
 ) -> Scores:
     """Share of whole answers right on ``n_per_length`` problems of every length of the longest chain (in a comparison,
     of equal digits).

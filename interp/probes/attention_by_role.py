@@ -10,13 +10,11 @@ column, to the previous column and to the written digit. With the groups of ``ta
 For a softmax over scores the gap is the difference between the scores of the two roles. Addition in base B suggests
 ln B: then B units in the previous column weigh as much as one in the own.
 
-A mean over the keys of a role describes a single key only if the keys are alike. The statement lists keys separately
-where the strongest has more than ``ALIKE`` times the mean, and gives a ratio only between roles whose keys are alike.
-The previous output digit is not an operand: it is listed separately from the previous operands unless its weight is
-the same.
-
-A mean over inputs does not describe a head that chooses between keys by value. The statement says so where the weight
-on most keys of a role is bimodal over inputs (:data:`~interp.core.thresholds.BIMODAL`), with the two values.
+A mean over the keys of a role describes a single key only if the keys are alike, and a mean over inputs describes a
+head only if it does not choose between keys by value. The finding gives a ratio only where no key of the two roles has
+more than ``ALIKE`` times their mean, and the weight on most of them is not bimodal over inputs
+(:data:`~interp.core.thresholds.BIMODAL`); the table has the numbers. The control shuffles the keys
+within each query.
 
 Limits. Other ways to depend on the input are only in ``spread``. Where it is zero, attention depends on the position
 only; the result says so of its sample, which is not a proof.
@@ -30,108 +28,85 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import xarray as xr
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from scipy.special import stdtrit
 
 from interp.core.drawings import drawing
-from interp.core.frames import as_frame, leading, select
-from interp.core.key_roles import membership, target_labels, visible_roles
-from interp.core.measured import Measured
+from interp.core.estimate import Estimate
+from interp.core.frames import select
+from interp.core.key_roles import membership, visible_roles
 from interp.core.probe import Scalar, probe
-from interp.core.results import Provenance, Result
+from interp.core.results import Provenance
 from interp.core.runs import read_patterns
-from interp.core.samples import N_PROBLEMS, draw
-from interp.core.stats import mean_interval
-from interp.core.task_checks import digit_ids, resolve_task
-from interp.core.thresholds import FAINT, MAJORITY, POSITION_ONLY
+from interp.core.samples import N_PROBLEMS, prepare
+from interp.core.stats import UPPER, mean_interval
+from interp.core.table_result import Measure, TableResult
+from interp.core.task_checks import digit_ids
+from interp.core.thresholds import ALIKE, FAINT, MAJORITY, POSITION_ONLY
 from interp.core.views import Grid, Line, Picture, Points, Series, View
-from interp.probes.attention_keys import Keys, gap_interval, shuffled_keys, times
-from interp.probes.pattern_statistics import PatternMoments
-from models.errors import UserError, known_name
-from models.number_format import in_percent, small
-from models.tasks import OUTPUT, OWN, PREVIOUS, Task
+from interp.probes.pattern_statistics import PatternMoments, shuffled_keys
+from models.calls.argument_kinds import Count, GivenProblems, Seed
+from models.errors import UserError
+from models.number_format import in_percent, number, p_value, small
+from models.tasks import OWN, PREVIOUS, TaskLike
 from models.transformer import HookedModel, head_name
 
 _FAINTEST = 1e-4  # weights below this have one colour in the pattern
+KEYS = ("layer", "head", "target", "role")
+MEASURES = (Measure("weight", "share", ("uniform",)), Measure("per_key", "share", title="weight on one key"))
 
 
-@dataclass(frozen=True, eq=False)
-class AttentionByRole(Result):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AttentionByRole(TableResult):
     """Attention by role, for every layer, head and answer target.
 
     ``table`` is an :class:`xarray.Dataset` over (layer, head, target, role):
 
-    * ``weight``, ``spread``: mean and standard deviation over inputs of the weight on the role
-    * ``per_key``: mean weight on one position of the role (NaN for a role without positions)
-    * ``member``: whether a key has the role [target, role, key]; ``n_keys``: how many have it [target, role]
-    * ``uniform``: the weight that attention would give if it ignored roles [target, role]
+    * ``weight``, ``spread``: mean and standard deviation over inputs of the weight on the role; the mean has a
+      Student-t 95% interval over inputs (``weight_low``, ``weight_high``)
+    * ``n_keys``: how many keys have the role; ``weight_uniform``: the weight that attention would give if it ignored
+      roles [target, role]
+    * ``per_key``, ``strongest``, ``weakest``: the mean, largest and smallest mean weight on one position of the role
+      (NaN for a role without positions)
+    * ``lower``, ``higher``: the two values that the weights on most of a role's keys take, where these are bimodal over
+      inputs, at the targets of ``columns`` [layer, head, role]
+    * ``gap``: ln(per_key[own operands] / per_key[previous operands]) in nats; NaN where either role is missing, empty
+      or unattended [layer, head, target]
     * ``gap_error``: standard error of the mean gap over targets, from the spread over inputs [layer, head]
     * ``entropy``, ``entropy_spread``: mean and standard deviation of a row's entropy, nats [layer, head, target]
     * ``p_value``: chance that keys shuffled within each query rank the role's keys as high [layer, head, role]. It
       rules out attention that ignores roles; to see what an untrained model does, run the probe on one
 
     ``pattern`` [layer, head, target, key] is the mean pattern on the query rows and ``pattern_spread`` its standard
-    deviation. ``states`` [state, layer, head, target, key]: the lower and the higher value where a weight is bimodal
-    over inputs, as two values with its mean, spread and skewness; NaN elsewhere.
+    deviation. ``columns`` are the targets that have operands in their own and in the previous column.
     """
 
-    table: xr.Dataset
     pattern: xr.DataArray
     pattern_spread: xr.DataArray
-    states: xr.DataArray
+    columns: tuple[str, ...]
     base: int
-    provenance: Provenance
 
-    @property
-    def gap(self) -> xr.DataArray:
-        """``ln(per_key[own operands] / per_key[previous operands])`` [layer, head, target], nats.
-
-        NaN where either role is missing, empty or unattended.
-        """
-        if {OWN, PREVIOUS} - set(self.table.role.values.tolist()):
-            return xr.full_like(self.table.entropy, math.nan).rename("gap")
-        return self.log_ratio([OWN], [PREVIOUS])
-
-    def log_ratio(self, roles: Sequence[str], others: Sequence[str]) -> xr.DataArray:
-        """Log ratio of the mean weight of one key of ``roles`` to one of ``others`` [layer, head, target], nats."""
-        for role in (*roles, *others):
-            known_name("role", role, self.table.role.values.tolist())
-        per_key = []
-        for group in (list(roles), list(others)):
-            part = self.table.sel(role=group)
-            n_keys = part.n_keys.sum("role")
-            per_key.append(part.weight.sum("role") / n_keys.where(n_keys > 0))
-        ratio = per_key[0] / per_key[1].where(per_key[1] > 0)
-        return np.log(ratio.where(ratio > 0)).rename("gap")
-
-    def mean_gap(self, layer: int | None = None, head: int | None = None) -> tuple[float, float, float]:
-        """Mean gap over the targets that have one, and a 95% interval; NaNs if no target has one.
+    def mean_gap(self, layer: int | None = None, head: int | None = None) -> Estimate:
+        """Mean gap over the targets that have one, with a 95% interval; NaN if no target has one.
 
         ``half^2 = (t s / sqrt(targets))^2 + (t' gap_error)^2``. The first term is the spread s between targets (zero
         for one target), the second that of the sample of inputs, each with its Student t. All targets see the same
         inputs, whose random choice shifts all of them together; the first term alone does not show that.
         """
-        chosen = self.chosen_head(layer, head)
-        values = self.gap.sel(chosen).values
-        values = values[~np.isnan(values)]
+        row = self.of_head(layer, head)
+        values, name = row.gap.values[~np.isnan(row.gap.values)], head_name(int(row.layer), int(row["head"]))
         if not len(values):
-            return math.nan, math.nan, math.nan
+            return Estimate(math.nan, note=name)
         mean, low, _ = mean_interval(values)
-        sampled = float(stdtrit(max(self.provenance.n - 1, 1), 0.975) * self.table.gap_error.sel(chosen))
+        sampled = float(stdtrit(max(self.provenance.n - 1, 1), UPPER) * row.gap_error)
         half = math.hypot(mean - low if len(values) > 1 else 0.0, sampled)
-        return mean, mean - half, mean + half
-
-    @property
-    def max_spread(self) -> float:
-        """Largest standard deviation over inputs of any single attention weight."""
-        return float(self.pattern_spread.max())
+        return Estimate(mean, mean - half, mean + half, note=name, unit="nats")
 
     @property
     def position_only(self) -> bool:
         """Whether the attention was the same on every sampled input, up to float32 rounding."""
-        return self.max_spread < POSITION_ONLY
+        return bool(self.pattern_spread.max() < POSITION_ONLY)
 
     @property
     def main_head(self) -> tuple[int, int]:
@@ -141,82 +116,47 @@ class AttentionByRole(Result):
         layer, head = np.unravel_index(int(share.values.argmax()), share.shape)
         return int(share["layer"][layer]), int(share["head"][head])
 
-    def chosen_head(self, layer: int | None = None, head: int | None = None) -> dict[str, int]:
-        """Coordinates of a head, by default the main one. Raises UserError if there is no such head."""
+    def of_head(self, layer: int | None = None, head: int | None = None) -> xr.Dataset:
+        """The table of one head, by default the main one. Raises UserError if there is no such head."""
         main = self.main_head
-        chosen = {"layer": main[0] if layer is None else layer, "head": main[1] if head is None else head}
-        select(self.table, **chosen)  # raises, and says which heads exist
-        return chosen
+        return select(self.table, layer=main[0] if layer is None else layer, head=main[1] if head is None else head)
 
-    def statement(self, layer: int | None = None, head: int | None = None) -> str:
-        """Where one head (default: the main one) looks, as a sentence without its full stop."""
-        chosen = self.chosen_head(layer, head)
-        name, row = head_name(chosen["layer"], chosen["head"]), self.table.sel(chosen)
-        roles = [OWN, PREVIOUS]
-        both = (row.n_keys.sel(role=roles) > 0).all("role") if {*roles} <= {*row.role.values.tolist()} else None
-        if both is None or not both.any():
-            mass = row.weight.mean("target")
-            top = mass.role.values[int(np.argmax(mass.values))]
-            return f"{name} puts {in_percent(float(mass.max()))} of its weight on {top}, averaged over targets"
-        targets = row.target.values[both.values].tolist()
-        if OUTPUT in row.role.values and bool((row.n_keys.sel(role=OUTPUT, target=targets) > 0).all()):
-            roles.append(OUTPUT)
-        pattern = self.pattern.sel(chosen).sel(target=targets).values
-        member = row.member.sel(target=targets).astype(bool)
-        keys = {role: Keys.of(pattern, member.sel(role=role).values, self.pattern.label.values) for role in roles}
-        below = Keys.of(pattern, member.sel(role=roles[1:]).any("role").values, self.pattern.label.values)
-        modes = {role: self._modes(chosen, targets, member.sel(role=role).values) for role in roles}
-        column = "of the answer's own column"
-        own = f"{'each operand digit' if keys[OWN].alike else 'the operand digits'} {column} {keys[OWN]}"
-        if below.alike and not (modes[PREVIOUS] or modes.get(OUTPUT)):
-            parts = [f"{own} of its weight{modes[OWN]}", f"each digit of the previous column {below}"]
-        else:
-            each = "each operand digit" if keys[PREVIOUS].alike else "the operand digits"
-            parts = [
-                f"{own} of its weight{modes[OWN]}",
-                f"{each} of the previous column {keys[PREVIOUS]}{modes[PREVIOUS]}",
-            ]
-            parts += [f"the previous output digit {keys[OUTPUT]}{modes[OUTPUT]}"] if OUTPUT in keys else []
-        text = f"{name} gives {', '.join(parts[:-1])} and {parts[-1]}"
-        span = f"{targets[0]} to {targets[-1]}" if len(targets) > 1 else str(targets[0])
-        mean, low, high = self.mean_gap(layer, head)
-        alike = keys[OWN].alike and keys[PREVIOUS].alike and not (modes[OWN] or modes[PREVIOUS])
-        if not alike or not np.isfinite(self.gap.sel(chosen).sel(target=targets).values).all():
-            return f"{text}, over {span}"
-        between = "" if below.alike else " between operands"
+    def has_ratio(self, layer: int | None = None, head: int | None = None) -> bool:
+        """Whether one ratio describes what the head gives operands of the own and of the previous column: the keys of
+        a role are alike, neither role is bimodal over inputs, and every target of ``columns`` has a gap."""
+        if not self.columns:
+            return False
+        row = self.of_head(layer, head).sel(role=[OWN, PREVIOUS], target=list(self.columns))
+        per_key, strongest, weakest = (row[name].mean("target") for name in ("per_key", "strongest", "weakest"))
+        alike = (strongest <= ALIKE * per_key) | (strongest - weakest < FAINT)
+        return bool(alike.all() and row.lower.isnull().all() and np.isfinite(row.gap).all())
+
+    def finding(self, layer: int | None = None, head: int | None = None) -> str:
+        """Where one head (default: the main one) looks, in a sentence."""
+        row, targets = self.of_head(layer, head), list(self.columns)
+        mass = row.weight.sel(target=targets or row.target.values).mean("target")
+        mass_of = mass.sel(role=[OWN, PREVIOUS]) if targets else mass
+        role = str(mass_of.idxmax().item())
+        control = f"keys shuffled within queries: {p_value(float(row.p_value.sel(role=role)))}"
+        start, over = f"{head_name(int(row.layer), int(row['head']))} gives", _span(targets)
+        if not targets:
+            return f"{start} {role} {in_percent(float(mass.max()))} of its weight, averaged over targets ({control})."
+        if self.has_ratio(layer, head):
+            gap = self.mean_gap(layer, head)
+            return (
+                f"{start} operand digits of the answer's own column and of the previous one weights of "
+                f"{number(math.exp(gap.value), 3)} to 1: a score gap of {gap} nats over {over} (ln {self.base} = "
+                f"{math.log(self.base):.3f}; {control})."
+            )
+        own, before = (in_percent(float(mass.sel(role=role))) for role in (OWN, PREVIOUS))
         return (
-            f"{text}: {times(mean)} to 1{between}, a score gap of {mean:.3f} nats{gap_interval(low, high)} over {span} "
-            f"(ln {self.base} = {math.log(self.base):.3f})"
+            f"{start} operand digits of the answer's own column {own} of its weight and those of the previous one "
+            f"{before}, in parts that differ between keys or inputs, over {over} ({control})."
         )
 
-    def _modes(self, head: dict[str, int], targets: list[str], member: Bool[np.ndarray, "target key"]) -> str:
-        """The two values that a role's keys take, in words; empty unless most of its keys with weight are bimodal."""
-        states = self.states.sel(head).sel(target=targets).transpose("target", "key", "state").values[member]
-        weight = self.pattern.sel(head).sel(target=targets).values[member]
-        states = states[weight >= FAINT]
-        known = states[~np.isnan(states).any(1)]
-        if len(known) <= MAJORITY * len(states):
-            return ""
-        low, high = np.clip(known.mean(0), 0.0, 1.0)
-        return f" on average (bimodal over inputs: near {low:.2f} or {high:.2f})"
 
-    def sentence(self, layer: int | None = None, head: int | None = None) -> str:
-        text = self.statement(layer, head)
-        if self.position_only:
-            same = f"the same on all {self.provenance.n:,} inputs"
-            return f"{text}; it was {same} (largest standard deviation {small(self.max_spread, 1)})."
-        return f"{text}; it depends on the input (standard deviation of a weight up to {self.max_spread:.2g})."
-
-    def to_dataframe(self) -> pd.DataFrame:
-        """One row per layer, head, target and role, with a Student-t 95% interval of the mean weight over inputs."""
-        frame = as_frame(self.table[["weight", "spread", "per_key", "uniform", "n_keys"]])
-        more = max(self.provenance.n - 1, 1)  # the spread divides by n
-        half = float(stdtrit(more, 0.975)) * frame["spread"] / math.sqrt(more)
-        frame.insert(frame.columns.get_loc("spread") + 1, "low", (frame["weight"] - half).clip(0.0, 1.0))
-        frame.insert(frame.columns.get_loc("low") + 1, "high", (frame["weight"] + half).clip(0.0, 1.0))
-        for extra in (self.table.p_value.rename("p_role"), self.table.entropy, self.gap):
-            frame = frame.merge(extra.to_dataframe().reset_index())
-        return leading(frame, ("layer", "head", "target", "role", "n_keys"))
+def _span(targets: Sequence[str]) -> str:
+    return f"{targets[0]} to {targets[-1]}" if len(targets) > 1 else "".join(targets) or "all targets"
 
 
 def compute_attention_by_role(
@@ -231,10 +171,8 @@ def compute_attention_by_role(
     """Attention by role from query rows of patterns.
 
     Args:
-        pattern: chunks of inputs, each [chunk, layer, head, target, key], or a list of one array; rows sum to 1.
+        pattern: chunks of inputs, whose rows sum to 1.
         roles: for each target, positions by role; every visible key is in exactly one role.
-        target_labels, key_labels: names for the axes.
-        provenance: what the inputs are.
         base: base of the number system, for the reference value ln(base).
         resamples: draws of the control that shuffles keys within each query.
 
@@ -250,28 +188,40 @@ def compute_attention_by_role(
     for chunk in pattern:
         chunk = np.asarray(chunk, dtype=np.float64)
         if chunk.shape[3] != len(roles) or len(target_labels) != len(roles) or chunk.shape[4] != len(key_labels):
-            raise UserError(
-                f"Patterns of {chunk.shape[3]} targets and {chunk.shape[4]} keys do not match their labels."
-            )
+            raise UserError(f"Patterns of {chunk.shape[3:]} targets and keys do not match their labels.")
         moments.add(chunk)
     if not moments.n:
         raise UserError("There is no attention pattern to average.")
-    mean, spread, states, error = moments.mean, moments.spread, moments.states(), moments.gap_error()
+    mean, spread, error = moments.mean, moments.spread, moments.gap_error()
     keys = member.sum(-1)
-    p_value = shuffled_keys(mean["key"], member, resamples, provenance.resampling_seed)
-    axes = ("layer", "head", "target")
+    columns_of = (keys[:, pair] > 0).all(-1) if pair else np.zeros(len(roles), dtype=bool)
+    single = np.where(of_role & (keys > 0)[..., None], mean["key"][..., None, :], np.nan)  # [..., target, role, key]
+    modes = _two_values(single[:, :, columns_of], moments.states()[..., columns_of, :])
+    per_key = mean["role"] / np.where(keys > 0, keys, np.nan)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        gap = np.log(per_key[..., pair[0]] / per_key[..., pair[1]]) if pair else per_key[..., 0] * np.nan
+    chance = shuffled_keys(mean["key"], member, resamples, provenance.resampling_seed)
+    more = max(moments.n - 1, 1)  # the spread divides by n
+    half = float(stdtrit(more, UPPER)) * spread["role"] / math.sqrt(more)
+    axes = KEYS[:3]
     table = xr.Dataset(
         {
-            "weight": ((*axes, "role"), mean["role"]),
-            "spread": ((*axes, "role"), spread["role"]),
-            "per_key": ((*axes, "role"), mean["role"] / np.where(keys > 0, keys, np.nan)),
-            "member": (("target", "role", "key"), of_role),
+            "weight": (KEYS, mean["role"]),
+            "weight_low": (KEYS, (mean["role"] - half).clip(0.0, 1.0)),
+            "weight_high": (KEYS, (mean["role"] + half).clip(0.0, 1.0)),
+            "weight_uniform": (("target", "role"), keys / keys.sum(-1, keepdims=True)),
+            "spread": (KEYS, spread["role"]),
+            "per_key": (KEYS, per_key),
+            "strongest": (KEYS, np.fmax.reduce(single, -1)),
+            "weakest": (KEYS, np.fmin.reduce(single, -1)),
+            "lower": (("layer", "head", "role"), modes[0]),
+            "higher": (("layer", "head", "role"), modes[1]),
             "n_keys": (("target", "role"), keys.astype(int)),
-            "uniform": (("target", "role"), keys / keys.sum(-1, keepdims=True)),
+            "gap": (axes, np.where(np.isfinite(gap), gap, np.nan)),
+            "gap_error": (("layer", "head"), error),
             "entropy": (axes, mean["entropy"]),
             "entropy_spread": (axes, spread["entropy"]),
-            "p_value": (("layer", "head", "role"), p_value),
-            "gap_error": (("layer", "head"), error),
+            "p_value": (("layer", "head", "role"), chance),
         },
         coords={
             "layer": np.arange(mean["key"].shape[0]),
@@ -280,35 +230,43 @@ def compute_attention_by_role(
             "role": names,
         },
     )
-    coords = {
-        **{a: table[a].values for a in axes},
-        "key": np.arange(len(key_labels)),
-        "label": ("key", list(key_labels)),
-    }
-    pattern_mean, pattern_spread = (
-        xr.DataArray(x, dims=(*axes, "key"), coords=coords) for x in (mean["key"], spread["key"])
+    key = {"key": np.arange(len(key_labels)), "label": ("key", list(key_labels))}
+    coords = {axis: table[axis].values for axis in axes} | key
+    means, spreads = (xr.DataArray(x, dims=(*axes, "key"), coords=coords) for x in (mean["key"], spread["key"]))
+    columns = tuple(label for label, has in zip(target_labels, columns_of, strict=True) if has)
+    found = AttentionByRole(
+        "", table, provenance, KEYS, MEASURES, pattern=means, pattern_spread=spreads, columns=columns, base=base
     )
-    low_high = xr.DataArray(states, dims=("state", *axes, "key"), coords=coords | {"state": ["low", "high"]})
-    return AttentionByRole(table, pattern_mean, pattern_spread, low_high, base, provenance)
+    return found.saying(found.finding())
 
 
-def _gap(found: AttentionByRole) -> Measured:
-    layer, head = found.main_head
-    return Measured(*found.mean_gap(), note=head_name(layer, head))
+def _two_values(
+    weights: Float[np.ndarray, "layer head target role key"], states: Float[np.ndarray, "state layer head target key"]
+) -> Float[np.ndarray, "state layer head role"]:
+    """The lower and the higher value of a role's weights, averaged, where most that are not faint are bimodal."""
+    counted, over = weights >= FAINT, (2, 4)
+    known = counted & ~np.isnan(states[0])[..., None, :]
+    sums = np.where(known, states[..., None, :], 0.0).sum((3, 5))
+    most = known.sum(over) > MAJORITY * counted.sum(over)
+    return np.where(most, np.clip(sums / np.maximum(known.sum(over), 1), 0.0, 1.0), np.nan)
+
+
+def _few(_: Any, __: Any, n: int, ___: int) -> dict[str, int]:
+    return {"n": min(n, 256)}
 
 
 @probe(
     "Where does each answer digit look?",
     control=True,
-    scalar=Scalar("attention, own over previous column", "nats", _gap, 0.05, lambda _, __, n, ___: {"n": min(n, 256)}),
+    scalar=Scalar("attention, own over previous column", "nats", AttentionByRole.mean_gap, 0.05, _few),
 )
 def attention_by_role(
     model: HookedModel,
     *,
-    task: Task | None = None,
-    problems: Any = None,
-    n: int = N_PROBLEMS,
-    seed: int = 0,
+    task: TaskLike | None = None,
+    problems: GivenProblems = None,
+    n: Count = N_PROBLEMS,
+    seed: Seed = 0,
 ) -> AttentionByRole:
     """Where each answer target looks, by role, for every layer and head of a hooked model.
 
@@ -322,14 +280,12 @@ def attention_by_role(
     Raises:
         UserError: a task that is not the model's, fewer than 2 problems, or a model that diverged.
     """
-    task = resolve_task(model, task)
-    sample = draw(task, problems, n, seed)
-    queries = list(task.query_positions)
-    length = sample.tokens.shape[1]
+    sample = prepare(model, task, problems, n, seed)
+    task, length = sample.task, sample.tokens.shape[1]
     return compute_attention_by_role(
-        read_patterns(model, sample.tokens, queries),
-        [visible_roles(task, target) for target in range(len(queries))],
-        target_labels(task),
+        read_patterns(model, sample.tokens, sample.queries),
+        [visible_roles(task, target) for target in range(len(sample.queries))],
+        sample.labels,
         [role.label for role in task.roles][:length],
         sample.provenance,
         len(digit_ids(task)),
@@ -339,62 +295,46 @@ def attention_by_role(
 @drawing(AttentionByRole)
 def attention_view(result: AttentionByRole, layer: int | None = None, head: int | None = None) -> Picture:
     """Weight of one head (default: the main one) by target and role, and the score gap of each target."""
-    layer, head = result.chosen_head(layer, head).values()
-    table = result.table.sel(layer=layer, head=head)
-    said = {name.replace("_", " "): table[name].values for name in ("n_keys", "spread", "uniform")}
+    table = result.of_head(layer, head)
+    said = {"keys": table.n_keys.values, "spread": table.spread.values, "uniform": table.weight_uniform.values}
     shown = np.where(table.n_keys.values > 0, table.weight.values, np.nan)
     x, y = "role of the position attended to", "answer token predicted"
     targets = table.target.values.tolist()
     views: list[View] = [Grid(x, y, "", shown, targets, table.role.values, "weight", said=said)]
-    gap = result.gap.sel(layer=layer, head=head).values
+    gap = table.gap.values
     if not np.isnan(gap).all():
         level = math.log(result.base)
         lines = (Line(0), Line(level, f"ln {result.base} = {level:.3f}"))
         views.append(Points("", "ln(own operand / previous), nats", "", (Series("", targets, gap),), "", lines, True))
-    return Picture(views, title=result.statement(layer, head), note=_note(result), shared="y")
+    return Picture(views, title=result.finding(layer, head), note=_note(result), shared="y")
 
 
 def _note(result: AttentionByRole) -> str:
-    if result.position_only:
-        return (
-            f"The same on all {result.provenance.n:,} inputs (largest standard deviation {small(result.max_spread, 1)})"
-        )
-    return f"Means over inputs; the weights depend on them (standard deviation up to {result.max_spread:.2g})"
+    same = "The same on all inputs" if result.position_only else "Means over inputs, on which the weights depend"
+    return f"{same} (standard deviation of a weight up to {small(float(result.pattern_spread.max()), 1)})"
 
 
 @drawing(AttentionByRole, "heads")
 def heads_view(result: AttentionByRole) -> Picture:
     """Every head's mean weight by role, over the targets with operands in the own and the previous column."""
-    weight, keys = result.table.weight, result.table.n_keys
-    needed = [role for role in weight.role.values if role == OWN or str(role).startswith("previous")]
-    both = [target for target in weight.target.values if (keys.sel(target=target, role=needed) > 0).all()]
+    weight, both = result.table.weight, list(result.columns)
     mean = weight.sel(target=both or weight.target.values).mean("target").stack(row=("layer", "head"))
     values, roles = mean.transpose("row", "role").values, mean.role.values.tolist()
     names = [head_name(i, h) for i, h in mean.row.values]
-    most = [roles[int(row.argmax())] for row in values]
-    ranked = sorted(set(most), key=lambda role: (-most.count(role), roles.index(role)))
-    counted = [f"{most.count(role)} at {role}" for role in ranked]
-    counted[0] = f"{most.count(ranked[0])} of {len(names)} heads look mostly at {ranked[0]}"
-    span = f"{both[0]} to {both[-1]}" if len(both) > 1 else ", ".join(map(str, both)) or "all targets"
     grid = Grid("role of the position attended to", "head", "", values, names, roles, "weight")
-    return Picture([grid], title=", ".join(counted), note=f"Means over {span}. {_note(result)}")
+    return Picture([grid], title="Mean weight on each role, by head", note=f"Means over {_span(both)}. {_note(result)}")
 
 
 @drawing(AttentionByRole, "pattern")
 def pattern_view(result: AttentionByRole, layer: int | None = None, head: int | None = None) -> Picture:
     """The mean pattern of one head: one row per answer token, one column per position, coloured by log weight."""
-    layer, head = result.chosen_head(layer, head).values()
-    pattern = result.pattern.sel(layer=layer, head=head)
+    of = result.of_head(layer, head)
+    pattern = result.pattern.sel(layer=of.layer, head=of["head"])
     keys = result.table.n_keys.values.sum(-1)  # as many as the target's roles hold: those up to the query
     visible = np.arange(pattern.sizes["key"])[None] < keys[:, None]
     values = np.where(visible, pattern.values, np.nan)
     shown = np.maximum(values, _FAINTEST)
-    share = float(np.sort(np.nan_to_num(values), axis=-1)[:, -5:].sum(-1).mean())
-    title = (
-        f"{head_name(layer, head)}: the five strongest positions hold {in_percent(share)} of the weight of an answer "
-        "token, on average"
-    )
-    labels = pattern.label.values.astype(str)
+    title, labels = f"Mean pattern of {head_name(int(of.layer), int(of['head']))}", pattern.label.values.astype(str)
     at = "position attended to", "answer token predicted", "", shown, pattern.target.values, labels, "weight", "log"
     note = f"Grey: not visible. Least colour: {_FAINTEST:g} and below. {_note(result)}"
     return Picture([Grid(*at, text=np.full(shown.shape, ""), grey=~visible)], title=title, note=note)

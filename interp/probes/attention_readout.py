@@ -41,18 +41,19 @@ from jaxtyping import Float, Int
 
 from interp.core.controls import NO_CONTROL, untrained_copy
 from interp.core.drawings import drawing
-from interp.core.measured import Measured
+from interp.core.estimate import Estimate
 from interp.core.probe import Scalar, columns, probe
 from interp.core.results import Provenance, Result
-from interp.core.runs import passes
+from interp.core.runs import passes, require_finite
 from interp.core.samples import N_PROBLEMS, Sample, draw
 from interp.core.stats import TAILS, percentile_interval
 from interp.core.task_checks import resolve_task
 from interp.core.thresholds import EXPLAINS, FAINT
 from interp.core.views import Picture, Points, Series
+from models.calls.argument_kinds import Count, GivenProblems, Seed
 from models.errors import UserError
 from models.number_format import in_percent
-from models.tasks import RIPPLE, Task, column_places
+from models.tasks import RIPPLE, TaskLike, column_places
 from models.transformer import HookedModel, in_block, model_name
 
 RESAMPLES, SHOWN = 400, 3_000
@@ -155,13 +156,18 @@ class AttentionReadout(Result):
     scalar=Scalar(
         "own over previous column, written",
         "ratio",
-        lambda found: Measured(found.ratio, found.low, found.high),
+        lambda found: Estimate(found.ratio, found.low, found.high),
         0.1,
         asked_by=("compare_models",),
     ),
 )
 def attention_readout(
-    model: HookedModel, *, task: Task | None = None, problems: Any = None, n: int = N_PROBLEMS, seed: int = 0
+    model: HookedModel,
+    *,
+    task: TaskLike | None = None,
+    problems: GivenProblems = None,
+    n: Count = N_PROBLEMS,
+    seed: Seed = 0,
 ) -> AttentionReadout:
     """What attention writes at the queries of inner columns; see the module.
 
@@ -225,8 +231,6 @@ class ReadoutFit:
         inner = [k for k in layout.after_outputs if k and layout.operands[k] and total[:, k].max() > 0]
         queries = [layout.queries[k] for k in inner]
         out = _attention_out(model, sample.tokens, queries)
-        if not np.isfinite(out).all():
-            raise UserError("What attention writes is not a finite number: the model has diverged.")
         centred = out - out.mean((0, 1))
         flat = centred.reshape(-1, centred.shape[-1])
         _, sizes, directions = np.linalg.svd(flat, full_matrices=False)
@@ -294,10 +298,10 @@ def _attention_out(
 ) -> Float[np.ndarray, "n column d_model"]:
     """What all attention layers together write at the queries."""
     names = [in_block(layer, "hook_attn_out") for layer in range(model.cfg.n_layers)]
-    found = [
-        torch.stack([kept[name][:, queries].double().cpu() for name in names]).sum(0)
-        for _, _, kept in passes(model, tokens, keep=names)
-    ]
+    found = []
+    for _, _, kept in passes(model, tokens, keep=names):
+        require_finite(kept)
+        found.append(torch.stack([kept[name][:, queries].double().cpu() for name in names]).sum(0))
     return torch.cat(found).numpy()
 
 

@@ -37,17 +37,18 @@ from jaxtyping import Bool, Float, Int
 from interp.core import runs
 from interp.core.answer_columns import column_variables, signal_columns
 from interp.core.batches import right_tokens
-from interp.core.measured import Measured, MeasuredPart
+from interp.core.estimate import Estimate
 from interp.core.probe import Scalar, neurons, probe, two_valued
 from interp.core.results import Provenance
 from interp.core.samples import N_PROBLEMS, Sample, draw
 from interp.core.task_checks import resolve_task
 from interp.probes import neuron_selectivity as measures
 from interp.probes.carry_units_result import CarryUnits
-from models.calls import Index
+from interp.probes.neuron_signals import candidate_signals, signal_name
+from models.calls import Count, GivenProblems, Index, Seed
 from models.errors import UserError
 from models.run import has_run
-from models.tasks import Task
+from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel, in_block, neuron_name
 
 #: From the AUROC of every unit for every rival signal, to whether digits are right [n, column] without (layer, unit).
@@ -75,16 +76,14 @@ def compute_carry_units(
             rival signal; units left out get NaN.
         provenance: what the problems are; its seed also draws the shuffled control.
         base: base of the digits.
-        wanted: more signals, as in :func:`interp.probes.neuron_selectivity.candidate_signals`.
+        wanted: more signals, as in :func:`interp.probes.neuron_signals.candidate_signals`.
 
     Raises:
-        UserError: NaN activations, no variable with two values, or an unknown signal.
+        UserError: no variable with two values, or an unknown signal.
     """
-    if np.isnan(pre).any():
-        raise UserError("A neuron's activation is NaN: the model has diverged.")
     n, columns, layers, units = pre.shape
     seed = provenance.resampling_seed
-    signals, rivals = measures.candidate_signals(variables, seed, base, wanted)
+    signals, rivals = candidate_signals(variables, seed, base, wanted)
     if not rivals:
         common = {name: int(np.bincount(values.ravel()).argmax()) for name, values in [*variables.items()][-1:]}
         raise UserError(
@@ -136,7 +135,7 @@ def compute_carry_units(
     )
 
 
-def _best_units(found: CarryUnits) -> Measured:
+def _best_units(found: CarryUnits) -> Estimate:
     """``auroc_given_rivals`` of the neuron that is best at the carry out, with that of the best at each carry as parts.
 
     Raises:
@@ -148,9 +147,9 @@ def _best_units(found: CarryUnits) -> Measured:
     for signal in ("carry_in", "carry_out"):
         apart = found.table.auroc_given_rivals.sel(signal=signal)
         layer, unit = np.unravel_index(int(np.nan_to_num(apart.values, nan=-1.0).argmax()), apart.shape)
-        name = measures.signal_name(signal)
-        parts.append(MeasuredPart(name, float(apart[layer, unit]), note=neuron_name(int(layer), int(unit))))
-    return Measured(parts[1].value, note=parts[1].note, parts=tuple(parts))
+        name = signal_name(signal)
+        parts.append(Estimate(float(apart[layer, unit]), note=neuron_name(int(layer), int(unit)), name=name))
+    return Estimate(parts[1].value, note=parts[1].note, parts=tuple(parts))
 
 
 def _few_and_whole(model: HookedModel, task: Any, n: int, seed: int) -> dict[str, int]:
@@ -167,10 +166,10 @@ def _few_and_whole(model: HookedModel, task: Any, n: int, seed: int) -> dict[str
 def carry_units(
     model: HookedModel,
     *,
-    task: Task | None = None,
-    problems: Any = None,
-    n: int = N_PROBLEMS,
-    seed: int = 0,
+    task: TaskLike | None = None,
+    problems: GivenProblems = None,
+    n: Count = N_PROBLEMS,
+    seed: Seed = 0,
     max_ablated: Index = 32,
     signals: str | Sequence[str] = (),
 ) -> CarryUnits:
@@ -217,6 +216,7 @@ def _activations(
     units: tuple[list[np.ndarray], list[np.ndarray]] = [], []
     clean = []
     for rows, logits, kept in runs.passes(model, sample.tokens, keep=[*names[0], *names[1]]):
+        runs.require_finite(kept)
         for into, hooks in zip(units, names, strict=True):
             into.append(np.stack([kept[name][:, queries].float().cpu().numpy() for name in hooks], 2))
         clean.append(right_tokens(logits[:, queries], right[rows]).numpy())

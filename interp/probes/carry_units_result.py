@@ -17,6 +17,7 @@ from interp.core.results import Provenance, Result
 from interp.core.thresholds import ABLE, CAUSAL, FEWEST_WITH_SIGNAL, SEPARATES
 from interp.core.views import Bars, Line, Picture, Points, Series
 from interp.probes import neuron_selectivity as measures
+from interp.probes.neuron_signals import signal_name
 from models.errors import UserError, known_name
 from models.number_format import in_percent, in_percent_with
 from models.transformer import neuron_name
@@ -131,7 +132,7 @@ class CarryUnits(Result):
         """:meth:`verdict` of every unit, one row each, the strongest first and "none" last."""
         return pd.DataFrame(self._verdicts.values())
 
-    def count_kinds(self, signal: str) -> dict[str, int]:
+    def _count_kinds(self, signal: str) -> dict[str, int]:
         """How many units carry a signal, by kind in words, strongest kind first; kinds without a unit are left out."""
         verdicts = self.verdicts()
         kinds = verdicts[verdicts["signal"] == signal]["kind"].tolist()
@@ -154,12 +155,12 @@ class CarryUnits(Result):
                 "baseline)"
             )
         row = table.sel(signal=found["signal"])
-        signal = measures.signal_name(found["signal"])
+        signal = signal_name(found["signal"])
         lows, highs = row.pre_min.values, row.pre_max.values
         state = "on with" if bool(row.above) else "off with"
         kind = {"switch": "a switch in this sample, and needed", "detector": "a detector"} | _WORDS
         if found["kind"] == "needed" and found["needed_for"] not in (None, found["signal"]):
-            kind["needed"] = f"needed, most where there is {measures.signal_name(found['needed_for'])}"
+            kind["needed"] = f"needed, most where there is {signal_name(found['needed_for'])}"
         text = (
             f"{name} is {state} {signal} ({kind[found['kind']]}): input in "
             f"[{lows[0]:.2f}, {highs[0]:.2f}] without and [{lows[1]:.2f}, {highs[1]:.2f}] with it"
@@ -195,7 +196,7 @@ class CarryUnits(Result):
     def _as_carry_in(self, found: pd.Series) -> str:
         """How badly a unit that carries another signal does as a detector of the carry in."""
         at = {"layer": found["layer"], "unit": found["unit"]}
-        row, signal = self.table.sel(at).sel(signal="carry_in"), measures.signal_name(found["signal"])
+        row, signal = self.table.sel(at).sel(signal="carry_in"), signal_name(found["signal"])
         apart = self.agreement.sel(at).sel(signal=found["signal"], rival="carry_in")
         share = in_percent_with(*(float(apart[name]) for name in ("share", "low", "high")))
         return (
@@ -235,7 +236,7 @@ class CarryUnits(Result):
         pairs = pd.DataFrame(rows, columns=[*columns, "contrast", "low", "high"])
         return pairs.sort_values("contrast", ascending=False, ignore_index=True)
 
-    def without_units(self, signal: str) -> pd.DataFrame:
+    def _without_units(self, signal: str) -> pd.DataFrame:
         """One row per ablated unit and presence of a signal: accuracy, interval and drop from the whole model."""
         table = self.table.sel(signal=known_name("signal", signal, self.table.signal.values))
         frame = (
@@ -282,7 +283,7 @@ def units_view(result: CarryUnits) -> Picture:
         if row["signal"]:
             of = result.table.sel(signal=row["signal"], **here)
             on = "on" if of.above else "off"
-            title = f"{neuron_name(*here.values())}: {on} with {measures.signal_name(row['signal'])}"
+            title = f"{neuron_name(*here.values())}: {on} with {signal_name(row['signal'])}"
             lines.append(Line(float(of.threshold), f"threshold {float(of.threshold):.2f}"))
         series = [_inputs(result.by_sum.sel(carry_in=carry, **here), carry, base) for carry in (0, 1)]
         y = "" if views else "input of the neuron (pre-activation)"
@@ -311,11 +312,11 @@ def _summary(result: CarryUnits) -> str:
         return f"None of {len(verdicts)} MLP neurons separates a carry signal from its rivals"
     signal = found["signal"].mode().iloc[0]
     found = found[found["signal"] == signal]
-    counts = ", ".join(f"{n} {kind}" for kind, n in result.count_kinds(signal).items())
+    counts = ", ".join(f"{n} {kind}" for kind, n in result._count_kinds(signal).items())
     worst, least = f"{found['auroc_given_rivals'].min():.3f}", " or more" if len(found) > 1 else ""
     return (
         f"{len(found)} of {len(verdicts)} MLP neurons {'tells' if len(found) == 1 else 'tell'} "
-        f"{measures.signal_name(signal)} ({counts}): AUROC {worst}{least if worst != '1.000' else ''} even with each "
+        f"{signal_name(signal)} ({counts}): AUROC {worst}{least if worst != '1.000' else ''} even with each "
         "rival signal held fixed"
     )
 
@@ -326,12 +327,12 @@ def unit_ablation_view(result: CarryUnits, signal: str | None = None) -> Picture
     carry out, or else the signal that most units have, or else the first)."""
     known, found = result.table.signal.values.tolist(), result.verdicts()["signal"].dropna().mode().tolist()
     of: str = signal or ("carry_out" if "carry_out" in known else (found or known)[0])
-    table = result.without_units(of).dropna(subset="ablated")
+    table = result._without_units(of).dropna(subset="ablated")
     if table.empty:
         raise UserError("No neuron was ablated, so there is nothing to draw; run carry_units with max_ablated above 0.")
     kept = table.assign(size=table["drop"].abs()).groupby(["layer", "unit"])["size"].max()
     chosen = sorted(kept.sort_values(ascending=False).index[:8])
-    name = measures.signal_name(of)
+    name = signal_name(of)
     labels = ["whole model", *(f"{neuron_name(layer, unit)} zeroed" for layer, unit in chosen)]
     series = []
     for present in (False, True):
@@ -346,7 +347,7 @@ def unit_ablation_view(result: CarryUnits, signal: str | None = None) -> Picture
 
 def _ablation_title(result: CarryUnits, table: pd.DataFrame, chosen: list[tuple[int, int]], signal: str) -> str:
     """Two units that break opposite columns, or else the most selective unit."""
-    name, pairs = measures.signal_name(signal), result.double_dissociation(signal)
+    name, pairs = signal_name(signal), result.double_dissociation(signal)
     if len(pairs):
         pair = pairs.iloc[0]
         return (

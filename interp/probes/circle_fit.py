@@ -24,19 +24,19 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 import xarray as xr
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from interp.core.controls import untrained_copy
 from interp.core.drawings import drawing
-from interp.core.measured import Measured
-from interp.core.modular.embedding_replacement import EmbeddingTest, embedding_test
+from interp.core.estimate import Estimate
+from interp.core.modular.embedding_replacement import EmbeddingTest, all_rows, embedding_test, owed_to
 from interp.core.probe import Scalar, digits, probe
 from interp.core.results import Provenance, Result
 from interp.core.significance import permutation_p
@@ -45,31 +45,33 @@ from interp.core.thresholds import EVEN, POOR, STRONG
 from interp.core.views import Picture, Points, Series
 from interp.probes.circle_geometry import (
     FLAT,
-    as_labels,
     as_table,
+    circular_rank_correlation,
     cut_angles,
+    even_angles,
     geometric_circle,
+    largest_evenness,
     line_distances,
     parabola_distances,
     principal_plane,
     wrap,
 )
-from models.calls import Resamples
+from models.calls import Seed
 from models.errors import UserError
 from models.number_format import in_percent, p_value, small
-from models.tasks import Task
+from models.tasks import Task, TaskLike
 from models.transformer import HookedModel
 
 Table = torch.Tensor | np.ndarray | list
-RESAMPLES = 2000
-TWINS, TWIN_RESAMPLES = 5, 199  # untrained copies, and the relabellings of each
+RELABELLINGS = 2000
+TWINS, TWIN_RELABELLINGS = 5, 199  # untrained copies, and the relabellings of each
 LOOKS = 2  # order and evenness are two tests of one question: each p is compared with 0.05 / 2
 
 
 @dataclass(frozen=True)
 class UntrainedCircles:
     """Of ``n`` untrained copies of a model, how many have their digits on an arc, in order around it, and at even
-    distances, by the tests that the model itself is put to (with :data:`TWIN_RESAMPLES` relabellings each)."""
+    distances, by the tests that the model itself is put to (with :data:`TWIN_RELABELLINGS` relabellings each)."""
 
     n: int
     arc: int
@@ -132,7 +134,7 @@ class CircleFit(Result):
     untrained: UntrainedCircles | None = None
 
     @property
-    def advantage(self) -> dict[str, float]:
+    def _advantage(self) -> dict[str, float]:
         """BIC of the best line and of the best parabola, minus the circle's: above 0 the circle is the better curve."""
         n, least = self.points.sizes["label"], float(np.abs(self.points.values).max()) * FLAT
         fits = {"line": (self.line, -1), "parabola": (self.parabola, 1)}  # and how many more numbers than the circle's
@@ -144,7 +146,7 @@ class CircleFit(Result):
     @property
     def is_arc(self) -> bool:
         """Whether the points lie near a circle and on no line or parabola instead."""
-        return self.residual <= POOR * self.radius and min(self.advantage.values()) >= STRONG
+        return self.residual <= POOR * self.radius and min(self._advantage.values()) >= STRONG
 
     @property
     def shape(self) -> str:
@@ -153,7 +155,7 @@ class CircleFit(Result):
         if relative > POOR:
             return f"miss the nearest circle by {relative:.2f} of its radius, root mean square"
         if not self.is_arc:
-            other = min(self.advantage, key=lambda name: self.advantage[name])
+            other = min(self._advantage, key=lambda name: self._advantage[name])
             return f"cannot be said to lie on an arc: the best {other} fits them as well as the best circle, or nearly"
         return (
             f"lie on an arc of {math.degrees(self.arc):.2f} degrees of a circle of radius {self.radius:.4f} (root mean "
@@ -175,7 +177,7 @@ class CircleFit(Result):
         return self.near_even and self.stride_rms <= EVEN * abs(self.stride)
 
     @property
-    def order_text(self) -> str:
+    def _order_text(self) -> str:
         return f"circular rank correlation {self.order:.2f}, {p_value(self.order_p)}"
 
     def sentence(self) -> str:
@@ -195,10 +197,10 @@ class CircleFit(Result):
             text += f", in a plane that holds {in_percent(self.planarity)} of their variance"
         evenness = f"evenness {self.evenness:.2f}, {p_value(self.evenness_p)}"
         if not self.ordered and not self.near_even:
-            order = f"their order around it is no better than that of random labels ({self.order_text}; {evenness})"
+            order = f"their order around it is no better than that of random labels ({self._order_text}; {evenness})"
             return f"{text}; {order}."
         order = "run" if self.ordered else "do not run"
-        text += f"; the labels {order} around it in order ({self.order_text})"
+        text += f"; the labels {order} around it in order ({self._order_text})"
         if not self.near_even:
             return f"{text}, at uneven distances ({evenness})."
         uneven, apart = math.degrees(self.stride_rms), abs(math.degrees(self.stride))
@@ -239,23 +241,21 @@ def digit_table(model: Any, task: Any) -> Any:
     return model.W_E[list(resolve_task(model, task).digit_tokens)]
 
 
-def _off_circle(found: CircleFit) -> Measured:
+def _off_circle(found: CircleFit) -> Estimate:
     off = math.hypot(found.residual, found.off_plane) / found.radius
-    return Measured(off, note=f"order of the digits: {found.order_text}")
+    return Estimate(off, note=f"order of the digits: {found._order_text}")
 
 
 @probe(
     "Do the digits' embeddings lie on a circle?",
     needs=[digits],
-    scalar=Scalar("digits off a circle", "radii", _off_circle, 1e-3, lambda *_: {"permutations": 199}),
+    scalar=Scalar("digits off a circle", "radii", _off_circle, 1e-3),
 )
 def circle_fit(
     model: HookedModel | Table,
     *,
-    task: Task | None = None,
-    labels: Any = None,
-    seed: int = 0,
-    resamples: Resamples = RESAMPLES,
+    task: TaskLike | None = None,
+    seed: Seed = 0,
 ) -> CircleFit:
     """The circle through a model's digits, or through the rows of a table [n, D], by geometric least squares.
 
@@ -266,8 +266,7 @@ def circle_fit(
     Args:
         model: a model, of which the digits' rows of ``W_E`` are taken (``task.digit_tokens``), or a table.
         task: what the model's tokens mean; default its own.
-        labels: integer label of each row, default 0..n-1.
-        seed, resamples: random relabellings of the control. p-values are never below 1 / (resamples + 1).
+        seed: of the 2,000 random relabellings of the control. p-values are never below 1 / 2,001.
 
     Limits. (radius, start) and (-radius, start + pi) are one circle: the radius is given positive. A stride is known
     modulo 2 pi. Short noisy arcs do not determine a radius.
@@ -275,8 +274,30 @@ def circle_fit(
     Raises:
         UserError: a task without digits, fewer than 3 points or 2 dimensions, NaN, or points on a line or all alike.
     """
-    table = as_table(digit_table(model, task), 3, 2, "A circle fit")
-    label = as_labels(labels, len(table))
+    rng = np.random.default_rng(seed)
+    fit = _circle_through(digit_table(model, task), RELABELLINGS, seed, rng)
+    if not hasattr(model, "run_with_hooks"):
+        return fit
+    angle = fit.start + fit.stride * fit.points.label.values
+    places = fit.centre + fit.radius * np.stack((np.cos(angle), np.sin(angle)), 1)
+    rows = torch.from_numpy(fit.origin + places @ fit.basis)
+    shuffled = rows[rng.permutation(len(rows))]
+    tested = {"with its digits moved onto the circle": rows, "with their places on it shuffled": shuffled}
+    subject: Any = model
+    resolved = resolve_task(subject, task)
+    causal = embedding_test(subject, resolved, resolved.digit_tokens, tested, seed)
+    return replace(fit, causal=causal, untrained=_of_untrained(model, task, seed))
+
+
+def fit_circle(rows: Table, relabellings: int = RELABELLINGS, seed: int = 0) -> CircleFit:
+    """:func:`circle_fit` of a table [n, D], with so many relabellings for its p-values."""
+    return _circle_through(rows, relabellings, seed, np.random.default_rng(seed))
+
+
+def _circle_through(points: Any, relabellings: int, seed: int, rng: np.random.Generator) -> CircleFit:
+    """The circle and its control; ``rng`` draws the relabellings, and may go on to be used."""
+    table = as_table(points, 3, 2, "A circle fit")
+    label = np.arange(len(table))
     basis, origin, planarity = principal_plane(table)
     flat = table @ basis.T
     off_plane = float(np.sqrt(((table - origin - flat @ basis) ** 2).sum(1).mean()))
@@ -284,22 +305,11 @@ def circle_fit(
     offset = flat - centre
     residual = float(np.sqrt(((np.hypot(*offset.T) - radius) ** 2).mean()))
     angle = np.arctan2(offset[:, 1], offset[:, 0])
-    start, stride = _even_angles(angle, label)
+    start, stride = even_angles(angle, label)
     deviation = wrap(angle - start - stride * label)
-    rng = np.random.default_rng(seed)
-    shuffles = np.stack([np.arange(len(table)), *(rng.permutation(len(table)) for _ in range(resamples))])
-    order, evenness = circular_rank_correlation(label, angle[shuffles]), _evenness(angle, label, shuffles)
+    shuffles = np.stack([label, *(rng.permutation(len(table)) for _ in range(relabellings))])
+    order, evenness = circular_rank_correlation(label, angle[shuffles]), largest_evenness(angle, label, shuffles)
     coords = {"label": label, "axis": ["x", "y"]}
-    causal = untrained = None
-    if hasattr(model, "run_with_hooks") and labels is None:
-        untrained = _of_untrained(model, task, seed)
-        places = centre + radius * np.stack([f(start + stride * label) for f in (np.cos, np.sin)], 1)
-        rows = torch.from_numpy(origin + places @ basis)
-        shuffled = rows[rng.permutation(len(rows))]
-        tested = {"with its digits moved onto the circle": rows, "with their places on it shuffled": shuffled}
-        subject: Any = model
-        resolved = resolve_task(subject, task)
-        causal = embedding_test(subject, resolved, resolved.digit_tokens, tested, seed)
     return CircleFit(
         radius=radius,
         centre=centre,
@@ -320,9 +330,7 @@ def circle_fit(
         angle=xr.DataArray(angle, dims=("label",), coords={"label": label}),
         basis=basis,
         origin=origin,
-        provenance=all_rows(len(table), resamples, seed),
-        causal=causal,
-        untrained=untrained,
+        provenance=all_rows(len(table), relabellings, seed),
     )
 
 
@@ -334,57 +342,8 @@ def _of_untrained(model: Any, task: Task | None, seed: int) -> UntrainedCircles 
             return None
         n += 1
         with suppress(UserError):  # on a line, or all alike
-            found.append(
-                circle_fit(digit_table(copied, resolve_task(model, task)), resamples=TWIN_RESAMPLES, seed=seed)
-            )
+            found.append(fit_circle(digit_table(copied, resolve_task(model, task)), TWIN_RELABELLINGS, seed))
     return UntrainedCircles(n, *(sum(getattr(one, name) for one in found) for name in ("is_arc", "ordered", "even")))
-
-
-def all_rows(n: int, resamples: int, seed: int) -> Provenance:
-    return Provenance(n, seed, f"rows, control of {resamples:,} relabellings", strength="exhaustive")
-
-
-def _spectrum(values: np.ndarray, label: np.ndarray) -> np.ndarray:
-    """``|mean_d values(d) exp(-i w d)|`` on a fine grid of w in [0, 2 pi); values [..., n] at integer labels."""
-    place = label - label.min()
-    size = 1 << int(np.ceil(np.log2(max(256, 8 * (int(place.max()) + 1)))))
-    padded = np.zeros((*values.shape[:-1], size), dtype=complex)
-    padded[..., place] = values
-    return np.abs(np.fft.fft(padded)) / values.shape[-1]
-
-
-def _even_angles(angle: np.ndarray, label: np.ndarray) -> tuple[float, float]:
-    """(start, stride) of the evenly spaced angles nearest to the given ones, in [-pi, pi]."""
-    spectrum = _spectrum(np.exp(1j * angle), label)
-    stride = 2 * np.pi * int(np.argmax(spectrum)) / len(spectrum)
-    start = float(np.angle(np.exp(1j * (angle - stride * label)).mean()))
-    design = np.stack((np.ones(len(label)), label), 1)
-    for _ in range(3):  # least squares once the branch is known
-        shift = np.linalg.lstsq(design, wrap(angle - start - stride * label), rcond=None)[0]
-        start, stride = start + shift[0], stride + shift[1]
-    return math.remainder(start, math.tau), math.remainder(stride, math.tau)
-
-
-def _evenness(angle: np.ndarray, label: np.ndarray, shuffles: np.ndarray) -> Float[np.ndarray, " draw"]:
-    """Largest resultant length over strides, for each shuffle of the angles."""
-    return _spectrum(np.exp(1j * angle)[shuffles], label).max(-1)
-
-
-def circular_rank_correlation(
-    label: Float[np.ndarray, " n"] | Int[np.ndarray, " n"], angle: Float[np.ndarray, "*draw n"]
-) -> Float[np.ndarray, "*draw"]:
-    """How well angles follow labels around the circle, from -1 to 1: Mardia's circular rank correlation.
-
-    With ranks turned into angles, ``u = 2 pi rank(label) / n`` and ``v = 2 pi rank(angle) / n``, it is the larger of
-    ``|mean exp(i (v - u))|`` and ``|mean exp(i (v + u))|``, the second with a minus sign. Each is the largest mean
-    cosine over all rotations, one for each direction: 1 or -1 exactly if the labels follow one another, wherever the
-    circle is opened. Its square is Mardia's statistic (Mardia 1975, J. R. Stat. Soc. B 37, 349, section 5).
-    """
-    from scipy.stats import rankdata
-
-    u, v = (2 * np.pi * rankdata(x, axis=-1) / len(label) for x in (label, angle % (2 * np.pi)))
-    forward, backward = (np.minimum(np.abs(np.exp(1j * (v + sign * u)).mean(-1)), 1.0) for sign in (-1, 1))
-    return np.where(forward >= backward, forward, -backward)
 
 
 @drawing(CircleFit)
@@ -398,7 +357,7 @@ def circle_view(result: CircleFit) -> Picture:
     title = f"The {len(at)} rows {result.shape}"
     if result.is_arc and result.even:
         title += f", {math.degrees(result.stride):.2f} degrees apart"
-    note = f"Order around the circle: {result.order_text}"
+    note = f"Order around the circle: {result._order_text}"
     return Picture([points], title=title, note=note + (f". {owed_to(result.causal)}" if result.causal else ""))
 
 
@@ -408,8 +367,3 @@ def _axis_name(result: CircleFit, axis: int) -> str:
     if abs(result.basis[axis][largest]) > 1 - 1e-6:
         return f"dimension {largest} (table units)"
     return f"plane axis {axis} (table units; {result.basis[axis][largest]:.2f} along dimension {largest})"
-
-
-def owed_to(causal: EmbeddingTest | None) -> str:
-    """What a model's answers owe to the shape; empty for a table."""
-    return "" if causal is None else f"Of the model, {causal.clause()}"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 
-from models.calls import dense, whole_numbers
+from models.calls import dense
 from models.errors import UserError
 
 FLAT = 1e-9  # relative size below which a direction counts as absent
@@ -35,17 +36,6 @@ def as_table(points: Any, rows: int, columns: int, purpose: str) -> Float[np.nda
     if not np.isfinite(table).all():
         raise UserError(f"{purpose} needs finite numbers, and row {np.where(~np.isfinite(table))[0][0]} holds others.")
     return table
-
-
-def as_labels(labels: Any, n: int) -> Int[np.ndarray, " n"]:
-    """Distinct integer labels of the rows, 0..n-1 unless given."""
-    try:
-        given = np.arange(n) if labels is None else whole_numbers("labels", labels).cpu().numpy()
-    except UserError:
-        given = np.empty(0)
-    if given.shape != (n,) or given.dtype.kind not in "iu" or len(set(given.tolist())) != n:
-        raise UserError(f"labels must be {n} different integers, one for each row.")
-    return given.astype(np.int64)
 
 
 def aligned_plane(directions: Float[np.ndarray, "2 D"]) -> Float[np.ndarray, "2 D"]:
@@ -183,3 +173,46 @@ def cut_angles(angle: Float[np.ndarray, " n"]) -> tuple[Float[np.ndarray, " n"],
     gaps = np.diff(np.append(ordered, ordered[0] + 2 * np.pi))
     widest = int(np.argmax(gaps))
     return (angle % (2 * np.pi) - ordered[(widest + 1) % len(ordered)]) % (2 * np.pi), float(gaps[widest])
+
+
+def _spectrum(values: np.ndarray, label: np.ndarray) -> np.ndarray:
+    """``|mean_d values(d) exp(-i w d)|`` on a fine grid of w in [0, 2 pi); values [..., n] at integer labels."""
+    place = label - label.min()
+    size = 1 << int(np.ceil(np.log2(max(256, 8 * (int(place.max()) + 1)))))
+    padded = np.zeros((*values.shape[:-1], size), dtype=complex)
+    padded[..., place] = values
+    return np.abs(np.fft.fft(padded)) / values.shape[-1]
+
+
+def even_angles(angle: np.ndarray, label: np.ndarray) -> tuple[float, float]:
+    """(start, stride) of the evenly spaced angles nearest to the given ones, in [-pi, pi]."""
+    spectrum = _spectrum(np.exp(1j * angle), label)
+    stride = 2 * np.pi * int(np.argmax(spectrum)) / len(spectrum)
+    start = float(np.angle(np.exp(1j * (angle - stride * label)).mean()))
+    design = np.stack((np.ones(len(label)), label), 1)
+    for _ in range(3):  # least squares once the branch is known
+        shift = np.linalg.lstsq(design, wrap(angle - start - stride * label), rcond=None)[0]
+        start, stride = start + shift[0], stride + shift[1]
+    return math.remainder(start, math.tau), math.remainder(stride, math.tau)
+
+
+def largest_evenness(angle: np.ndarray, label: np.ndarray, shuffles: np.ndarray) -> Float[np.ndarray, " draw"]:
+    """Largest resultant length over strides, for each shuffle of the angles."""
+    return _spectrum(np.exp(1j * angle)[shuffles], label).max(-1)
+
+
+def circular_rank_correlation(
+    label: Float[np.ndarray, " n"] | Int[np.ndarray, " n"], angle: Float[np.ndarray, "*draw n"]
+) -> Float[np.ndarray, "*draw"]:
+    """How well angles follow labels around the circle, from -1 to 1: Mardia's circular rank correlation.
+
+    With ranks turned into angles, ``u = 2 pi rank(label) / n`` and ``v = 2 pi rank(angle) / n``, it is the larger of
+    ``|mean exp(i (v - u))|`` and ``|mean exp(i (v + u))|``, the second with a minus sign. Each is the largest mean
+    cosine over all rotations, one for each direction: 1 or -1 exactly if the labels follow one another, wherever the
+    circle is opened. Its square is Mardia's statistic (Mardia 1975, J. R. Stat. Soc. B 37, 349, section 5).
+    """
+    from scipy.stats import rankdata
+
+    u, v = (2 * np.pi * rankdata(x, axis=-1) / len(label) for x in (label, angle % (2 * np.pi)))
+    forward, backward = (np.minimum(np.abs(np.exp(1j * (v + sign * u)).mean(-1)), 1.0) for sign in (-1, 1))
+    return np.where(forward >= backward, forward, -backward)

@@ -20,7 +20,6 @@ uses is a question for :func:`interp.path_patching`. MLPs in between are left ou
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,21 +28,22 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp.core.drawings import drawing
 from interp.core.probe import probe, sums
-from interp.core.results import Provenance, Result
+from interp.core.results import Provenance
 from interp.core.significance import permutation_p
 from interp.core.stats import TAILS
+from interp.core.table_result import Measure, TableResult
 from interp.core.task_checks import resolve_task
-from interp.core.views import Points, Series
 from models.calls import Seed
-from models.errors import UserError, known_name
+from models.errors import UserError
 from models.importers import from_transformer_lens
 from models.number_format import number
-from models.tasks import Task
+from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel, head_name
 
-KINDS = ("query", "key", "value")
+SIDES = ("query", "key", "value")
+KEYS = ("side", "writer", "reader")
+MEASURES = (Measure("score", "", ("random",), "composition score"),)
 DRAWS = 1_000  # pairs of random matrices for the control
 Matrix = Float[Tensor, "*pair d_model d_head"]
 
@@ -51,31 +51,6 @@ Matrix = Float[Tensor, "*pair d_model d_head"]
 def two_layers(model: HookedModel, task: Any) -> str:
     """The model must have two layers."""
     return "" if model.cfg.n_layers > 1 else "heads of one layer do not read each other; ask a model of two layers"
-
-
-@dataclass(frozen=True, eq=False)
-class CompositionScores(Result):
-    """``table``: a row for each kind ("query", "key", "value") and pair of a ``writer`` and a later ``reader``, with
-    ``score``, the mean of the ``random`` matrices, the middle 95% of these (``random_low``, ``random_high``), and
-    ``p_value``: how often random matrices score as high."""
-
-    table: pd.DataFrame
-    provenance: Provenance
-
-    def of(self, kind: str) -> pd.DataFrame:
-        """The scores of one kind, [writer, reader]; NaN for heads of one layer. Raises UserError for another kind."""
-        chosen = self.table[self.table["kind"] == known_name("kind of composition", kind, KINDS)]
-        return chosen.pivot(index="writer", columns="reader", values="score")
-
-    def sentence(self) -> str:
-        row = self.table.loc[self.table["score"].idxmax()]
-        above = int((self.table["score"] > self.table["random_high"]).sum())
-        return (
-            f"{row['reader']} reads what {row['writer']} writes most of all on the side of its {row['kind']}: "
-            f"{number(row['score'])}, random matrices of the same shape {number(row['random'])} "
-            f"[{number(row['random_low'])}, {number(row['random_high'])}]; {above} of {len(self.table)} scores lie "
-            "above the middle 95% of random ones."
-        )
 
 
 def composition(left: tuple[Matrix, Matrix], right: tuple[Matrix, Matrix]) -> Float[Tensor, "*pair"]:
@@ -94,8 +69,9 @@ def composition(left: tuple[Matrix, Matrix], right: tuple[Matrix, Matrix]) -> Fl
 
 
 @probe("Do later heads read what earlier heads write?", needs=[two_layers, sums])
-def composition_scores(model: HookedModel, *, task: Task | None = None, seed: Seed = 0) -> CompositionScores:
-    """Query, key and value composition of every pair of heads in different layers; see the module.
+def composition_scores(model: HookedModel, *, task: TaskLike | None = None, seed: Seed = 0) -> TableResult:
+    """Query, key and value composition of every pair of heads in different layers; see the module. ``p_value`` says how
+    often random matrices score as high.
 
     Args:
         model: any model with TransformerLens' weights, of two or more layers, whose residual stream is a sum.
@@ -116,7 +92,7 @@ def composition_scores(model: HookedModel, *, task: Task | None = None, seed: Se
     low, high = np.quantile(null, TAILS)
     rows = []
     layers, heads = weights["Q"].shape[:2]
-    for kind, (reads, then) in zip(KINDS, ("QK", "KQ", "VO"), strict=True):
+    for side, (reads, then) in zip(SIDES, ("QK", "KQ", "VO"), strict=True):
         for one, head in np.ndindex(layers, heads):
             written = weights["V"][one, head], weights["O"][one, head].mT
             for two, other in np.ndindex(layers, heads):
@@ -125,23 +101,15 @@ def composition_scores(model: HookedModel, *, task: Task | None = None, seed: Se
                 factors = weights[reads][two, other], weights[then][two, other]
                 right = factors if then != "O" else (factors[0], factors[1].mT)
                 score = float(composition(written, right))
-                rows.append((kind, head_name(one, head), head_name(two, other), score))
-    table = pd.DataFrame(rows, columns=["kind", "writer", "reader", "score"])
-    table = table.assign(random=null.mean(), random_low=low, random_high=high)
+                rows.append((side, head_name(one, head), head_name(two, other), score))
+    table = pd.DataFrame(rows, columns=["side", "writer", "reader", "score"])
+    table = table.assign(score_random=null.mean(), score_random_low=low, score_random_high=high)
     table["p_value"] = permutation_p(table["score"].to_numpy(), null[:, None])
-    return CompositionScores(table, Provenance(DRAWS, seed, "pairs of random matrices"))
-
-
-@drawing(CompositionScores)
-def scores_of_pairs(result: CompositionScores) -> list[Points]:
-    """The scores by pair of heads, one panel for each kind, with the random matrices beside them."""
-    table = result.table.assign(pair=result.table["writer"] + " to " + result.table["reader"])
-    views = []
-    for kind in KINDS:
-        own = table[table["kind"] == kind]
-        series = [
-            Series.of(own, "pair", "score", "trained"),
-            Series.of(own, "pair", "random", "random", ("random_low", "random_high"), control=True),
-        ]
-        views.append(Points("", "composition score", kind, series))
-    return views
+    found = TableResult("", table, Provenance(DRAWS, seed, "pairs of random matrices"), KEYS, MEASURES)
+    best, above = found.largest("score"), int((table["score"] > high).sum())
+    side, writer, reader = best.name.split(", ")
+    return found.saying(
+        f"{reader} reads what {writer} writes most of all on the side of its {side}: {best}, random matrices of the "
+        f"same shape {number(null.mean())} [{number(low)}, {number(high)}]; {above} of {len(table)} scores lie above "
+        "the middle 95% of random ones."
+    )

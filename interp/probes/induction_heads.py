@@ -25,7 +25,6 @@ positions and what the layers in between do to the token.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,90 +33,21 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.core.controls import NO_CONTROL, untrained_models
-from interp.core.drawings import drawing
-from interp.core.measured import Measured, MeasuredPart
+from interp.core.controls import untrained_models
 from interp.core.probe import Scalar, probe, sums
-from interp.core.results import Provenance, Result
 from interp.core.runs import passes
-from interp.core.samples import N_PROBLEMS, draw
+from interp.core.samples import N_PROBLEMS, prepare
 from interp.core.stats import mean_interval
-from interp.core.task_checks import resolve_task
-from interp.core.views import Picture, Points, Series
+from interp.core.table_result import Measure, TableResult, largest
+from models.calls.argument_kinds import Count, GivenProblems, Seed
 from models.errors import UserError
 from models.importers import from_transformer_lens
-from models.number_format import in_percent, in_percent_with, number
-from models.tasks import Task
-from models.transformer import HookedModel, head_name, in_block
+from models.tasks import Task, TaskLike
+from models.transformer import HookedModel, in_block
 
-SHARE = (0.0, 1.0)  # the bounds of a share of attention
-SCORES = ("previous", "matching", "copying")
-_SAYS = {
-    "previous": "looks most at the previous token",
-    "matching": "looks most at what followed the same token",
-    "copying": "copies most",
-}
-#: Where the best score is not above chance.
-_SAYS_NO = {
-    "previous": "no head looks more at the previous token than uniform attention does; the most is",
-    "matching": "no head looks more at what followed the same token than uniform attention does; the most is",
-    "copying": "no head copies; the most is",
-}
-
-
-@dataclass(frozen=True, eq=False)
-class InductionHeads(Result):
-    """``table``: a row for each head with ``previous``, ``matching`` and ``copying``; the first two have an interval
-    over problems (``previous_low``, ...). ``previous_uniform`` and ``matching_uniform`` are what uniform attention
-    gives, ``previous_untrained`` and so on the mean over the heads of that layer in ``copies`` untrained models (NaN
-    without any)."""
-
-    table: pd.DataFrame
-    provenance: Provenance
-    copies: int
-
-    def best(self, score: str) -> pd.Series:
-        """The row of the head with the largest score: "previous", "matching" or "copying".
-
-        Raises:
-            UserError: no head has that score, as no token stands twice in the problems.
-        """
-        known = self.table[score].dropna()
-        if known.empty:
-            raise UserError(f"No head has a score of {score}: no token stands twice in these problems.")
-        return self.table.loc[known.idxmax()]
-
-    def above_chance(self, score: str) -> bool:
-        """Whether the best head's score is above that of uniform attention, with all of its interval; for copying,
-        which is exact and has no such control, whether it is above 0."""
-        row = self.best(score)
-        return bool(row[score] > 0 if score == "copying" else row[f"{score}_low"] > row[f"{score}_uniform"])
-
-    def sentence(self) -> str:
-        said = []
-        for score in SCORES:
-            if self.table[score].isna().all():
-                said.append("no token stands twice in these problems")
-                continue
-            row = self.best(score)
-            value, fresh = row[score], row[f"{score}_untrained"]
-            control = (
-                NO_CONTROL
-                if np.isnan(fresh)
-                else "untrained " + (number(fresh) if score == "copying" else in_percent(fresh))
-            )
-            head = f"{row['head']} {_SAYS[score]}" if self.above_chance(score) else f"{_SAYS_NO[score]} {row['head']}"
-            if score == "copying":
-                said.append(f"{head} ({number(value)} on a scale from -1 to 1; {control})")
-            else:
-                uniform = in_percent(row[f"{score}_uniform"])
-                share = in_percent_with(value, row[f"{score}_low"], row[f"{score}_high"])
-                said.append(f"{head} ({share}; uniform attention {uniform}, {control})")
-        told = "; ".join(said)
-        return told[:1].upper() + told[1:] + "."
-
-    def to_dataframe(self) -> pd.DataFrame:
-        return self.table.assign(n=self.provenance.n)
+MATCHING = Measure("matching", "share", ("uniform_attention", "untrained"), "prefix matching")
+PREVIOUS = Measure("previous", "share", ("uniform_attention", "untrained"), "looks at the previous token")
+COPYING = Measure("copying", "", ("untrained",), "copying, from -1 to 1")
 
 
 def matched_keys(tokens: Int[Tensor, "n pos"]) -> Bool[Tensor, "n query key"]:
@@ -144,6 +74,14 @@ def attention_scores(
     return previous, matching
 
 
+def uniform_scores(tokens: Int[Tensor, "n pos"]) -> tuple[float, float]:
+    """(previous, matching) of attention that is uniform over the keys up to each query; NaN without repeated tokens."""
+    matched, seen = matched_keys(tokens).double(), torch.arange(1, tokens.shape[1] + 1)
+    queries = matched.any(-1).sum(-1)
+    matching = (matched.sum(-1) / seen).sum(-1)[queries > 0] / queries[queries > 0]
+    return float((1 / seen[1:]).double().mean()), float(matching.mean()) if len(matching) else float("nan")
+
+
 def copying_scores(model: HookedModel, task: Task) -> Float[np.ndarray, "layer head"]:
     """``sum of lambda / sum of |lambda|`` of each head's W_E W_V W_O W_U, from the d_head x d_head matrix with the same
     eigenvalues but for zeros; NaN for a head that writes nothing."""
@@ -155,30 +93,21 @@ def copying_scores(model: HookedModel, task: Task) -> Float[np.ndarray, "layer h
     return (values.real.sum(-1) / values.abs().sum(-1)).numpy()
 
 
-def _best_matching(found: InductionHeads) -> Measured:
-    row = found.best("matching")
-    parts = tuple(MeasuredPart(each.head, float(each.matching)) for each in found.table.itertuples())
-    control = float(row["matching_uniform"])
-    ends = float(row["matching_low"]), float(row["matching_high"])
-    return Measured(
-        float(row["matching"]), *ends, control=control, control_note="uniform attention", note=row["head"], parts=parts
-    )
-
-
 @probe(
     "Which heads look at the previous token, and which at what followed the same token?",
     needs=[sums],
-    scalar=Scalar("prefix matching", "share", _best_matching, 0.01, asked_by=()),
+    scalar=Scalar("prefix matching", "share", largest("matching"), 0.01, asked_by=()),
 )
 def induction_heads(
     model: HookedModel,
     *,
-    task: Task | None = None,
-    problems: Any = None,
-    n: int = N_PROBLEMS,
-    seed: int = 0,
-) -> InductionHeads:
-    """Previous-token, prefix-matching and copying scores of every head; see the module.
+    task: TaskLike | None = None,
+    problems: GivenProblems = None,
+    n: Count = N_PROBLEMS,
+    seed: Seed = 0,
+) -> TableResult:
+    """Scores of every head: previous token, prefix matching and copying; see the module. Cost: three runs of the
+    problems, two of them of untrained copies, whose scores are means over the heads of a layer.
 
     Args:
         model: any model with TransformerLens hooks whose residual stream is a sum.
@@ -188,46 +117,32 @@ def induction_heads(
     Raises:
         UserError: fewer than 2 problems, or of one token; post-norms; a model that writes other tokens than it reads.
     """
-    task = resolve_task(model, task)
-    sample = draw(task, problems, n, seed)
-    if sample.tokens.shape[1] < 2:
-        raise UserError(f"A problem of {task.name} is one token: there is no previous one.")
-    copies = untrained_models(model, None, 2, seed)
-    of_all = [(*attention_scores(each, sample.tokens), copying_scores(each, task)) for each in (model, *copies)]
-    matched = matched_keys(sample.tokens).double()
-    seen = torch.arange(1, sample.tokens.shape[1] + 1)
-    uniform = {"previous": float((1 / seen[1:]).double().mean()), "matching": float("nan")}
-    if (queries := matched.any(-1)).any():
-        counted = queries.any(-1)
-        each = (matched.sum(-1) / seen).sum(-1)[counted] / queries.sum(-1)[counted]
-        uniform["matching"] = float(each.mean())
+    sample = prepare(model, task, problems, n, seed, least_tokens=2)
+    subjects = (model, *untrained_models(model, 2, seed))
+    previous, matching = zip(*(attention_scores(each, sample.tokens) for each in subjects), strict=True)
+    copying = [copying_scores(each, sample.task) for each in subjects]
+    uniform = uniform_scores(sample.tokens)
     rows = []
-    for layer, head in np.ndindex(*of_all[0][2].shape):
-        row: dict[str, Any] = {"head": head_name(layer, head), "layer": layer}
-        for i, score in enumerate(SCORES[:2]):
-            values = of_all[0][i][:, layer, head]
-            values = values[~np.isnan(values)]
-            ends = mean_interval(values, SHARE) if len(values) else (float("nan"),) * 3
-            row |= dict(zip((score, f"{score}_low", f"{score}_high"), ends, strict=True))
-            row[f"{score}_uniform"] = uniform[score]
-            fresh = np.array([one[i][:, layer] for one in of_all[1:]])
-            fresh = fresh[~np.isnan(fresh)]
-            row[f"{score}_untrained"] = float(fresh.mean()) if len(fresh) else float("nan")
-        row["copying"] = float(of_all[0][2][layer, head])
-        row["copying_untrained"] = float(np.mean([one[2][layer] for one in of_all[1:]])) if copies else float("nan")
-        rows.append(row)
-    return InductionHeads(pd.DataFrame(rows), sample.provenance, len(copies))
+    for layer, head in np.ndindex(*copying[0].shape):
+        row: dict[str, Any] = {"layer": layer, "head": head}
+        for measure, scores, even in zip((PREVIOUS, MATCHING), (previous, matching), uniform, strict=True):
+            own, controls = scores[0][:, layer, head], [each[:, layer] for each in scores[1:]]
+            ends = mean_interval(own[~np.isnan(own)], (0.0, 1.0)) if not np.isnan(own).all() else (np.nan,) * 3
+            row |= measure.cells(*ends, uniform_attention=even, untrained=_mean(controls))
+        control = _mean([each[layer] for each in copying[1:]])
+        rows.append(row | COPYING.cells(float(copying[0][layer, head]), untrained=control))
+    measures = (MATCHING, PREVIOUS, COPYING)
+    found = TableResult("", pd.DataFrame(rows), sample.provenance, ("layer", "head"), measures)
+    if found.table["matching"].isna().all():
+        return found.saying("Nothing is said of prefix matching: no token stands twice in these problems.")
+    best = found.largest("matching")
+    said = f"{best.name} looks most at what followed the same token"
+    if not found.table["matching_low"].max() > uniform[1]:
+        said = f"No head looks more at what followed the same token than uniform attention; the most is {best.name}"
+    return found.saying(f"{said}: {best} of its attention ({best.against}).")
 
 
-@drawing(InductionHeads)
-def scores_of_heads(result: InductionHeads) -> Picture:
-    """The three scores by head, with uniform attention and untrained copies beside them."""
-    views = []
-    for score, title in zip(SCORES, ("looks at the previous token", "prefix matching", "copying"), strict=True):
-        ends = (f"{score}_low", f"{score}_high") if score != "copying" else ()
-        series = [Series.of(result.table, "head", score, "trained", ends)]
-        controls = [name for name in ("uniform", "untrained") if f"{score}_{name}" in result.table]
-        series += [Series.of(result.table, "head", f"{score}_{name}", name, control=True) for name in controls]
-        unit = "from -1 to 1" if score == "copying" else "share of attention"
-        views.append(Points("head", unit, title, series, scale="" if score == "copying" else "share"))
-    return Picture(views, 3)
+def _mean(values: list[Float[np.ndarray, "..."]]) -> float:
+    """The mean of the numbers that there are; NaN without any."""
+    known = [each[~np.isnan(each)].ravel() for each in values]
+    return float(np.concatenate(known).mean()) if sum(map(len, known)) else float("nan")

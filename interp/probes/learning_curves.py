@@ -61,7 +61,7 @@ class LearningCurves(Result):
         return self.table.model.values.tolist()
 
     @property
-    def by_loss(self) -> bool:
+    def _by_loss(self) -> bool:
         return self.what.endswith("loss")
 
     def of(self, model: str, what: str = "") -> xr.DataArray:
@@ -97,7 +97,7 @@ class LearningCurves(Result):
     def _said(self, model: str) -> str:
         curves, name = self.of(model), self.labels.get(model, model)
         n, last = curves.sizes["seed"], int(curves.step.values[-1])
-        if self.by_loss:
+        if self._by_loss:
             ends = [row[~np.isnan(row)][-1] for row in curves.values]
             span = f"{min(ends):.3f}" if n == 1 else f"{min(ends):.3f} to {max(ends):.3f}"
             seeds = f"{n} seeds" if n > 1 else "one seed"

@@ -7,7 +7,6 @@ digit's token (after the model's own norm),
     effect[d]  = W_O^T (digit effect of d)                                                     [base, d_model]
     linear     = share of effect's variance over the digits that is linear in d
     line       = share of the variance along the first principal direction
-    spectrum   = shares of the frequencies 1 ... base / 2 in d (period base / frequency)    2/9 each without structure
 
 ``size`` is the root mean square length of ``effect``, in units of the residual stream that the head writes into.
 
@@ -21,72 +20,42 @@ depends on where the digit stands. A head that writes nothing about the digit ha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 import xarray as xr
 from jaxtyping import Float, Int
 
-from interp.core.controls import NO_CONTROL, untrained_models
+from interp.core.controls import untrained_models
 from interp.core.drawings import drawing
-from interp.core.measured import Measured, MeasuredPart
 from interp.core.probe import Scalar, digits, probe
-from interp.core.results import Provenance, Result
+from interp.core.results import Provenance
 from interp.core.runs import passes
-from interp.core.samples import N_PROBLEMS, draw
+from interp.core.samples import N_PROBLEMS, prepare
 from interp.core.significance import permutation_p
-from interp.core.task_checks import resolve_task
+from interp.core.table_result import Measure, TableResult, largest
 from interp.core.views import Curves, Line, Picture, Series
+from models.calls.argument_kinds import Count, GivenProblems, Seed
 from models.errors import UserError
-from models.number_format import in_percent, p_value
-from models.tasks import Task
+from models.number_format import counted, in_percent, p_value
+from models.tasks import Task, TaskLike
 from models.transformer import HookedModel, head_name, in_block, require_unaltered
 
+UNTRAINED = 2  # copies
+MEASURES = (Measure("linear", "share", ("shuffled", "untrained"), "linear in the digit"), Measure("size"))
 _NOTHING = 1e-5  # size below which a head writes no digit (float32 rounding)
 
 
-@dataclass(frozen=True, eq=False)
-class OvOutputShape(Result):
-    """Digit effects. ``table`` is a Dataset over (layer, head): ``size``, ``linear``, ``line``, ``shuffled_high``,
-    ``p_value``, ``untrained`` (mean of the copies' ``linear``). ``line_of`` [layer, head, digit]: coordinate of each
-    digit along the first principal direction, in units of its standard deviation, rising with the digit. ``spectrum``
-    [layer, head, frequency]: shares that sum to 1; without structure, in base 10, 2/9 each and 1/9 for frequency 5.
-    ``copies``: how many untrained copies there were."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class OvOutputShape(TableResult):
+    """Digit effects of every head. ``table`` is a Dataset over (layer, head): ``size``, ``linear``, ``line``,
+    ``linear_shuffled`` (the 97.5% quantile of permuted digits), ``p_value``, ``linear_untrained`` (the mean of
+    untrained copies). ``line_of`` [layer, head, digit]: coordinate of each digit along the first principal direction,
+    in units of its standard deviation, rising with the digit."""
 
-    table: xr.Dataset
     line_of: xr.DataArray
-    spectrum: xr.DataArray
-    provenance: Provenance
-    copies: int = 0
-
-    def sentence(self) -> str:
-        texts = []
-        for layer in self.table.layer.values.tolist():
-            for head in self.table["head"].values.tolist():
-                cell = self.table.sel(layer=layer, head=head)
-                if np.isnan(cell.linear):
-                    texts.append(f"{head_name(layer, head)} writes nothing about the digit")
-                    continue
-                texts.append(
-                    f"what {head_name(layer, head)} writes for a digit is {in_percent(float(cell.linear))} linear in "
-                    f"its value (permuted digits reach {in_percent(float(cell.shuffled_high))}, "
-                    f"{p_value(float(cell.p_value))})"
-                )
-        control = float(self.table.untrained)
-        blank = "untrained heads write nothing about the digit" if self.copies else NO_CONTROL
-        if len(texts) > 4:
-            texts = [*texts[:4], f"{len(texts) - 4} more heads in .to_dataframe()"]
-        texts.append(blank if np.isnan(control) else f"untrained heads reach {in_percent(control)}")
-        said = "; ".join(texts)
-        return said[:1].upper() + said[1:] + "."
-
-    def to_dataframe(self) -> pd.DataFrame:
-        """One row per layer and head."""
-        return super().to_dataframe().assign(n=self.provenance.n)
 
 
 def compute_ov_output_shape(
@@ -94,14 +63,13 @@ def compute_ov_output_shape(
     provenance: Provenance,
     untrained: float = float("nan"),
     resamples: int = 999,
-    copies: int = 0,
 ) -> OvOutputShape:
     """Shape of the digits' effects.
 
     Args:
         effect: what each head writes for each digit; the mean over digits is removed here.
         provenance: where the digits come from; its seed draws the permutations.
-        untrained: mean ``linear`` of the ``copies`` control models.
+        untrained: mean ``linear`` of untrained copies.
     """
     rng = np.random.default_rng(provenance.resampling_seed)
     layers, heads, base = effect.shape[:3]
@@ -111,18 +79,15 @@ def compute_ov_output_shape(
     size = np.sqrt((centred**2).sum(-1).mean(-1))
     digit = (np.arange(base) - (base - 1) / 2) / np.sqrt((base**2 - 1) / 12)
     orders = np.stack([rng.permutation(base) for _ in range(resamples)])
-    twice = np.where(2 * np.arange(1, base // 2 + 1) == base, 1, 2)  # counts a frequency and its negative
-    names = ("linear", "line", "shuffled_high", "p_value")
+    names = ("linear", "line", "linear_shuffled", "p_value")
     data = {name: np.full((layers, heads), np.nan) for name in names}
-    line_of, spectrum = np.full((layers, heads, base), np.nan), np.full((layers, heads, len(twice)), np.nan)
+    line_of = np.full((layers, heads, base), np.nan)
     for place in np.ndindex(layers, heads):
         if size[place] < _NOTHING:
             continue
         rows = centred[place]
         linear = linear_share(rows, digit[None])[0]
         null = linear_share(rows, digit[orders])
-        power = (np.abs(np.fft.rfft(rows, axis=0)[1:]) ** 2).sum(-1) * twice
-        spectrum[place] = power / power.sum()
         u, s, _ = np.linalg.svd(rows, full_matrices=False)
         rising = np.sign(u[:, 0] @ digit) or 1.0
         line_of[place] = rising * u[:, 0] * np.sqrt(base)
@@ -132,12 +97,18 @@ def compute_ov_output_shape(
     coords: dict[str, Any] = {"layer": np.arange(layers), "head": np.arange(heads)}
     axes = ("layer", "head")
     table = xr.Dataset({name: (axes, value) for name, value in (data | {"size": size}).items()}, coords=coords)
-    table["untrained"] = untrained
+    table["linear_untrained"] = untrained
     lines = xr.DataArray(line_of, dims=(*axes, "digit"), coords=coords | {"digit": np.arange(base)})
-    shares = xr.DataArray(
-        spectrum, dims=(*axes, "frequency"), coords=coords | {"frequency": np.arange(1, len(twice) + 1)}
+    found = OvOutputShape("", table, provenance, axes, MEASURES, line_of=lines)
+    if np.isnan(data["linear"]).all():
+        return found.saying("No head writes anything about the digit.")
+    best = found.largest("linear")
+    among = f", the most of {counted(len(best.parts), 'head')} that write about it" if len(best.parts) > 1 else ""
+    p = p_value(float(table.p_value.values.ravel()[np.nanargmax(data["linear"])]))
+    return found.saying(
+        f"What {best.name} writes for a digit is {best} linear in its value{among} (permuted digits reach "
+        f"{in_percent(best.control or 0.0)}, {p})."
     )
-    return OvOutputShape(table, lines, shares, provenance, copies)
 
 
 def linear_share(
@@ -170,57 +141,44 @@ def digit_effects(
     return torch.stack(result).numpy()
 
 
-def _most_linear(found: OvOutputShape) -> Measured:
-    cells = found.table.linear.stack(of=("layer", "head")).dropna("of")
-    if not cells.size:
-        raise UserError("No head writes anything about the digit.")
-    parts = [
-        MeasuredPart(head_name(int(layer), int(head)), float(value))
-        for (layer, head), value in zip(cells.of.values.tolist(), cells.values, strict=True)
-    ]
-    best = max(parts, key=lambda part: part.value)
-    return Measured(best.value, note=best.name, parts=tuple(parts))
-
-
 @probe(
     "Do heads write a digit linearly in its value?",
     needs=[digits],
-    scalar=Scalar("most linear head", "share", _most_linear, 0.01, asked_by=()),
+    scalar=Scalar("most linear head", "share", largest("linear"), 0.01, asked_by=()),
 )
 def ov_output_shape(
     model: HookedModel,
     *,
-    task: Task | None = None,
-    problems: Any = None,
-    n: int = N_PROBLEMS,
-    seed: int = 0,
-    untrained: Sequence[HookedModel] | None = None,
+    task: TaskLike | None = None,
+    problems: GivenProblems = None,
+    n: Count = N_PROBLEMS,
+    seed: Seed = 0,
 ) -> OvOutputShape:
     """What every head of a hooked model writes about the digit it attends to; see the module.
+
+    Controls are two freshly initialised copies, or none where nothing is drawn at random.
 
     Args:
         model: any model with TransformerLens hooks and ``W_O``; every head must have values of its own.
         task: what its tokens mean, in the shape to look at; default ``model.task``.
         problems: problems to look at; by default ``n`` are drawn with ``seed``.
-        untrained: control models; by default two freshly initialised copies, or none where nothing is drawn at random.
 
     Raises:
         UserError: a task without digits, ids beyond the model's tables, fewer than 2 problems, or an altered model
             (with hooks, for example), whose heads may not write what ``W_O`` says.
     """
     require_unaltered(model, "What heads write")
-    task = resolve_task(model, task)
-    sample = draw(task, problems, n, seed)
+    sample = prepare(model, task, problems, n, seed)
     control = [
         compute_ov_output_shape(
-            digit_effects(copy, sample.tokens, task), sample.provenance, resamples=1
+            digit_effects(copy, sample.tokens, sample.task), sample.provenance, resamples=1
         ).table.linear.values
-        for copy in untrained_models(model, untrained, 2, seed)
+        for copy in untrained_models(model, UNTRAINED, seed)
     ]
     known = np.array(control)[~np.isnan(control)]  # NaN: a copy's head that writes nothing
     expected = float(known.mean()) if len(known) else float("nan")
-    effects = digit_effects(model, sample.tokens, task)
-    return compute_ov_output_shape(effects, sample.provenance, expected, copies=len(control))
+    effects = digit_effects(model, sample.tokens, sample.task)
+    return compute_ov_output_shape(effects, sample.provenance, expected)
 
 
 @drawing(OvOutputShape)
@@ -235,8 +193,5 @@ def writes_view(result: OvOutputShape) -> Picture:
         series = Series("", result.line_of.digit.values, result.line_of.sel(layer=i, head=h).values)
         y = "" if len(views) % 4 else "main direction, sd"
         views.append(Curves("digit attended to", y, f"{head_name(i, h)}: {said}", [series], lines=(Line(0),)))
-    kept = result.table.linear.values[~np.isnan(result.table.linear.values)]
-    least, most = (in_percent(end, 0) for end in (kept.min(), kept.max()))
     note = "Along each head's first principal direction; percentages are of the whole variance over the digits"
-    title = f"What heads write for a digit is {least} to {most} linear in its value"
-    return Picture(views, min(4, len(views)), title, note, "y")
+    return Picture(views, min(4, len(views)), note=note, shared="y")

@@ -1,4 +1,5 @@
-"""Moments over inputs of attention weights, chunk by chunk: means, spreads, two-valued weights, the error of a gap."""
+"""Moments over inputs of attention weights, chunk by chunk: means, spreads, two-valued weights, the error of a gap;
+and the control that shuffles keys."""
 
 from __future__ import annotations
 
@@ -33,17 +34,9 @@ class PatternMoments:
         self._products: np.ndarray | float = 0.0  # of the weights on the pair of roles, between targets
 
     def add(self, chunk: Float[np.ndarray, "chunk layer head target key"]) -> None:
-        """Count some inputs.
-
-        Raises:
-            UserError: NaN, or weights that do not sum to 1.
-        """
-        if np.isnan(chunk).any():
-            raise UserError("The attention pattern holds NaN: a query attends to nothing, or the model has diverged.")
-        if np.abs(chunk.sum(-1) - 1).max(initial=0.0) > ROW_ERROR:  # NaN scores come out of a hook point as zeros
-            raise UserError(
-                "The weights of a query do not sum to 1: a query attends to nothing, or the model diverged."
-            )
+        """Count some inputs. Raises UserError for weights that are NaN or do not sum to 1."""
+        if not (np.abs(chunk.sum(-1) - 1) <= ROW_ERROR).all():  # NaN scores come out of a hook point as zeros
+            raise UserError("The weights of a query do not sum to 1: it attends to nothing, or the model diverged.")
         log = np.log(np.where(chunk > 0, chunk, 1.0))
         weights = np.einsum("nlhtk,trk->nlhtr", chunk, self.member)
         for key, part in {"key": chunk, "role": weights, "entropy": -(chunk * log).sum(-1)}.items():
@@ -102,3 +95,21 @@ class PatternMoments:
         slope = np.where(has[..., None], np.array([1.0, -1.0]) / np.where(weight > 0, weight, 1.0), 0.0)
         slope = (slope / np.maximum(has.sum(-1), 1)[..., None, None]).reshape(*weight.shape[:2], -1)
         return np.sqrt(np.maximum(np.einsum("lhi,lhij,lhj->lh", slope, covariance, slope), 0.0))
+
+
+def shuffled_keys(pattern: np.ndarray, member: np.ndarray, resamples: int, seed: int) -> np.ndarray:
+    """Permutation p-value [layer, head, role] of the summed rank of a role's keys within each query."""
+    from scipy.stats import rankdata  # slow to import
+
+    rng = np.random.default_rng(seed)
+    observed = np.zeros((*pattern.shape[:2], member.shape[1]))
+    null = np.zeros((resamples, *observed.shape))
+    for target in range(pattern.shape[2]):
+        visible = member[target].sum(0) > 0
+        groups = member[target][:, visible]
+        ranks = rankdata(pattern[:, :, target, visible], axis=-1)
+        shuffle = np.argsort(rng.random((resamples, int(visible.sum()))), axis=1)
+        observed += np.einsum("lhk,rk->lhr", ranks, groups)
+        null += np.einsum("lhk,rpk->plhr", ranks, groups[:, shuffle])
+    at_least = (null >= observed).sum(0)  # ranks are multiples of 1/2, so the sums are exact
+    return (1 + at_least) / (resamples + 1)

@@ -29,9 +29,10 @@ from interp.core.samples import draw, of_every_chain_length
 from interp.core.task_checks import resolve_task
 from interp.probes.score_result import Scores, share_right
 from interp.probes.stress_suites import SHARE, suites
+from models.calls.argument_kinds import Count, GivenProblems, Seed
 from models.errors import UserError, unknown_name
 from models.evaluation import predict
-from models.tasks import LIMIT, Task
+from models.tasks import LIMIT, Task, TaskLike
 from models.tasks.named.addition import adds_pairs_below
 from models.transformer import HookedModel, model_name
 
@@ -54,10 +55,10 @@ def _natural(model: Any, task: Task, n: int, seed: int) -> dict[str, Any]:
 def score(
     model: HookedModel,
     *,
-    task: Task | None = None,
-    problems: Any = None,
-    n: int = 1000,
-    seed: int = 0,
+    task: TaskLike | None = None,
+    problems: GivenProblems = None,
+    n: Count = 1000,
+    seed: Seed = 0,
     by: str | Sequence[str] | Mapping[str, Any] = "chain_length",
 ) -> Scores:
     """Share of whole answers right, teacher-forced (greedy decoding gives the same verdicts), by one or two strata.

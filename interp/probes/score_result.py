@@ -16,7 +16,7 @@ import pandas as pd
 import xarray as xr
 
 from interp.core.drawings import drawing
-from interp.core.measured import Measured, MeasuredPart
+from interp.core.estimate import Estimate
 from interp.core.results import GIVEN, Provenance, Result
 from interp.core.stats import clopper_pearson
 from interp.core.views import Curves, Grid, Picture, Points, Series
@@ -25,18 +25,18 @@ from models.number_format import in_percent_with, shown
 from models.rates import CONFIDENCE, Rate
 
 
-def share_right(found: Scores) -> Measured:
+def share_right(found: Scores) -> Estimate:
     """The share of all answers that are right."""
     rate = found.rate()
     low, high = (None, None) if found.provenance.strength == "exhaustive" else rate.interval
-    return Measured(rate.accuracy, low, high, note=f"{rate.n - rate.correct:,} wrong")
+    return Estimate(rate.accuracy, low, high, note=f"{rate.n - rate.correct:,} wrong")
 
 
-def worst_stratum(found: Scores) -> Measured:
+def worst_stratum(found: Scores) -> Estimate:
     """The share right in the stratum where it is lowest, with those of all strata as parts."""
     (stratum,) = found.strata
     parts = [
-        MeasuredPart(str(row[stratum]), row["accuracy"], row["low"], row["high"], int(row["n"]))
+        Estimate(row["accuracy"], row["low"], row["high"], int(row["n"]), name=str(row[stratum]))
         for row in found.to_dataframe().to_dict("records")
         if row["n"] > 0
     ]
@@ -44,7 +44,7 @@ def worst_stratum(found: Scores) -> Measured:
     alike = worst.value == max(part.value for part in parts)
     name = stratum.replace("_", " ")
     note = f"all alike by {name}" if alike else f"{name} {worst.name}"
-    return Measured(worst.value, worst.low, worst.high, worst.n, note=note, parts=tuple(parts))
+    return Estimate(worst.value, worst.low, worst.high, worst.n, note=note, parts=tuple(parts))
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,7 +30,7 @@ import torch
 import xarray as xr
 
 from interp.core.drawings import drawing
-from interp.core.measured import Measured, MeasuredPart
+from interp.core.estimate import Estimate
 from interp.core.probe import Probe, Scalar, find_probe, probe, with_number
 from interp.core.results import Provenance, Result
 from interp.core.task_checks import resolve_task
@@ -39,13 +39,13 @@ from interp.probes.training_snapshots import snapshots
 from models.calls import Count, Seed
 from models.errors import UserError
 from models.number_format import number
-from models.tasks import Task
+from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel
 
 _SAID = 3  # measures that a title names for one step
 CHAINS = "accuracy_by_chain"
 NORM = "weight_norm"  # a measure that is no probe
-Reading = Mapping[tuple[str, str], Measured | MeasuredPart]
+Reading = Mapping[tuple[str, str], Estimate]
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,7 +185,7 @@ def compute_training_dynamics(
         raise UserError("Nothing was measured.")
     order = list(dict.fromkeys(measure for measure, _ in keys))
     keys.sort(key=lambda key: order.index(key[0]))  # the readings of a measure are adjacent
-    empty = Measured(np.nan)
+    empty = Estimate(np.nan)
     data = {
         what: (
             ("step", "reading"),
@@ -207,10 +207,10 @@ def training_dynamics(
     source: str | Path,
     *,
     measures: str | Iterable[str] | None = None,
-    task: Task | None = None,
-    n: int = 512,
+    task: TaskLike | None = None,
+    n: Count = 512,
     n_per_length: Count = 100,
-    seed: int = 0,
+    seed: Seed = 0,
     run_seed: Seed | None = None,
 ) -> TrainingDynamics:
     """Measures over the snapshots of a zoo entry ("adder-456") or a run folder.
@@ -244,7 +244,7 @@ def training_dynamics(
             asked[name] = ask
     readings = []
     for step, model in found:
-        here: dict[tuple[str, str], Measured | MeasuredPart] = {}
+        here: dict[tuple[str, str], Estimate] = {}
         for ask in asked.values():
             try:
                 here |= ask(model)
@@ -268,14 +268,14 @@ def _measures(names: Sequence[str] | None, **options: Any) -> dict[str, Callable
     return {name: own.get(name) or partial(_readings, known[name], **options) for name in order}
 
 
-def _norm(model: HookedModel) -> Measured:
+def _norm(model: HookedModel) -> Estimate:
     """The Euclidean norm of all free parameters together, exact up to float64."""
     with torch.no_grad():
         squares = [float(p.cpu().double().square().sum()) for p in model.parameters()]
     norm = math.sqrt(sum(squares))
     if not squares or not math.isfinite(norm):
         raise UserError("The model has no free parameters." if not squares else "Its parameters are not finite.")
-    return Measured(norm)
+    return Estimate(norm)
 
 
 _NORM = Scalar("parameters", "norm", _norm, 1e-3)

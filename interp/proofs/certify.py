@@ -23,7 +23,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from interp.core.measured import Measured
+from interp.core.estimate import Estimate
 from interp.core.probe import Scalar, probe
 from interp.core.task_checks import resolve_task
 from interp.proofs.attacks import first_look, search_method
@@ -44,8 +44,8 @@ from models.calls import checked
 from models.errors import UserError, known_name
 from models.evaluation import predict
 from models.files import read_bytes
-from models.task_mismatch import doubt
-from models.tasks import Task
+from models.task_mismatch import task_mismatch
+from models.tasks import Task, TaskLike
 from models.transformer import HookedModel, model_name
 
 MOST_SYMBOLS = 2**12  # of a problem's operands; 21 binary symbols already make too many problems to run
@@ -72,11 +72,11 @@ def _judged(model: HookedModel, task: Task) -> str:
     return ""
 
 
-def _proved(found: Verdict) -> Measured:
+def _proved(found: Verdict) -> Estimate:
     """1 for a proof, 0 where an input is wrong. Raises UserError where it is not known."""
     if found.status not in ("certified", "refuted"):
         raise UserError(f"It is not known of all inputs: {found.status}.")
-    return Measured(float(found.status == "certified"), note=found.status)
+    return Estimate(float(found.status == "certified"), note=found.status)
 
 
 @probe(
@@ -95,7 +95,7 @@ def certify(
     model: HookedModel,
     *,
     arithmetic: ArithmeticName | None = None,
-    task: Task | None = None,
+    task: TaskLike | None = None,
     tolerance: float | None = WIDTH,
     targets: Targets = "all",
     minutes: float | None = MINUTES,
@@ -143,7 +143,9 @@ def certify(
         verdict = verdict_by(first_look.METHOD.name, subject, found)
     else:
         verdict = _in_time(subject, options, minutes)
-    return verdict.replace(doubt=doubt(model, subject.task, predict)) if verdict.status == "refuted" else verdict
+    if verdict.status != "refuted":
+        return verdict
+    return verdict.replace(task_mismatch=task_mismatch(model, subject.task, predict))
 
 
 def _in_time(subject: Subject, options: CertifyOptions, minutes: float | None) -> Verdict:
@@ -195,7 +197,7 @@ def parse_certificate(data: bytes, path: object) -> Verdict:
 
 
 @checked
-def check_certificate(verdict: Verdict, model: HookedModel, task: Task | None = None) -> Verdict:
+def check_certificate(verdict: Verdict, model: HookedModel, task: TaskLike | None = None) -> Verdict:
     """Verify a certificate against a model, without believing what the file says; each method has its own check.
 
     Returns:

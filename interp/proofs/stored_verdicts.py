@@ -36,6 +36,7 @@ from models import ArithmeticTransformer, UserError, zoo
 from models.families.hand_built.position_coupling_addition import NAME as HAND_BUILT_SUMS
 from models.registry import constructed
 from models.tasks import LIMIT, adds_pairs_below
+from models.zoo.entry_writer import change_entry
 
 FILE = "certificate.json.gz"
 ALL_PAIRS = "all pairs of ten-digit numbers"
@@ -81,7 +82,7 @@ def store(entry: str | Path, verdict: Verdict | Attack) -> Path:
     """
     model = zoo.load(entry)
     if isinstance(verdict, Attack):
-        return zoo.change_entry(entry, certificate=refutation(verdict, model))
+        return change_entry(entry, certificate=refutation(verdict, model))
     targets = getattr(verdict, "targets", "all")
     storable = isinstance(verdict.evidence, PairEvidence | SmallDomainEvidence | OperatorEvidence | MachineEvidence)
     if not storable or verdict.status not in ("certified", "refuted") or targets != "all":
@@ -93,7 +94,7 @@ def store(entry: str | Path, verdict: Verdict | Attack) -> Path:
         check_one_layer(verdict, model)
     else:
         require_model(verdict, model, model.task)
-    return zoo.change_entry(entry, certificate=facts(verdict), extra_files={FILE: verdict.to_bytes()})
+    return change_entry(entry, certificate=facts(verdict), extra_files={FILE: verdict.to_bytes()})
 
 
 def refutation(attack: Attack, model: ArithmeticTransformer) -> dict[str, Any]:

@@ -1,9 +1,7 @@
-from .argument_kinds import MODELS as MODELS
-from .argument_kinds import SEVERAL_MODELS as SEVERAL_MODELS
 from .argument_kinds import Count as Count
+from .argument_kinds import GivenProblems as GivenProblems
 from .argument_kinds import Index as Index
 from .argument_kinds import Natural as Natural
-from .argument_kinds import Resamples as Resamples
 from .argument_kinds import Seconds as Seconds
 from .argument_kinds import Seed as Seed
 from .argument_kinds import Several as Several
@@ -13,6 +11,5 @@ from .argument_kinds import shown as shown
 from .argument_kinds import whole_numbers as whole_numbers
 from .bound_arguments import check_fields as check_fields
 from .checked_calls import checked as checked
-from .progress_line import asking as asking
 from .progress_line import commanded as commanded
 from .progress_line import doing as doing

@@ -3,9 +3,8 @@
     def score(model: Model, batch_size: Count = 256): ...
 
 A kind is ``Annotated[type, Check(convert, said)]``: to a type checker it is the type, and a checked function
-(:mod:`models.calls.checked_calls`) also asks the check. ``n``, ``seed``, ``task``, ``pairs`` and the like mean the same
-in every function, so that :data:`BY_NAME` says what they take where the annotation does not; functions of one's own get
-these checks without knowing about kinds.
+(:mod:`models.calls.checked_calls`) also asks the check. A kind that needs more than this package stands where its type
+does, as :data:`models.tasks.task_definitions.TaskLike` does.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Annotated, Any
 
 import numpy as np
@@ -94,7 +92,6 @@ Natural = Annotated[int, whole_within(0, MOST)]  # as Count, for what may be ask
 Index = Annotated[int, whole_within(0, 10**6)]
 Place = Annotated[int, whole_within(-1, MOST)]  # of an operand, step or column; column -1 is the sign after a number
 Seed = Annotated[int, whole_within(0, 2**63 - 1)]
-Resamples = Annotated[int, whole_within(1, 10**6)]  # of a bootstrap
 Several = Annotated[int, whole_within(2, 10**4)]
 Share = Annotated[float, real_within(0.0, 1.0)]
 Seconds = Annotated[float, real_within(0.0, 1e9, above=True)]
@@ -160,7 +157,7 @@ AnswerRows = Annotated[Tensor, Check(_answers, "whole numbers [n, target]; a sin
 RowKeys = Annotated[Tensor, Check(_keys, "an int64 tensor [row]")]
 
 
-# ---- models, tasks, pairs and problems
+# ---- models and problems
 
 
 def _hooked(name: str, value: Any) -> Any:
@@ -172,12 +169,6 @@ def _hooked(name: str, value: Any) -> Any:
         return value
     hint = f" models.load({value!r}) makes one of a name." if isinstance(value, str) else ""
     raise UserError(f"{name} is {shown(value)}, which is not a model with TransformerLens hooks.{hint}")
-
-
-def _read_above(module: str, said: str) -> Check:
-    """The check of ``read_argument`` (name, value) -> value in a module above this package, imported when it is asked:
-    a task may be text, before anything has imported tasks."""
-    return Check(lambda name, value: import_module(module).read_argument(name, value), said)
 
 
 def _problems(name: str, value: Any) -> Any:
@@ -207,30 +198,10 @@ def _is_deep(value: Any, left: int = MOST_NESTED) -> bool:
     return isinstance(value, (list, tuple, Mapping)) and (not left or any(_is_deep(each, left - 1) for each in inside))
 
 
-def each_hooked(name: str, value: Any) -> Any:
-    """Several models, each checked; anything but a list or tuple unchanged."""
-    for each in value if isinstance(value, (list, tuple)) else ():
-        _hooked(f"Every one of {name}", each)
-    return value
-
-
 HOOKED = Check(_hooked, "a model with TransformerLens hooks")
-#: Problems in any form that a task takes.
+#: Problems in any form that a task takes, for its own methods; for questions, with NumPy's numbers as tensors.
 Problems = Annotated[Any, Check(readable_problems, "problems that the task takes")]
-TASK = _read_above("models.tasks.formats.task_definitions", "a task of models.tasks")
-PROBLEMS = Check(_problems, "whole numbers in a tensor, or a list of texts")
-#: Parameters that are a model, and those that are several.
-MODELS = ("model", "a", "b", "reference")
-SEVERAL_MODELS = ("models", "untrained")
-#: What a parameter of a question takes by its name, where its annotation has no kind and allows it (``n: int``).
-BY_NAME: Mapping[str, Any] = {
-    "n": Count,
-    "seed": Seed,
-    "task": Annotated[Any, TASK],
-    "pairs": Annotated[Any, _read_above("models.tasks.paired.problem_pairs", "problem pairs")],
-    **dict.fromkeys(("problems", "base_tokens", "tokens"), Annotated[Any, PROBLEMS]),
-    **dict.fromkeys(MODELS, Annotated[Any, HOOKED]),
-}
+GivenProblems = Annotated[Any, Check(_problems, "whole numbers in a tensor, or a list of texts")]
 
 
 def shown(value: object) -> str:

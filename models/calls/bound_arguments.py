@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import fields
 from types import SimpleNamespace
 from typing import Annotated, Any, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
@@ -18,19 +18,18 @@ from typing import Annotated, Any, ParamSpec, TypeVar, get_args, get_origin, get
 import torch
 
 from models.calls.annotation_readers import AnnotationReader, reader_of
-from models.calls.argument_kinds import BY_NAME, MODELS, SEVERAL_MODELS, Check, each_hooked
+from models.calls.argument_kinds import Check
 from models.calls.torch_defaults import plain_state
 from models.errors import UserError, unknown_name
 
 P = ParamSpec("P")
 R = TypeVar("R")
-_NUMBERS = {name: BY_NAME[name] for name in ("n", "seed")}
 
 
 def typed(function: Callable[P, R]) -> Callable[P, R]:
     """Wrap ``function`` so that it raises a UserError, in one sentence, for an argument that its annotation does not
     allow, and runs in :func:`models.calls.torch_defaults.plain_state`."""
-    plan = Plan(function, _NUMBERS)
+    plan = Plan(function)
 
     @functools.wraps(function)
     def called(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -42,13 +41,10 @@ def typed(function: Callable[P, R]) -> Callable[P, R]:
 
 
 class Plan:
-    """How a function's arguments are bound to its parameters, as ``inspect.Signature.bind`` does it, and read.
+    """How a function's arguments are bound to its parameters, as ``inspect.Signature.bind`` does it, and read."""
 
-    ``by_name`` are annotations of parameters that do not have a kind of their own.
-    """
-
-    def __init__(self, function: Callable[..., Any], by_name: Mapping[str, Any] = BY_NAME):
-        self.function, self.signature, self.by_name = function, inspect.signature(function), by_name
+    def __init__(self, function: Callable[..., Any]):
+        self.function, self.signature = function, inspect.signature(function)
         parameters = self.signature.parameters.values()
         self.places = tuple(each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD)
         self.names = frozenset(self.signature.parameters)
@@ -59,26 +55,12 @@ class Plan:
     def readers(self) -> dict[str, tuple[Any, Callable[[str, Any], Any]]]:
         """(default, how a value is read) by parameter. They are made at the first call, as annotations may name classes
         that come later."""
-        hints, found = hints_of(self.function), {}
-        for each in self.signature.parameters.values():
-            if each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL):
-                found[each.name] = each.default, self._reader(each, hints.get(each.name, Any))
-        return found
-
-    def _reader(self, parameter: inspect.Parameter, hint: Any) -> Callable[[str, Any], Any]:
-        own, name = reader_of(hint), parameter.name
-        if name in SEVERAL_MODELS and hint is not Any:
-            return lambda name, value: own(name, each_hooked(name, value))
-        if name not in self.by_name or isinstance(parameter.default, bool) or has_check(hint):
-            return own
-        named = reader_of(self.by_name[name])
-        if hint is Any or name in MODELS:  # a model of which the annotation says more is checked by that
-            return named if hint is Any else own
-
-        def read(name: str, value: Any) -> Any:  # the annotation says whether None is allowed
-            return own(name, value if value is None else named(name, value))
-
-        return read
+        hints = hints_of(self.function)
+        return {
+            each.name: (each.default, reader_of(hints.get(each.name, Any)))
+            for each in self.signature.parameters.values()
+            if each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)
+        }
 
     def read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The arguments by name, as the function gets them.

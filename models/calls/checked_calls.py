@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from models.calls.argument_kinds import is_number
 from models.calls.bound_arguments import Plan
 from models.calls.model_lock import Held, held
-from models.calls.progress_line import asking
-from models.calls.torch_defaults import Caller, plain_state
+from models.calls.progress_line import progress_line
+from models.calls.torch_defaults import CallerState, plain_state
 from models.errors import UserError
 
 P = ParamSpec("P")
@@ -37,8 +37,7 @@ def checked(
     presumes: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> Callable[P, R]:
     """Wrap ``function`` so that it checks its arguments and runs in :func:`plain_state`. It raises a UserError, in one
-    sentence, for an argument that its annotation or, in :data:`models.calls.argument_kinds.BY_NAME`, its name does not
-    allow.
+    sentence, for an argument that its annotation does not allow.
 
     What the question presumes:
 
@@ -55,8 +54,8 @@ def checked(
     def asked(*args: P.args, **kwargs: P.kwargs) -> R:
         if one_for_all and "task" in kwargs:
             kwargs["tasks"] = kwargs.pop("task")  # one task for all models
-        caller = Caller()
-        with nullcontext() if caller.is_plain else plain_state(), asking(function.__name__):
+        caller = CallerState()
+        with nullcontext() if caller.is_plain else plain_state(), progress_line(function.__name__):
             arguments = plan.read(args, kwargs)
             _check_fit(arguments)
             _require_enough(function.__name__, arguments, least)

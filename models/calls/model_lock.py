@@ -157,7 +157,9 @@ class held:
 
 
 def _end_contexts(model: nn.Module) -> None:
-    """End contexts of hooks that nobody will leave: what still refers to them would end them later."""
+    """End contexts of hooks of a model that were entered and will never be left. After Ctrl-C, one would close later,
+    whenever what refers to it goes, and take off hooks that somebody put on since. Only the garbage collector knows
+    such generators (``tests/interp/test_altered_models.py`` interrupts one)."""
     for each in gc.get_objects():
         if not isinstance(each, GeneratorType) or each.gi_code.co_name != "hooks" or not each.gi_suspended:
             continue

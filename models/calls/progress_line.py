@@ -66,7 +66,7 @@ class _Pulse:
 _pulse = _Pulse()
 
 
-class asking:
+class progress_line:
     """A context in which a question is answered. It does nothing within another one, in other threads than the main
     one, and where standard error is no terminal."""
 
@@ -123,7 +123,7 @@ class _Output:
 @contextmanager
 def commanded(name: str) -> Iterator[None]:
     """A context in which a command runs: it imports, asks questions, each under its own name, and prints."""
-    with asking(name):
+    with progress_line(name):
         if _pulse.asked is None or not sys.stdout:
             yield
             return

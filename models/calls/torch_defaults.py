@@ -66,7 +66,7 @@ class _PlainDtype:
                 torch.set_default_dtype(self.before)
 
 
-class Caller:
+class CallerState:
     """What of the caller's state changes what a model computes. It is read before :func:`plain_state` sets it aside."""
 
     def __init__(self) -> None:

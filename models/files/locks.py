@@ -1,8 +1,9 @@
-"""An inter-process file lock; released also if the process is killed."""
+"""An inter-process file lock that says who holds it; released also if the process is killed."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import socket
@@ -10,94 +11,69 @@ import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from models.errors import Caution, UserError
 
-_TRIES = 1_000  # to take a lock whose file or folder others remove meanwhile
+if TYPE_CHECKING:
+    from filelock import FileLock
 
-try:
-    import fcntl
-except ImportError:  # not POSIX: nothing is locked there
-    fcntl = None
+WAIT = 0.2  # seconds, in which who was refused may take away a folder or file that it made
+_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
 
 
 @contextlib.contextmanager
 def locked(path: Path, what: object) -> Iterator[None]:
     """Hold the lock file ``path`` (made if missing, as is its folder; removed at the end) while the block runs.
 
-    The lock is a ``flock``: it belongs to the open file and ends with the process, so that the lock of a killed process
-    is simply taken over. The file says who holds it. A file system without locks gives a warning.
+    The lock of a killed process is simply taken over. The file says who holds it. A file system without locks gives a
+    warning.
 
     Raises:
         UserError: another process holds it (named with host and time; ``what`` says what is in use), or the folder
             cannot be written.
     """
-    descriptor = _take(path, what)
+    from filelock import FileLock, Timeout  # 0.04 seconds, which nothing else of an import needs
+
+    lock = FileLock(path, timeout=WAIT, poll_interval=WAIT / 20, fallback_to_soft=False)
     try:
+        _take(lock, path)
+    except Timeout:
+        raise UserError(f"{what} is in use by {_holder(path)}; wait until it ends, or choose another folder.") from None
+    except (OSError, ValueError) as error:  # ValueError: a name with a NUL in it
+        why = getattr(error, "strerror", None) or error
+        if getattr(error, "errno", None) not in _NO_LOCKS:
+            raise UserError(f"{what} could not be locked: {path} cannot be written ({why}).") from error
+        no_second = "see to it that no second process uses its folder"
+        warnings.warn(f"{path} could not be locked ({why}); {no_second}.", category=Caution, stacklevel=3)
+    try:
+        holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+        with contextlib.suppress(OSError):
+            path.write_text(json.dumps(holder))
         yield
     finally:
         with contextlib.suppress(OSError):  # removed while it is still held, so that nobody locks a deleted file
             path.unlink()
-        os.close(descriptor)
+        lock.release()
 
 
-def _take(path: Path, what: object) -> int:
-    for left in reversed(range(_TRIES)):
+def _take(lock: FileLock, path: Path) -> None:
+    """Take the lock in a folder that another process, which was refused, may take away again."""
+    until = time.monotonic() + WAIT
+    while True:
+        path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        except (OSError, ValueError) as error:  # ValueError: a name with a NUL in it
-            if isinstance(error, FileNotFoundError) and left:  # who was refused took the folder away in between
-                continue
-            why = getattr(error, "strerror", None) or error
-            raise UserError(f"{what} could not be locked: {path} cannot be written ({why}).") from error
-        try:
-            _flock(descriptor, path)
-            if _still_named(path, descriptor):
-                holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
-                os.ftruncate(descriptor, 0)
-                os.pwrite(descriptor, json.dumps(holder).encode(), 0)
-                return descriptor
-        except BlockingIOError:
-            holder = _holder(descriptor)
-            os.close(descriptor)
-            raise UserError(f"{what} is in use by {holder}; wait until it ends, or choose another folder.") from None
-        except OSError as error:
-            os.close(descriptor)
-            raise UserError(f"{what} could not be locked: {path} cannot be written ({error.strerror}).") from error
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)  # its holder removed it in between
-    raise UserError(f"{what} is in use by processes that come and go; wait until they end, or choose another folder.")
+            lock.acquire()
+            return
+        except FileNotFoundError:
+            if time.monotonic() > until:
+                raise
 
 
-def _flock(descriptor: int, path: Path) -> None:
-    if fcntl is None:
-        return
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise
-    except OSError as error:
-        warnings.warn(
-            f"{path} could not be locked ({error.strerror}); see to it that no second process uses its folder.",
-            category=Caution,
-            stacklevel=2,
-        )
-
-
-def _still_named(path: Path, descriptor: int) -> bool:
-    try:
-        return os.path.samestat(path.stat(), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False
-
-
-def _holder(descriptor: int) -> str:
+def _holder(path: Path) -> str:
     """Who holds the lock, according to its file."""
     try:
-        found = json.loads(os.pread(descriptor, 10_000, 0))
+        found = json.loads(path.read_text())
         return f"process {found['pid']} on {found['host']} since {found['since']}"
     except (ValueError, KeyError, TypeError, OSError):  # the holder has not written to the file yet
         return "another process"

@@ -17,6 +17,7 @@ from models.importers.loaded_files import fitted_task, warn_of_task_mismatch
 from models.importers.named_tensors import NamedTensors, relative_difference
 from models.importers.readers import Format
 from models.number_format import small
+from models.tasks.task_definitions import TaskLike
 from models.transformer.config import TransformerConfig
 from models.transformer.parts.weights import Weights, is_bias, weight_shapes
 from models.weight_maps.dense import DenseWeights
@@ -41,7 +42,7 @@ def adopt(
     module: nn.Module,
     config: Any,
     weights: Any,
-    task: Any,
+    task: TaskLike,
     parts: Mapping[str, str] | None = None,
     name: str = "",
 ) -> ArithmeticTransformer:

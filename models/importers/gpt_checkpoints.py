@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from models.errors import NotSaid
 from models.importers.hugging_face import gpt2_weights
-from models.importers.named_tensors import BUFFERS, NamedTensors, overridden, state_of, tensors_in
+from models.importers.named_tensors import BUFFERS, NamedTensors, overridden, said_heads, state_of, tensors_in
 from models.transformer.config import TransformerConfig
 from models.transformer.parts.weights import Weights
 
@@ -44,13 +43,7 @@ def read_gpt(
     at = "transformer." if "transformer.wte.weight" in tensors else ""
     d_vocab, d = tensors.shape(f"{at}wte.weight")
     linear = tensors.shape(f"{at}h.0.attn.c_attn.weight")[0] != d  # [3 d, d] and not [d, 3 d]
-    heads = (config or {}).get("n_heads", (args or {}).get("n_head"))
-    if type(heads) is not int or heads < 1 or d % heads:
-        raise NotSaid(
-            f"{path} does not say how many heads share its {d} dimensions; say it, as in config={{'n_heads': 4}}.",
-            "n_heads",
-            [n for n in range(1, 17) if d % n == 0],
-        )
+    heads = said_heads((config or {}).get("n_heads", (args or {}).get("n_head")), d, path)
     layers = 0
     while f"{at}h.{layers}.ln_1.weight" in tensors:
         layers += 1

@@ -27,6 +27,7 @@ from models.importers.named_tensors import (
     heads_of,
     output_of,
     overridden,
+    said_heads,
     state_of,
     tensors_in,
     without_missing,
@@ -61,13 +62,7 @@ def _from_native(state: Mapping[str, Tensor], n_heads: Any, path: Path) -> dict[
     """A native bridge's state dict with HookedTransformer's names and shapes; another one as it is."""
     if "embed.W_E" in state:
         return dict(state)
-    if type(n_heads) is not int or n_heads < 1 or state["embed.weight"].shape[1] < n_heads:
-        d = state["embed.weight"].shape[1]
-        raise NotSaid(
-            f"{path} does not say how many heads there are; say it, as in config={{'n_heads': 4}}.",
-            "n_heads",
-            [n for n in range(1, 17) if d % n == 0],
-        )
+    n_heads = said_heads(n_heads, len(state["blocks.0.attn.q.weight"]), path)
     found = {}
     for name, value in state.items():
         *before, part, kind = name.split(".")

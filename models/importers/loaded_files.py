@@ -94,11 +94,11 @@ def with_positions(
 def warn_of_task_mismatch(model: ArithmeticTransformer) -> ArithmeticTransformer:
     """A model that was given its task, after a warning if that may not be its own."""
     from models.evaluation import predict
-    from models.task_mismatch import doubt
+    from models.task_mismatch import task_mismatch
 
     model.registered = None
     with suppress(UserError):  # of a model that cannot answer, whoever asks it is warn_of_task_mismatch
-        if said := doubt(model, model.task, predict):
+        if said := task_mismatch(model, model.task, predict):
             warnings.warn(said, category=Caution, stacklevel=2)
     return model
 

@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from models.errors import UserError, unknown_name
-from models.files.checkpoint import parse_weights, read_bytes, read_json
-from models.importers.safe_torch import read_torch_file
+from models.errors import NotSaid, UserError, unknown_name
+from models.files.checkpoint import read_json
+from models.importers.contents import read_content
 from models.transformer.config import Activation, TransformerConfig
 from models.transformer.parts.weights import Weights
 
@@ -123,6 +123,21 @@ def relative_difference(ours: Tensor, theirs: Tensor, least: float = 1e-12) -> f
     return float((ours - theirs).abs().max() / theirs.abs().max().clamp(min=least))
 
 
+def said_heads(n_heads: Any, width: int, path: Path | str) -> int:
+    """How many heads share ``width`` dimensions, which tensors do not tell.
+
+    Raises:
+        NotSaid: no number that divides them, with the numbers that may be tried.
+    """
+    if type(n_heads) is int and n_heads >= 1 and width % n_heads == 0:
+        return n_heads
+    raise NotSaid(
+        f"{path} does not say how many heads share its {width} dimensions; say it, as in config={{'n_heads': 4}}.",
+        "n_heads",
+        [n for n in range(1, 17) if width % n == 0],
+    )
+
+
 def heads_of(
     matrix: Float[Tensor, "out d_model"], n_heads: int, repeat: int = 1
 ) -> Float[Tensor, "head d_model d_head"]:
@@ -163,9 +178,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         if missing := next((name for name in files if name not in found), None):
             raise UserError(f"{path} promises the tensor {missing!r}, which none of its files has.")
         return found
-    if path.suffix == ".safetensors":
-        return parse_weights(read_bytes(path), path, trusted=True)[0]  # other programs write no digest
-    return tensors_in(read_torch_file(path), path)
+    return tensors_in(read_content(path)[0], path)
 
 
 def inside(path: Path) -> Path:

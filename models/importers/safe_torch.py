@@ -16,16 +16,10 @@ import numpy as np
 import torch
 
 from models.errors import UserError
-from models.files.checkpoint import read_bytes
 
 #: What NumPy's numbers are pickled with, as configs hold them; they are data like Python's.
 _NUMBERS = [np.dtype, type(np.float64(0)), *(type(np.dtype(kind)) for kind in ("f4", "f8", "i4", "i8", "?"))]
 _NUMBERS += [np.float64(0).__reduce__()[0]]
-
-
-def read_torch_file(path: Path) -> dict[str, Any]:
-    """:func:`parse_torch` of a file. Raises UserError as it does, or for a file that is missing or unreadable."""
-    return parse_torch(read_bytes(path), path)
 
 
 def parse_torch(data: bytes, path: Path) -> dict[str, Any]:

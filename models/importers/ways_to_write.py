@@ -12,51 +12,48 @@ from functools import cache
 from itertools import permutations, product
 
 import numpy as np
+import torch
 from jaxtyping import Int
 
+from models.tasks.expressions import Expression
 from models.tasks.formats.formatted_task import FormattedTask, formatted
+from models.tasks.formats.operations import OPERATIONS, BinaryOperation
 from models.tasks.formats.parsed_format import EXACT
 
 BOS, EOS, UNUSED = "<BOS>", "<EOS>", "<{}>"
 MOST_DIGITS = 10  # of an operand
 TRIED = 64  # problems that a proposal is judged by
 MOST_OPERANDS = 8  # of a maximum or minimum of numbers of one token
-LISTED = 2**16  # of up to so many problems, each is drawn once
+FEW_PROBLEMS = 2**16  # of up to so many problems, each is drawn once
 MOST_SPECIAL = 4  # tokens beside digits whose orders are all tried; of more, the first ones
 _SEED = 0
 
 
 @dataclass(frozen=True)
 class Operation:
-    """``answer`` as text, in which {m} is the modulus and {them} are the operands, of which there may be ``many``;
-    ``digits`` of it for operands of n; the ``sign`` it is written with. With ``where``, the operands are swapped where
-    it does not hold."""
+    """``digits`` of the answer for operands of n: (factor, added) to factor * n + added. With ``wraps`` it is modulo
+    base^n, with ``ordered`` the larger number comes first, and with ``signed`` it has a sign."""
 
-    answer: str
-    sign: str
-    digits: tuple[int, int]  # factor * n + added
-    family: str | None = None
-    where: str | None = None
+    of: BinaryOperation
+    digits: tuple[int, int]
+    wraps: bool = False
+    ordered: bool = False
     signed: bool = False
-    many: bool = False
 
 
+_EXTREMES = [each for each in OPERATIONS.values() if each.many]
 DIGITWISE = (
-    Operation("a + b", "+", (1, 1), "addition"),
-    Operation("a - b", "-", (1, 0), "subtraction", "a >= b"),
-    Operation("a - b", "-", (1, 0), "subtraction", signed=True),
-    Operation("a - b", "-", (1, 1), "subtraction", signed=True),
-    Operation("a * b", "*", (2, 0), "multiplication"),
-    Operation("(a + b) % {m}", "+", (1, 0)),
-    Operation("max({them})", ">", (1, 0), "max", many=True),
-    Operation("min({them})", "<", (1, 0), many=True),
+    Operation(OPERATIONS["a + b"], (1, 1)),
+    Operation(OPERATIONS["a - b"], (1, 0), ordered=True),
+    Operation(OPERATIONS["a - b"], (1, 0), signed=True),
+    Operation(OPERATIONS["a - b"], (1, 1), signed=True),
+    Operation(OPERATIONS["a * b"], (2, 0)),
+    Operation(OPERATIONS["a + b"], (1, 0), wraps=True),
+    *(Operation(each, (1, 0)) for each in _EXTREMES),
 )
 RESIDUES = (
-    Operation("(a + b) % {m}", "+", (0, 1)),
-    Operation("(a - b) % {m}", "-", (0, 1)),
-    Operation("(a * b) % {m}", "*", (0, 1)),
-    Operation("max({them})", ">", (0, 1), many=True),
-    Operation("min({them})", "<", (0, 1), many=True),
+    *(Operation(each, (0, 1), wraps=True) for each in OPERATIONS.values() if each.of_residues),
+    *(Operation(each, (0, 1)) for each in _EXTREMES),
 )
 
 
@@ -112,21 +109,26 @@ class FormatOption:
     def format(self) -> str:
         """As :func:`models.tasks.formats.formatted_task.formatted` takes it; the answer of residues follows it."""
         field = lambda name, n, up: f"{{{name}:{n}{'r' * (up and n > 1)}}}" if self.n else f"{{{name}}}"  # noqa: E731
-        sign = self.operation.sign if self.between else ""
+        sign = self.operation.of.between if self.between else ""
         operands = sign.join(field(name, self.n, self.up) for name in self.names)
         answer = field("s", self.width, self.answer_up).replace(":", ":+" if self.operation.signed else ":")
         return f"{BOS * self.first}{operands}{'=' * self.equals}{answer}{EOS * self.last}"
 
     @property
+    def answer(self) -> str:
+        """The answer as text."""
+        found = self.operation.of.of(*self.names)
+        return f"({found}) % {self.base ** max(1, self.n)}" if self.operation.wraps else found
+
+    @property
     def many_would_fit(self) -> bool:
         """Whether half of the answers say little: they are of one token, of few problems, or those of a mere copy."""
-        return self.size < TRIED or self.width <= 1 or self.operation.many
+        return self.size < TRIED or self.width <= 1 or self.operation.of.many
 
     @property
     def said(self) -> str:
         """The operation and how numbers are written, in a few words."""
-        answer = self.operation.answer.format(m=self.base ** max(1, self.n), them=", ".join(self.names))
-        return f"{answer} of {f'{self.n} digits' if self.n > 1 else 'one digit'} in base {self.base}"
+        return f"{self.answer} of {f'{self.n} digits' if self.n > 1 else 'one digit'} in base {self.base}"
 
     def task(self, d_vocab: int) -> FormattedTask:
         """The task, whose vocabulary is the model's. Raises UserError where there can be none."""
@@ -142,21 +144,22 @@ class FormatOption:
         return self._formatted("".join(listed) if all(len(text) == 1 for text in listed) else listed)
 
     def _formatted(self, vocabulary: Sequence[str] | Mapping[str, int] | None) -> FormattedTask:
-        answer = self.operation.answer.format(m=self.base ** max(1, self.n), them=", ".join(self.names))
+        own, with_family = self.operation.of, self.n and self.operands == 2 and not self.operation.wraps
         return formatted(
-            self.format, answer, base=self.base, vocabulary=vocabulary, where=self.operation.where,
-            variables=self.operation.family if self.n and self.operands == 2 else None,
+            self.format, self.answer, base=self.base, vocabulary=vocabulary,
+            where=own.where if self.operation.ordered else None, variables=own.family if with_family else None,
         )  # fmt: skip
 
     def tokens(self, rows: int) -> Int[np.ndarray, "row whole"]:
         """Whole sequences, prompt and answer, of drawn problems; of all, if there are fewer."""
-        numbers, s, negative = _numbers(self.operation, self.base, self.n, self.operands, rows)
+        key = (self.answer, self.operation.ordered, self.base, self.n, self.width, self.names)
+        numbers, s, negative = _numbers(*key, rows)
         rows, ids = len(negative), dict(self.ids)
         digits = lambda table, up: list(self.zero + (table if up else table[::-1]))  # noqa: E731
         literal = lambda text: [np.full(rows, ids[text])]  # noqa: E731
         columns = literal(BOS) if self.first else []
         for i, number in enumerate(numbers):
-            columns += (literal(self.operation.sign) if i and self.between else []) + digits(number, self.up)
+            columns += (literal(self.operation.of.between) if i and self.between else []) + digits(number, self.up)
         columns += literal("=") if self.equals else []
         columns += [np.where(negative, ids["-"], ids["+"])] if self.operation.signed else []
         columns += digits(s, self.answer_up) + (literal(EOS) if self.last else [])
@@ -165,24 +168,21 @@ class FormatOption:
 
 @cache
 def _numbers(
-    operation: Operation, base: int, n: int, operands: int, rows: int
+    answer: str, ordered: bool, base: int, n: int, answer_width: int, names: str, rows: int
 ) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
     """Drawn operands and their answers as digits, units first [column, row], and which answers are negative."""
-    draws, width = np.random.default_rng(_SEED), max(1, n)
-    modulus, (factor, added) = base**width, operation.digits
-    if (size := modulus**operands) <= LISTED:
+    draws, width, operands = np.random.default_rng(_SEED), max(1, n), len(names)
+    limit = base**width
+    if (size := limit**operands) <= FEW_PROBLEMS:
         drawn = draws.choice(size, min(rows, size), replace=False)
-        numbers = np.stack([drawn // modulus**i % modulus for i in range(operands)])
+        numbers = np.stack([drawn // limit**i % limit for i in range(operands)])
     else:
-        numbers = draws.integers(0, modulus, (operands, rows))
-    if operation.where is not None:
+        numbers = draws.integers(0, limit, (operands, rows))
+    if ordered:
         numbers = np.sort(numbers, axis=0)[::-1]
-    a, b = numbers[:2]
-    sign, wraps = operation.sign, "%" in operation.answer
-    exact = {"+": a + b, "-": a - b, "*": a * b, ">": numbers.max(0), "<": numbers.min(0)}[sign]
-    found = exact % modulus if wraps else exact
+    found = Expression(answer)(**dict(zip(names, torch.from_numpy(numbers.copy()), strict=True))).numpy()
     digits = lambda numbers, k: np.stack([np.abs(numbers) // base**c % base for c in range(k)])  # noqa: E731
-    return [digits(number, width) for number in numbers], digits(found, factor * n + added), found < 0
+    return [digits(number, width) for number in numbers], digits(found, answer_width), found < 0
 
 
 def candidates(
@@ -199,7 +199,7 @@ def candidates(
         lengths = range(1, MOST_DIGITS + 1) if digits else (0,)
         flags = list(product((False, True), (False, True), (True, False), (True, False)))
         for operands, operation in product(range(2, MOST_OPERANDS + 1), kinds):
-            if operands > 2 and not operation.many:
+            if operands > 2 and not operation.of.many:
                 continue
             for (last, first, equals, between), n in product(flags, lengths if operands == 2 else lengths[:1]):
                 orders = ((False, True), (False, False), (True, True), (True, False)) if n > 1 else ((False, True),)
@@ -223,7 +223,7 @@ def _bases(d_vocab: int) -> list[int]:
 
 def _literals(written: FormatOption, d_vocab: int) -> Iterator[tuple[int, tuple[tuple[str, int], ...]]]:
     """Yield where the digits begin, and the token of each literal, the usual order first."""
-    sign = written.operation.sign
+    sign = written.operation.of.between
     wanted = [sign] if written.between or written.operation.signed else []
     wanted += ["+"] if written.operation.signed and sign != "+" else []
     wanted += ["="] if written.equals else []

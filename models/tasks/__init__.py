@@ -1,6 +1,6 @@
 """Tasks: tokens, problems, roles and the symbolic algorithms that are the ground truth of arithmetic."""
 
-from models.task_mismatch import doubt
+from models.task_mismatch import task_mismatch
 from models.tasks.altered_tasks import altered
 from models.tasks.check_task import domain_of, require_sound
 from models.tasks.columns.addition_algorithms import (
@@ -22,7 +22,6 @@ from models.tasks.formats.formatted_task import FormattedTask, formatted
 from models.tasks.formats.guess_from_texts import Guess, guess
 from models.tasks.formats.parsed_format import SIGNS
 from models.tasks.formats.string_task import TokenFunction, function
-from models.tasks.formats.task_definitions import task_of_text
 from models.tasks.machines.automata import Automaton
 from models.tasks.machines.equal_expressions import first_difference
 from models.tasks.machines.machine import Layer, Machine
@@ -45,6 +44,7 @@ from models.tasks.paired.variable_pairs import variable_pairs
 from models.tasks.refusals import NoDomain, NoMachine
 from models.tasks.roles import DELIMITERS, OUTPUT, OWN, PREVIOUS, REST, Role
 from models.tasks.task import Task
+from models.tasks.task_definitions import TaskLike, task_of_text
 
 __all__ = [
     "ALGORITHMS",
@@ -87,6 +87,7 @@ __all__ = [
     "SIGNS",
     "SequenceTask",
     "Task",
+    "TaskLike",
     "TaskVariables",
     "TenDigitAddition",
     "TokenFunction",
@@ -100,7 +101,7 @@ __all__ = [
     "column_places",
     "digit_pairs",
     "domain_of",
-    "doubt",
+    "task_mismatch",
     "first_difference",
     "first_rows",
     "formatted",

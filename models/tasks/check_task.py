@@ -1,4 +1,4 @@
-"""Validate a task's interface once, at first use.
+"""Validate a task's interface: once at first use, and all of it for :func:`models.check`.
 
 A task written in a user's own script can have a mistake that no code would notice: a query position that counts from
 the end, a role outside the sequence, the tokens of another problem. Every number about a model would then be wrong.
@@ -6,7 +6,7 @@ the end, a role outside the sequence, the tokens of another problem. Every numbe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from itertools import pairwise
 from typing import Any
@@ -37,7 +37,7 @@ def require_sound(task: Task) -> Task:
         return task
     name = getattr(task, "name", type(task).__name__)
     try:
-        wrong = next(_mistakes(task), None)
+        wrong = next(_of_interface(task), None)
     except UserError:
         raise
     except Exception as error:
@@ -49,7 +49,7 @@ def require_sound(task: Task) -> Task:
     return task
 
 
-def _mistakes(task: Task) -> Iterator[str]:
+def _of_interface(task: Task) -> Iterator[str]:
     length, tokens = task.input_length, task.d_vocab
     for name, value in (("input_length", length), ("d_vocab", tokens)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -100,20 +100,60 @@ def _tokens(task: Task, problems: Tensor) -> Iterator[str]:
             yield "encodes a problem by itself in other tokens than among others"
 
 
+def _of_places(task: Task, problems: Tensor) -> Iterator[str]:
+    """Relative to each target, every position up to its query is in exactly one place."""
+    for target, query in enumerate(task.query_positions):
+        found = sorted(at for places in task.relative_roles(target).values() for at in places)
+        if found != list(range(query + 1)):
+            yield f"has places at {found} for target {target}, of 0 to {query}"
+
+
+def _of_texts(task: Task, problems: Tensor) -> Iterator[str]:
+    """Problems written as text are read as the same problems, and decoded answers are numbers, or none is."""
+    for row, numbers in enumerate(task.numbers(problems) if problems.ndim == 2 else ()):
+        text = task.problem_text(numbers)
+        if not torch.equal(again := task.as_problems([text]), problems[row : row + 1]):
+            yield f"reads {text!r} as {again.tolist()}"
+    answers = task.decode(task.targets(problems))
+    if len(answers) != len(problems):
+        yield f"decodes {len(answers)} numbers of {len(problems)} answers"
+    if len({answer is None for answer in answers}) != 1:
+        yield "spells a number in some right answers, and none in others"
+
+
+def _of_function(task: Task, problems: Tensor) -> Iterator[str]:
+    """The targets spell what the task's function gives, where it has one."""
+    if (function := getattr(task, "answers", None)) is not None:
+        found = [list(each) if isinstance(each, tuple) else each for each in task.decode(task.targets(problems))]
+        if found != (wanted := function(problems).tolist()):
+            yield f"spells {found} in its targets, and its function gives {wanted}"
+
+
+#: What a task must be, by the name of its row in :func:`models.check`: (task, drawn problems) -> what is wrong.
+MISTAKES: Mapping[str, Callable[[Task, Tensor], Iterator[str]]] = {
+    "positions and tokens": lambda task, problems: _of_interface(task),
+    "places partition positions": _of_places,
+    "text and answers round trip": _of_texts,
+    "targets are the function's": _of_function,
+}
+
 LOOKED_AT = 512  # this many problems of the task's own distribution must lie in its domain
 
 
 def domain_of(task: Task) -> Domain:
-    """The task's domain, checked on problems that the task draws.
+    """The task's domain, after it was once checked on problems that the task draws.
 
     Raises:
         UserError: a task without a domain, or one that draws a problem outside it.
     """
     domain = task.domain
+    if task.kept.get("domain") is domain:
+        return domain
     drawn = task.sample(LOOKED_AT, torch.Generator().manual_seed(0))
     if not (inside := domain.holds(drawn)).all():
         raise UserError(
             f"The task {task.name} draws the problem {tuple(drawn[~inside][0].tolist())}, which is not among the "
             f"{domain.size:,} of what it says its domain is."
         )
+    task.kept["domain"] = domain
     return domain

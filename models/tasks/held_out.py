@@ -16,7 +16,7 @@ from models.errors import UserError, known_name
 from models.tasks.counter_rng import hashed, is_listed, uniform
 from models.tasks.domain import Domain
 
-LISTED = 2**22  # up to this many combinations of digits, all problems are listed and split
+MOST_SPLIT = 2**22  # up to this many combinations of digits, all problems are listed and split
 SHARE, DRAWN = 0.1, 10_000  # what is held out by default: this share of a listed domain, and at most so many problems
 ATTEMPTS = 64  # draws of a training problem before the domain counts as too sparse
 OF_CLASS = 4096  # the same for a problem of a class, which may be one in hundreds
@@ -60,7 +60,7 @@ class TaskToSplit(Protocol):
     def has_long_carries(self) -> bool: ...
 
     @property
-    def hard_by(self) -> Callable[[Draws], Tensor] | None: ...
+    def long_carries_by(self) -> Callable[[Draws], Tensor] | None: ...
 
     def sample(self, n: int, generator: torch.Generator, long_carries: bool = False) -> Int[Tensor, "n field"]: ...
 
@@ -122,7 +122,7 @@ class HeldOut:
 class SplitDomain(HeldOut):
     """A seeded split of a task's domain, or a test set of :data:`FIXED_TESTS`.
 
-    A domain of up to :data:`LISTED` combinations is permuted; its first problems are held out. Of a larger one,
+    A domain of up to :data:`MOST_SPLIT` combinations is permuted; its first problems are held out. Of a larger one,
     problems are drawn and held out; training then avoids exactly these.
 
     With ``class_of``, a function from problems to 0 or 1, training and validation problems have both classes equally
@@ -145,7 +145,7 @@ class SplitDomain(HeldOut):
                 raise UserError(f"{held_out} has problems of another domain than {task.name}.")
             self.name, self.listed = held_out, False
             return
-        self.listed = task.domain.combinations <= LISTED
+        self.listed = task.domain.combinations <= MOST_SPLIT
         size = task.domain.size if self.listed else None
         if held_out is None:
             held_out = DRAWN if size is None else min(DRAWN, max(1, round(SHARE * size)))
@@ -204,7 +204,7 @@ class SplitDomain(HeldOut):
                 found = found[self._wanted(keys), torch.arange(len(keys), device=keys.device)]
         else:
             found = self._drawn(keys, self.task.uniform_by, UNIFORM, OF_UNIFORM)
-        if long_carries > 0 and (draw := self.task.hard_by) is not None:
+        if long_carries > 0 and (draw := self.task.long_carries_by) is not None:
             heavy = self._drawn(keys, draw, CARRIES, OF_CARRIES)
             found = torch.where((uniform(keys, WHICH) < long_carries)[:, None], heavy, found)
         return found

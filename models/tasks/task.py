@@ -28,7 +28,7 @@ from models.calls.bound_arguments import checked_method
 from models.errors import UserError
 from models.tasks.domain import Domain
 from models.tasks.given_problems import as_rows, numbers_in
-from models.tasks.held_out import LISTED, Draws, HeldOut, SplitDomain
+from models.tasks.held_out import MOST_SPLIT, Draws, HeldOut, SplitDomain
 from models.tasks.number_digits import to_number
 from models.tasks.refusals import NoDomain, NoMachine, NoProblems
 from models.tasks.roles import Role, relative_positions, roles_of
@@ -51,7 +51,7 @@ class Task:
     prompt: str | Sequence[str | Role] = ()
     answer: str | Sequence[str | Role] = ()
     #: The measure by which models of this task are selected and compared: "accuracy" of whole answers, or "loss".
-    compared_by: str = "accuracy"
+    selected_by: str = "accuracy"
     #: What makes this task again, as JSON; None if nothing is known to.
     definition: dict[str, Any] | None = None
     #: What stands between the texts of tokens.
@@ -236,7 +236,7 @@ class Task:
     @property
     def has_long_carries(self) -> bool:
         """Whether :meth:`sample` can draw problems in which carries or borrows travel far."""
-        return self.hard_by is not None
+        return self.long_carries_by is not None
 
     @checked_method
     def sample(self, n: Natural, generator: torch.Generator, long_carries: bool = False) -> Int[Tensor, "n operands"]:
@@ -247,10 +247,10 @@ class Task:
         Raises:
             NoDomain: a task that does not say its domain. NoProblems: fewer than about one in 10,000 is allowed.
         """
-        if long_carries and (made := self.hard_by) is not None:
+        if long_carries and (made := self.long_carries_by) is not None:
             own = lambda n, generator: made(_drawn_by(n, generator, torch.float64))  # noqa: E731
             return self._rejected(own, n, generator)
-        if self.domain.where is not None and self.domain.combinations <= LISTED:
+        if self.domain.where is not None and self.domain.combinations <= MOST_SPLIT:
             kept = self.domain.kept
             at = torch.randint(len(kept), (n,), generator=generator, device=generator.device)
             return self.domain.problems(self.domain.numbered(kept[at.cpu()])).to(at.device)
@@ -273,7 +273,7 @@ class Task:
         return self.domain.problems(torch.stack(digits, 1))
 
     @property
-    def hard_by(self) -> Callable[[Draws], Tensor] | None:
+    def long_carries_by(self) -> Callable[[Draws], Tensor] | None:
         """As :meth:`uniform_by`, for problems in which carries or borrows travel far; None without such problems."""
         return None
 

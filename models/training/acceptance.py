@@ -34,7 +34,7 @@ class Acceptance:
 
     Attributes:
         statement: a sentence without a full stop, for metrics and terminal.
-        certificate: what a zoo entry keeps under this name, as JSON (:func:`models.zoo.save_entry`).
+        certificate: what a zoo entry keeps under this name, as JSON (:func:`models.zoo.entry_writer.save_entry`).
         files: evidence by file name, kept in the run folder and in a zoo entry if the candidate is accepted.
         problems: what a seed that is turned down is to be trained on (:mod:`models.training.counterexample_problems`),
         each
@@ -108,6 +108,6 @@ class Candidates:
             state.accept(dict(verdict.certificate), step)
         else:
             state.turned_down += 1
-            state.take_back(trainable(self.model.task, verdict.problems))
+            state.keep_counterexamples(trainable(self.model.task, verdict.problems))
         state.last_verdict = verdict.statement
         return {"seed": state.seed, "accepted": verdict.accepted, "statement": verdict.statement}

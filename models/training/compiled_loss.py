@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from models.training.native import pointers
+from models.training.native.compiled_kernels import pointers
 from models.transformer.config import TransformerConfig
 
 #: Turns arrays into a kernel's arguments: pointers, or one struct of pointers.

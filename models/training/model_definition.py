@@ -11,8 +11,8 @@ from typing import Any
 from models.errors import UserError
 from models.files.checkpoint import read_json, write_json_atomic
 from models.files.python_source import run_source
-from models.tasks.formats.task_definitions import task_of
 from models.tasks.task import Task
+from models.tasks.task_definitions import task_of
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.config import TransformerConfig
 from models.weight_maps.dense import DenseWeights

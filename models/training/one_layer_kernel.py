@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from models.training.compiled_loss import FusedLoss, in_a_struct, is_plain_layer
-from models.training.native import FAST, LANES, library, pointers
+from models.training.native.compiled_kernels import FAST, LANES, library, pointers
 from models.training.stacked_objective import GeneralObjective, Parameters, PerSeed, Targets, Tokens
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.parts.weights import Weights, is_bias

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from models.errors import Caution
-from models.training.native import kernel_name
+from models.training.native.compiled_kernels import kernel_name
 from models.training.run_folder import differences
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.parts.tropical_kernel import kernel_of_width

@@ -52,7 +52,7 @@ class SeedState:
         return self.status == "training"
 
     @property
-    def standing(self) -> float:
+    def rank(self) -> float:
         """The rank of a seed in its run: token accuracy or, for text, the negative loss. Given-up seeds are last."""
         if self.status in ("failed", "hopeless"):
             return -math.inf
@@ -61,7 +61,7 @@ class SeedState:
     def end(self, status: Status, step: int) -> None:
         self.status, self.stopped_at = status, step
 
-    def take_back(self, problems: Iterable[Sequence[int]]) -> None:
+    def keep_counterexamples(self, problems: Iterable[Sequence[int]]) -> None:
         """Keep problems that the judge gave back, in front of those that it gave back before."""
         kept = {tuple(one): None for one in (*problems, *self.returned)}
         self.returned = [list(one) for one in list(kept)[:MOST_RETURNED]]
@@ -71,7 +71,7 @@ class SeedState:
         self.accepted, self.best_exact, self.best_step = certificate, self.exact, step
         self.end("accepted", step)
 
-    def judge(self, report: dict[str, float], step: int, recipe: Recipe) -> bool:
+    def record_validation(self, report: dict[str, float], step: int, recipe: Recipe) -> bool:
         """Record a validation after ``step`` steps and decide whether the seed ends. Returns whether it is the best so
         far.
 

@@ -24,7 +24,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from models.training.compiled_loss import FusedLoss, is_plain_layer
-from models.training.native import FAST, LANES, library, pointers
+from models.training.native.compiled_kernels import FAST, LANES, library, pointers
 from models.training.stacked_objective import (
     GeneralObjective,
     Logits,

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.func import functional_call, vmap
 
 from models.errors import UserError, unknown_name
-from models.training.native import LANES
+from models.training.native.compiled_kernels import LANES
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.parts.weights import Weights
 

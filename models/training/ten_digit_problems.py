@@ -22,7 +22,7 @@ from models.tasks.named.adder_test_sets import fingerprint, held_out_fingerprint
 from models.tasks.named.addition import MICROADDER, PADDED, PADDED_TOKENS, PairAddition, adds_pairs_below
 from models.tasks.number_digits import LIMIT, digit_rows
 from models.tasks.task import Task
-from models.training.native import library, pointers
+from models.training.native.compiled_kernels import library, pointers
 from models.training.training_batches import Batch, SeedNumbers
 
 MOST_DIGITS = 10  # the most digits of an operand

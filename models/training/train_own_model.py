@@ -14,9 +14,9 @@ from models.calls.argument_kinds import Count, shown
 from models.calls.bound_arguments import typed
 from models.errors import UserError, unknown_name
 from models.registry import ModelSpec
-from models.tasks.formats.task_definitions import task_of_text
 from models.tasks.held_out import SplitDomain
 from models.tasks.task import Task
+from models.tasks.task_definitions import task_of_text
 from models.training.model_definition import TaskSource, check_fit
 from models.training.recipes import Recipe
 from models.training.task_problems import TaskProblems

@@ -108,7 +108,7 @@ class Trainer:
         task, source, n = self.model.task, self.recipe.problems, self.recipe.validation_size
         if isinstance(source, SequenceSource):
             return SequenceValidator(task, source, n, self.device)
-        if task.compared_by == "loss":
+        if task.selected_by == "loss":
             return LossValidator(task, n, self.device)
         return Validator(task, n, self.device)
 
@@ -181,7 +181,7 @@ class Trainer:
             "loss": [round(x, 6) if x == x else None for x in self.losses],
             "status": [s.status for s in self.states],
         }
-        if self.model.task.compared_by == "loss":
+        if self.model.task.selected_by == "loss":
             line["validation_loss"] = [s.validation_loss for s in self.states]
         return line | ({"verdicts": self.verdicts} if self.verdicts else {})
 
@@ -192,7 +192,7 @@ class Trainer:
             return
         if not torch.isfinite(self.theta[row]).all():
             state.end("failed", self.step_number)
-        elif state.judge(report, self.step_number, self.stopping_recipe):
+        elif state.record_validation(report, self.step_number, self.stopping_recipe):
             self.best_theta[row] = self.theta[row]
         at_end = self.step_number >= self.recipe.steps
         if self.candidates is not None and state.active and state.exact == 1.0 and self.candidates.due(state, at_end):
@@ -205,7 +205,7 @@ class Trainer:
         last, step = self.step_number - self.recipe.eval_every, self.step_number
         shares = [share for at, share in self.recipe.keep_share or () if last < at <= step]
         if shares:
-            best = sorted(self.states, key=lambda state: state.standing, reverse=True)
+            best = sorted(self.states, key=lambda state: state.rank, reverse=True)
             for state in best[math.ceil(min(shares) * len(best)) :]:
                 if state.active:
                     state.end("hopeless", step)
@@ -267,7 +267,7 @@ class Trainer:
         for name, table in tables.items():
             table.copy_(tensors[name])
         try:
-            self._take_up(state, step)
+            self._restore(state, step)
         except (KeyError, TypeError, ValueError, AttributeError) as error:  # another version wrote it
             raise UserError(f"The checkpoint in {self.folder.path} was damaged ({error!r}); restore it.") from error
         self.step_number = step
@@ -276,7 +276,7 @@ class Trainer:
         self.folder.forget_accepted({state.seed for state in self.states if state.accepted is not None})
         return True
 
-    def _take_up(self, state: dict[str, Any], step: int) -> None:
+    def _restore(self, state: dict[str, Any], step: int) -> None:
         """Restore what :meth:`save` wrote next to the tables."""
         self.states = [SeedState(**entry) for entry in state["seeds"]]
         self.losses = [float("nan") if x is None else float(x) for x in state["losses"]]

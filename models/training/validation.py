@@ -41,7 +41,7 @@ class Validator:
 
 
 class LossValidator:
-    """Mean cross-entropy on the task's validation problems, for tasks that are :attr:`~Task.compared_by` their loss."""
+    """Mean cross-entropy on the task's validation problems, for tasks that are :attr:`~Task.selected_by` their loss."""
 
     rows = 32  # 32 windows of 128 characters and their logits stay in the processor's cache
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader
 
-from models.evaluation import Score
 from models.files.checkpoint import parse_weights
 from models.number_format import shown
+from models.problem_score import Score
 from models.rates import Rate
 from models.registry import build, recipe_of
 from models.tasks.named.position_coupling.multi_addition import MultiOperandAddition

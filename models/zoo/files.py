@@ -7,7 +7,7 @@ import glob
 import json
 import shutil
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from models.errors import UserError
 from models.files.checkpoint import fsync_folder
@@ -73,3 +73,10 @@ def no_entry(folder: Path) -> str | None:
     others = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir())
     others = [name for name in others if name not in known and not name.endswith(".tmp")]
     return f"it holds {others[0]}, which is not part of the entry" if others else None
+
+
+def check_file_name(name: str, source: Path) -> None:
+    """Files of an entry lie inside its folder, whatever its config says."""
+    parts = PurePosixPath(name).parts
+    if not parts or PurePosixPath(name).is_absolute() or ".." in parts or "\\" in name:
+        raise UserError(f"{source} names a file {name!r} outside its own folder.")

@@ -107,7 +107,7 @@ def polished_again(trainer: Trainer, arm: Arm, row: int) -> dict[str, Any]:
         found = arm(model, done, state.seed)
         if found.accepted or done == rounds:
             break
-        state.take_back(trainable(model.task, found.problems))
+        state.keep_counterexamples(trainable(model.task, found.problems))
         stream = trainer.make_stream([state.seed], settings.problems)
         batch = stream.batch(settings.drawn_at)
 

@@ -19,9 +19,10 @@ from benchmarks.circuits.variable_methods import (
     VARIABLE_METHODS,
     run_variables,
 )
-from interp.core.results import Findings, Provenance
+from interp.core.results import Provenance
 from interp.core.sections import Section, records
 from interp.core.stats import bootstrap_interval
+from interp.core.table_result import Measure, TableResult
 from studies.runs.study import Made, Settings, shows, study
 
 #: Proved adders of ten digits: trained ones of 10 to 491 numbers, and two that were built by hand.
@@ -107,10 +108,12 @@ def show_variables(data: Mapping[str, Any]) -> list[Section]:
     sections = [Section(finding["claim"], f"{finding['number']} {finding['refuted']}"), Section("Methods", "", (what,))]
     for variable, own in summary.groupby("variable", sort=False):
         shown = own[["method", "accuracy", "accuracy low", "accuracy high"]].sort_values("accuracy", ascending=False)
-        figure = Findings(
+        figure = TableResult(
             f"Interchange accuracy of {str(variable).replace('_', ' ')} at the place named",
-            shown.set_axis(["method", "value", "low", "high"], axis=1),
+            shown.set_axis(["method", "accuracy", "accuracy_low", "accuracy_high"], axis=1),
             Provenance(int(own["models"].max()), None, "proved adders"),
+            ("method",),
+            (Measure("accuracy", "share"),),
         ).figure()
         text = "Interchange accuracy where the method says it lives, with intervals that resample models, and regret."
         sections.append(Section(str(variable).replace("_", " "), text, (own.drop(columns="variable"),), [figure]))

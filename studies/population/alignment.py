@@ -36,7 +36,7 @@ from models import ArithmeticTransformer
 from models.calls import checked
 from models.errors import UserError
 from models.importers import from_transformer_lens
-from models.tasks import Task
+from models.tasks import Task, TaskLike
 from models.transformer import HookedModel, model_name
 from studies.population.symmetries import Parameters, symmetries_of
 from studies.population.symmetries.base import tensor_weight
@@ -114,7 +114,7 @@ def parametrised(model: HookedModel, task: Task | None = None) -> Any:
 
 
 @partial(checked, ready=True)
-def align(a: HookedModel, b: HookedModel, *, task: Task | None = None) -> Alignment:
+def align(a: HookedModel, b: HookedModel, *, task: TaskLike | None = None) -> Alignment:
     """Move b close to a along the symmetries of their weight map.
 
     ``task`` is for stock TransformerLens models, which do not name their own.

@@ -38,11 +38,11 @@ from interp.core.stats import bootstrap_interval, clopper_pearson, percentile_in
 from interp.core.task_checks import resolve_task
 from interp.core.thresholds import ABLE
 from interp.core.views import Curves, Picture, Series
-from models.calls.argument_kinds import Several
+from models.calls.argument_kinds import Count, GivenProblems, Seed, Several
 from models.calls.checked_calls import checked
 from models.errors import UserError, known_name
 from models.number_format import in_percent
-from models.tasks.task import Task
+from models.tasks.task_definitions import TaskLike
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from models.transformer.hooked import HookedModel
 from models.transformer.unaltered import require_unaltered
@@ -124,11 +124,11 @@ def mode_connectivity(
     a: HookedModel,
     b: HookedModel,
     *,
-    task: Task | None = None,
+    task: TaskLike | None = None,
     points: Several = 11,
-    problems: Any = None,
-    n: int = 256,
-    seed: int = 0,
+    problems: GivenProblems = None,
+    n: Count = 256,
+    seed: Seed = 0,
     controls: bool = True,
 ) -> ModeConnectivity:
     """Loss and accuracy on the line between two models of one architecture; see the module.

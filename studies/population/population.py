@@ -32,10 +32,11 @@ from interp.core.probe import Probe, with_number
 from interp.core.results import Provenance, Result
 from interp.core.task_checks import resolve_task
 from interp.core.views import Picture, Points, Series
+from models.calls.argument_kinds import Count, Seed
 from models.calls.checked_calls import checked
 from models.errors import UserError, known_name
 from models.rates import Rate
-from models.tasks.task import Task
+from models.tasks import Task, TaskLike
 from models.transformer import model_name
 from models.transformer.hooked import HookedModel
 
@@ -122,9 +123,9 @@ def population(
     names: Sequence[str] | None = None,
     otherwise: Sequence[HookedModel] = (),
     questions: Sequence[str] | None = None,
-    task: Task | None = None,
-    n: int = 1000,
-    seed: int = 0,
+    task: TaskLike | None = None,
+    n: Count = 1000,
+    seed: Seed = 0,
 ) -> Population:
     """Ask every model and an untrained copy of each the questions that give a number.
 

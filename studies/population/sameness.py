@@ -28,10 +28,10 @@ from interp.compare.swap_components import swap_components
 from interp.compare.swap_result import Swaps
 from interp.compare.weight_circuits import NAMES
 from interp.core.results import Provenance, Result
-from models.calls import Index, checked
+from models.calls import Count, Index, Seed, checked
 from models.errors import UserError
 from models.number_format import in_percent, in_percent_with
-from models.tasks import Task
+from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel
 from studies.population.alignment import Alignment, align
 
@@ -98,7 +98,13 @@ class Sameness(Result):
 
 @partial(checked, ready=True)
 def sameness(
-    a: HookedModel, b: HookedModel, *, task: Task | None = None, n: int = 256, seed: int = 0, untrained: Index = 9
+    a: HookedModel,
+    b: HookedModel,
+    *,
+    task: TaskLike | None = None,
+    n: Count = 256,
+    seed: Seed = 0,
+    untrained: Index = 9,
 ) -> Sameness:
     """Whether two models are the same, not the same, or neither is known; see the module.
 

@@ -34,10 +34,10 @@ from interp.core.samples import draw
 from interp.core.stats import bootstrap_interval, clopper_pearson, js_divergence
 from interp.core.task_checks import resolve_task
 from interp.core.views import Grid, Picture, Points, Series, View
-from models.calls.argument_kinds import Index
+from models.calls.argument_kinds import Count, GivenProblems, Index, Seed
 from models.calls.checked_calls import checked
 from models.errors import UserError
-from models.tasks.task import Task
+from models.tasks.task_definitions import TaskLike
 from models.transformer import model_name
 from models.transformer.hooked import HookedModel
 from studies.population.alignment import align, parametrised
@@ -110,10 +110,10 @@ def seed_distances(
     models: Sequence[HookedModel],
     *,
     names: Sequence[str] | None = None,
-    task: Task | None = None,
-    problems: Any = None,
-    n: int = 256,
-    seed: int = 0,
+    task: TaskLike | None = None,
+    problems: GivenProblems = None,
+    n: Count = 256,
+    seed: Seed = 0,
     untrained: Index = CONTROLS,
 ) -> SeedDistances:
     """Distances of every pair of models of one architecture; see the module.
@@ -146,7 +146,7 @@ def seed_distances(
         words = alignment.symmetries
         rows.append(alignment.distances().assign(a=called[i], b=called[j]))
     table = pd.concat(rows, ignore_index=True)
-    copies = untrained_models(models[0], None, untrained, seed)
+    copies = untrained_models(models[0], untrained, seed)
     null = [align(a, b).distances() for a, b in combinations(copies, 2)]
     table = table.merge(_null_columns(null), how="left", on="component")
     table = leading(table, ("a", "b", "component", "numbers", "before", "after"))

@@ -28,10 +28,10 @@ from interp.core.controls import NO_CONTROL, untrained_models
 from interp.core.drawings import drawing
 from interp.core.results import Provenance, Result
 from interp.core.views import Bars, Grid, Line, Picture, Series
-from models.calls.argument_kinds import Index
+from models.calls.argument_kinds import Index, Seed
 from models.calls.checked_calls import checked
 from models.errors import UserError
-from models.tasks.task import Task
+from models.tasks.task_definitions import TaskLike
 from models.transformer import model_name
 from models.transformer.hooked import HookedModel
 from studies.population.alignment import aligned_distances
@@ -122,8 +122,8 @@ def solution_classes(
     models: Sequence[HookedModel],
     *,
     names: Sequence[str] | None = None,
-    task: Task | None = None,
-    seed: int = 0,
+    task: TaskLike | None = None,
+    seed: Seed = 0,
     untrained: Index = CONTROLS,
 ) -> SolutionClasses:
     """Group models of one architecture into classes of one solution each; see the module.
@@ -145,7 +145,7 @@ def solution_classes(
     if len(models) < 2 or len(set(called)) < len(called) or len(called) != len(models):
         raise UserError(f"{len(models)} models and {len(set(called))} names: give at least two, with a name for each.")
     distances = aligned_distances(models, task)
-    null = aligned_distances(untrained_models(models[0], None, untrained, seed), task)
+    null = aligned_distances(untrained_models(models[0], untrained, seed), task)
     pairs = len(list(combinations(models, 2)))
     return SolutionClasses(model_name(models[0]), called, distances, null, Provenance(pairs, seed, "pairs of models"))
 

@@ -22,7 +22,7 @@ import numpy as np
 import xarray as xr
 from tqdm import tqdm
 
-from models.calls import checked
+from models.calls import Count, Seed, checked
 from models.errors import UserError
 from models.files import content_digest
 from models.registry import get_spec, names
@@ -98,8 +98,8 @@ def exact_match_grid(
     task: SequenceTask | None = None,
     shapes: Iterable[Sequence[int]] | None = None,
     largest: Sequence[int] | None = None,
-    n: int = 1000,
-    seed: int = 0,
+    n: Count = 1000,
+    seed: Seed = 0,
     offsets: str | int | tuple[int, ...] | Offsets = "start 1",
     early_exit: bool = True,
     final_answer: bool | None = None,

@@ -198,7 +198,7 @@ def _attended(model: Any, operands: int, n: int) -> float:
 @measure
 def on_needed(model: Any, operands: int, digits: int) -> Ours:
     """The share of its attention that the least faithful head gives to the tokens of its constructed counterpart."""
-    result = key_attention(model, task=model.task.at(operands, digits), n=32, untrained=[])
+    result = key_attention(model, task=model.task.at(operands, digits), n=32, untrained=0)
     heads = result.table.weight.sel(role=["sum", "carry"]).max("role").values.ravel().tolist()
     remark = f"by head {', '.join(f'{x:.2f}' for x in heads)}"
     return Ours(min(heads), result.provenance, model=str(model.name_or_path), remark=remark)

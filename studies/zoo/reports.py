@@ -40,7 +40,7 @@ def report_of(task: Task) -> Callable[[Runs], Report] | None:
     """The papers' rule for a task; None where the library's own serves."""
     if task.has_other_sizes:
         return report_sequences
-    return report_two_digit if adds_pairs_below(task) == 100 and task.compared_by != "loss" else None
+    return report_two_digit if adds_pairs_below(task) == 100 and task.selected_by != "loss" else None
 
 
 def probe_shapes(model: ArithmeticTransformer) -> list[tuple[int, ...]]:

@@ -8,8 +8,8 @@ import interp
 from interp.compare.comparison_result import Comparison
 from interp.compare.model_table import ModelTable
 from interp.compare.swap_result import Swaps
+from interp.core.estimate import Estimate
 from interp.core.exam import REFUSED, Case, Exam
-from interp.core.measured import Measured
 from studies.population import align, mode_connectivity, population, sameness, seed_distances, solution_classes
 from studies.population.mode_connectivity import ModeConnectivity
 from studies.population.population import Population
@@ -30,7 +30,7 @@ def _apart(found: Comparison) -> dict[str, float]:
 register_exam(
     Exam(
         "compare",
-        lambda pair: interp.compare(*pair, n=16, untrained=[untrained(5)]),
+        lambda pair: interp.compare(*pair, n=16),
         _apart,
         presence=Case(lambda: (trained(), moved()), {"heads": 0.0, "OV": 0.0, "answers": 0.0}),
         absence=Case(  # only what is looked at differs
@@ -49,7 +49,7 @@ register_exam(
 def _answers(found: ModelTable) -> list[float | None]:
     """How often it is right, whether on all inputs, and the gap of attention."""
     return [
-        round(answer.value, 2) if isinstance(answer, Measured) else None for answer in found.rows[0].answers.values()
+        round(answer.value, 2) if isinstance(answer, Estimate) else None for answer in found.rows[0].answers.values()
     ]
 
 

@@ -10,8 +10,7 @@ import torch
 import interp
 import models
 from interp.core.exam import Case, Exam
-from interp.probes.composition_scores import CompositionScores
-from interp.probes.induction_heads import InductionHeads
+from interp.core.table_result import TableResult
 from tests.exams import register_exam
 
 NAME = "induction-6"
@@ -54,15 +53,15 @@ def untrained() -> Any:
     return models.build(NAME, seed=1)
 
 
-def _matches(found: InductionHeads) -> tuple[bool, bool]:
+def _matches(found: TableResult) -> tuple[bool, bool]:
     """Whether the last head matches, well above uniform attention, and whether it copies."""
     last = found.table.iloc[-1]
-    return bool(last.matching_low > 3 * last.matching_uniform), bool(last.copying > 0.5)
+    return bool(last.matching_low > 3 * last.matching_uniform_attention), bool(last.copying > 0.5)
 
 
-def _stands_out(found: CompositionScores) -> list[str]:
+def _stands_out(found: TableResult) -> list[str]:
     """The sides on which random matrices hardly ever score as high."""
-    return found.table["kind"][found.table["p_value"] < 0.01].tolist()
+    return found.table["side"][found.table["p_value"] < 0.01].tolist()
 
 
 register_exam(

@@ -11,8 +11,8 @@ import torch
 
 import interp
 import models
+from interp.core.estimate import Estimate
 from interp.core.exam import REFUSED, Case, Exam
-from interp.core.measured import Measured
 from interp.core.results import Provenance
 from interp.probes.attention_by_role import AttentionByRole
 from interp.probes.attention_readout import AttentionReadout
@@ -39,8 +39,8 @@ MADE_UP = Provenance(10, 0, "made up")
 
 
 def _gap(found: AttentionByRole) -> tuple[float, bool]:
-    """The mean gap, and whether the statement tells it."""
-    return found.mean_gap()[0], "to 1" in found.statement()
+    """The mean gap, and whether the finding tells it."""
+    return found.mean_gap().value, found.has_ratio()
 
 
 register_exam(
@@ -111,7 +111,7 @@ register_exam(
 register_exam(
     Exam(
         "fourier_spectrum",
-        lambda table: interp.fourier_spectrum(table, resamples=300),
+        lambda table: interp.fourier_spectrum(table),
         lambda found: (found.main, found.p_value < 0.05),
         presence=Case(lambda: np.exp(2j * np.pi * 3 * np.arange(10) / 10).view(float).reshape(10, 2), (3, True)),
         absence=Case(lambda: arc(SHUFFLED), lambda got: not got[1]),
@@ -153,7 +153,7 @@ register_exam(
     Exam(
         "direct_logit_attribution",
         lambda model: interp.direct_logit_attribution(model, n=64),
-        lambda found: found.by_kind().to_dict(),
+        lambda found: found._by_kind().to_dict(),
         presence=Case(trained, lambda got: got["mlp"] > 50 and max(got, key=got.get) == "mlp"),
         absence=Case(lambda: without("W_fc1"), lambda got: abs(got["mlp"]) < 1e-4),
         inversion=Case(lambda: negated("blocks.0.hook_mlp_out"), lambda got: got == REFUSED or got["mlp"] < -10),
@@ -178,8 +178,8 @@ def with_hook(hook: str, factor: float) -> Any:
 
 
 for _lens, _ask in (
-    ("tuned_lens", lambda model: interp.tuned_lens(model, n=500, steps=15, resamples=20)),
-    ("jacobian_lens", lambda model: interp.jacobian_lens(model, n=400, averaged=24, resamples=20)),
+    ("tuned_lens", lambda model: interp.tuned_lens(model, n=500, steps=15)),
+    ("jacobian_lens", lambda model: interp.jacobian_lens(model, n=400)),
 ):
     register_exam(
         Exam(
@@ -211,7 +211,7 @@ def _score_part(found: Any) -> tuple[set[str], float]:
 register_exam(
     Exam(
         "attention_attribution",
-        lambda model: interp.attention_attribution(model, role="own operands", n=32, resamples=20),
+        lambda model: interp.attention_attribution(model, role="own operands", n=32),
         _score_part,
         presence=Case(trained, lambda got: got[0] == {"pos_embed"} and got[1] > 40),
         absence=Case(lambda: without("W_qk"), lambda got: got[1] == 0),
@@ -248,7 +248,7 @@ register_exam(
 
 
 def _curve(*values: float) -> Any:
-    rows = [(2**i, {("loss", ""): Measured(float(value))}) for i, value in enumerate(values)]
+    rows = [(2**i, {("loss", ""): Estimate(float(value))}) for i, value in enumerate(values)]
     return compute_training_dynamics(rows, "made up", 0, MADE_UP)
 
 
@@ -269,7 +269,7 @@ register_exam(
     Exam(
         "loss",
         lambda model: interp.loss(model, n=64),
-        lambda found: found.table["value"][0],
+        lambda found: found.table["loss"][0],
         presence=Case(trained, lambda got: 0 < got < 0.1),
         absence=Case(lambda: without("out_A"), lambda got: got > 1),
         inversion=Case(lambda: negated("blocks.0.hook_resid_post"), lambda got: got > 2.3),

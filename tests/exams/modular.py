@@ -38,7 +38,7 @@ def untrained() -> Any:
 register_exam(
     Exam(
         "group_program",
-        lambda model: interp.group_program(model, n=400, resamples=99),
+        lambda model: interp.group_program(model, n=400),
         lambda found: found.verdict,
         presence=Case(lambda: built("pizza"), "pizza"),
         absence=Case(lambda: built("table"), NONE),
@@ -50,7 +50,7 @@ register_exam(
 
 def _losses(found: Any) -> tuple[bool, bool]:
     """Whether the kept frequencies alone are better than a guess, and whether the rest is."""
-    rows, guess = found.table.set_index("logits")["value"], float(found.table["uniform guess"][0])
+    rows, guess = found.table.set_index("logits")["loss"], float(found.table["loss_uniform_guess"][0])
     return float(rows["restricted"].iloc[0]) < guess - 0.05, float(rows["excluded"].iloc[0]) < guess - 0.05
 
 

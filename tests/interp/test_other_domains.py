@@ -40,7 +40,7 @@ def pairs(model: Any) -> Any:
 
 #: A question of every public name that asks one, of a model and another one of its task.
 QUESTIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "compare": lambda a, b: interp.compare(a, b, n=20, untrained=[b]),
+    "compare": lambda a, b: interp.compare(a, b, n=20),
     "compare_models": lambda a, b: interp.compare_models([a, b], n=20),
     "explore": lambda a, b: interp.explore(a),
     "align": align,
@@ -66,19 +66,19 @@ QUESTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "linear_probes": lambda a, b: interp.linear_probes(a, n=250),
     "direct_logit_attribution": lambda a, b: interp.direct_logit_attribution(a, n=N),
     "direct_logit_attribution by carry": lambda a, b: interp.direct_logit_attribution(a, n=N, rival="carry"),
-    "logit_lens": lambda a, b: interp.logit_lens(a, n=N, resamples=50),
-    "jacobian_lens": lambda a, b: interp.jacobian_lens(a, n=N, resamples=50),
-    "tuned_lens": lambda a, b: interp.tuned_lens(a, n=N, resamples=50, steps=5),
+    "logit_lens": lambda a, b: interp.logit_lens(a, n=N),
+    "jacobian_lens": lambda a, b: interp.jacobian_lens(a, n=N),
+    "tuned_lens": lambda a, b: interp.tuned_lens(a, n=N, steps=5),
     "activation_patching": lambda a, b: interp.activation_patching(a, pairs(a), site="resid_pre"),
     "accuracy_by_chain": lambda a, b: interp.accuracy_by_chain(a),
     "attention_by_role": lambda a, b: interp.attention_by_role(a, n=N),
-    "attention_attribution": lambda a, b: interp.attention_attribution(a, n=N, resamples=20),
+    "attention_attribution": lambda a, b: interp.attention_attribution(a, n=N),
     "carry_units": lambda a, b: interp.carry_units(a, n=N, max_ablated=2),
-    "circle_fit": lambda a, b: interp.circle_fit(a.W_E, resamples=19),
-    "fourier_spectrum": lambda a, b: interp.fourier_spectrum(a.W_E, resamples=19),
-    "group_program": lambda a, b: interp.group_program(a, n=N, resamples=19),
+    "circle_fit": lambda a, b: interp.circle_fit(a.W_E),
+    "fourier_spectrum": lambda a, b: interp.fourier_spectrum(a.W_E),
+    "group_program": lambda a, b: interp.group_program(a, n=N),
     "group_symmetry": lambda a, b: interp.group_symmetry(a, n=N),
-    "restricted_loss": lambda a, b: interp.restricted_loss(a, resamples=9),
+    "restricted_loss": lambda a, b: interp.restricted_loss(a),
     "residual_by_dimension": lambda a, b: interp.residual_by_dimension(a, "1+1"),
     "construction_units": lambda a, b: interp.construction_units(a),
     "key_attention": lambda a, b: interp.key_attention(a),
@@ -184,9 +184,9 @@ def test_a_task_that_does_not_say_its_domain_is_not_certified():
 @pytest.mark.parametrize("name", ["base 7", "base 12", "bits"])
 def test_an_adder_that_ignores_its_output_follows_ripple(adders: Any, name: str):
     found = interp.which_algorithm(adders(name)[0], n=160)
-    assert set(found.winner(found.deciding) or ()) == {"ripple", "look-ahead"}
+    assert set(found.winner(found._deciding) or ()) == {"ripple", "look-ahead"}
     assert found.accuracy("ripple", "any").value == 1.0 and found.clean().value == 1.0
-    every = sum(share.n for share in found.by_carry("ripple", "any").values())
+    every = sum(share.n for share in found._by_carry("ripple", "any").values())
     assert every == found.accuracy("ripple", "any").n  # the digit wraps around at the task's base
 
 
@@ -332,7 +332,7 @@ def test_a_task_without_signals_is_asked_for_one_and_has_no_rivals():
 @pytest.mark.parametrize(("name", "n_problems", "n_fit"), [("residues modulo 12", 144, 72), ("base 7", 2401, 256)])
 def test_swaps_of_a_small_task_take_all_its_problems(adders: Any, name: str, n_problems: int, n_fit: int):
     a, b = adders(name)
-    result = interp.swap_components(a, b, components=["L0.mlp", "L0H0 output"], untrained=[])
+    result = interp.swap_components(a, b, components=["L0.mlp", "L0H0 output"], untrained=0)
     small = n_problems < 512
     assert result.n_fit == n_fit and result.provenance.n == (n_problems - n_fit if small else 256)
     assert (str(n_problems) in result.provenance.source) == small
@@ -341,7 +341,7 @@ def test_swaps_of_a_small_task_take_all_its_problems(adders: Any, name: str, n_p
         right = exact.loc["swapped", part] * result.provenance.n
         assert right == pytest.approx(round(right)) and exact.loc["itself", part] == 1.0
         assert exact.loc["ablated", part] < exact.loc["swapped", part]
-    uneven = interp.swap_components(a, b, components=["L0.mlp"], n=300, n_fit=100, untrained=[])
+    uneven = interp.swap_components(a, b, components=["L0.mlp"], n=300, n_fit=100, untrained=0)
     assert (uneven.n_fit, uneven.provenance.n) == ((36, 108) if small else (100, 300))
 
 
@@ -349,5 +349,5 @@ def test_swaps_need_two_problems_to_fit_on_and_two_to_measure_on():
     model = exact_adder(modular_addition(2))
     with pytest.raises(UserError):
         interp.swap_components(model, model, n=4, n_fit=1)
-    four = interp.swap_components(model, model, untrained=[], components=["L0.mlp"])
+    four = interp.swap_components(model, model, untrained=0, components=["L0.mlp"])
     assert (four.n_fit, four.provenance.n) == (2, 2)

@@ -55,7 +55,7 @@ def exact(task: FormattedTask, seed: int = 0) -> models.ArithmeticTransformer:
     return model
 
 
-SHORT = {"n": 27, "resamples": 9, "max_ablated": 1, "permutations": 9, "width": None, "minutes": 0.05,
+SHORT = {"n": 27, "max_ablated": 1, "permutations": 9, "width": None, "minutes": 0.05,
          "n_fit": 8, "runs": 50, "batch": 8}  # fmt: skip
 #: Those that search, by the minute; other tests ask them about other domains.
 SLOW = {"attack", "certify", "certified_circuits", "smallest_circuit", "all_circuits", "edge_attribution"}

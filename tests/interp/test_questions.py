@@ -59,10 +59,10 @@ def hints_of(function: Any) -> dict[str, Any]:
     return get_type_hints(inspect.unwrap(function), include_extras=True)
 
 
-def is_bounded(parameter: str, hint: Any) -> bool:
-    """Whether its values are numbers within bounds, by its name or as its annotation says."""
+def is_bounded(hint: Any) -> bool:
+    """Whether its values are numbers within bounds, as its annotation says."""
     of_number = get_origin(hint) is Annotated and get_args(hint)[0] in (int, float)
-    return parameter in ("n", "seed") or of_number or any(is_bounded("", part) for part in get_args(hint))
+    return of_number or any(is_bounded(part) for part in get_args(hint))
 
 
 def test_a_model_without_values_is_refused(adder):
@@ -79,7 +79,7 @@ def test_a_public_question_refuses_what_it_cannot_take(name: str, adder, pairs):
     for parameter in PARAMETERS[name]:
         hint, default = hints[parameter], inspect.signature(function).parameters[parameter].default
         bad: list[object] = []
-        if is_bounded(parameter, hint) and not isinstance(default, bool) and "Tensor" not in str(hint):
+        if is_bounded(hint) and not isinstance(default, bool) and "Tensor" not in str(hint):
             bad += NUMBERS
         if has_check(hint) or "Any" not in str(hint):
             bad += NEVER

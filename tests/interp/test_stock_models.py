@@ -221,13 +221,13 @@ def test_a_users_model_given_twice_is_one_solution_and_its_distances_have_a_null
     assert found.limit > 0 and found.labels[0] == found.labels[1] != found.labels[2]
     compared = interp.compare(model, other, task=TASK, n=24)
     assert compared.control[1] > 0 and compared.table["p_untrained"].notna().any()
-    assert not np.isnan(float(interp.ov_output_shape(model, task=TASK, n=24).table.untrained))
+    assert not np.isnan(float(interp.ov_output_shape(model, task=TASK, n=24).table.linear_untrained))
 
 
 def test_without_random_weights_the_result_says_that_it_has_no_control():
     built = models.load("adder-4-by-hand")
     assert untrained_copy(built, 0) is None
-    assert NO_CONTROL in interp.ov_output_shape(built, n=24).sentence()
+    assert np.isnan(interp.ov_output_shape(built, n=24).table.linear_untrained).all()
     assert NO_CONTROL in interp.attention_readout(built, n=64).sentence()
     assert NO_CONTROL in interp.compare(built, built, n=8).sentence()
 

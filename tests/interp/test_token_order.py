@@ -45,8 +45,8 @@ ASK: dict[str, Callable[[Any], Any]] = {
     "attention_attribution": lambda m: interp.attention_attribution(m, n=N),
     "carry_units": lambda m: interp.carry_units(m, n=N),
     "induction_heads": lambda m: interp.induction_heads(m, n=N),
-    "circle_fit": lambda m: interp.circle_fit(m, resamples=99),
-    "fourier_spectrum": lambda m: interp.fourier_spectrum(m, resamples=99),
+    "circle_fit": lambda m: interp.circle_fit(m),
+    "fourier_spectrum": lambda m: interp.fourier_spectrum(m),
     "direct_logit_attribution": lambda m: interp.direct_logit_attribution(m, n=N),
     "logit_lens": lambda m: interp.logit_lens(m, n=N),
     "jacobian_lens": lambda m: interp.jacobian_lens(m, n=2 * N),
@@ -69,7 +69,7 @@ ASK: dict[str, Callable[[Any], Any]] = {
     "loss": lambda m: interp.loss(m, n=N),
     "compare_models": lambda m: interp.compare_models([m], n=N).to_dataframe()[["question", "value", "low", "high"]],
     "align": lambda m: align(m, two_orders("microadder-57")[m.task.order[0] != 0]).distances(),
-    "compare": lambda m: interp.compare(m, m, n=12, untrained=[]),
+    "compare": lambda m: interp.compare(m, m, n=12),
     "swap_components": lambda m: interp.swap_components(m, m, n=N, n_fit=64, untrained=0).summary().drop(
         columns=["shuffled"]),
 }  # fmt: skip
@@ -95,7 +95,12 @@ def told(name: str, model: Any) -> pd.DataFrame | str:
     except UserError as error:
         return str(error)
     table = found if isinstance(found, pd.DataFrame) else found.to_dataframe()
-    return table.drop(columns=[column for column in table if str(column).startswith(DRAWN)])
+    return table.drop(columns=[column for column in table if str(column).startswith(DRAWN) or is_drawn(str(column))])
+
+
+def is_drawn(column: str) -> bool:
+    """Whether a measure's control is in this column."""
+    return any(f"_{name}" in column for name in ("untrained", "shuffled", "random"))
 
 
 @pytest.mark.parametrize(

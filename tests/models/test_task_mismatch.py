@@ -11,7 +11,7 @@ import models
 from models.evaluation import predict
 from models.task_mismatch import proposal
 from models.tasks import formatted
-from models.tasks.formats.task_definitions import task_of_text
+from models.tasks.task_definitions import task_of_text
 from models.weight_maps.dense import DenseWeights
 
 OWN = "{a:1}+{b:1}={s:2r}; a + b"
@@ -67,7 +67,7 @@ def test_loading_scoring_and_certifying_begin_with_the_task_that_the_model_has(p
 
 def test_the_models_own_task_is_not_doubted(path: Path, recwarn: Any) -> None:
     model = models.load(path, task=OWN)
-    assert not recwarn and models.score(model).doubt == "" == interp.certify(model).doubt
+    assert not recwarn and models.score(model).task_mismatch == "" == interp.certify(model).task_mismatch
 
 
 def test_what_is_proposed_need_not_fit_every_answer() -> None:
@@ -80,9 +80,9 @@ def test_what_is_proposed_need_not_fit_every_answer() -> None:
 @pytest.mark.slow
 def test_a_model_that_knows_no_task_is_told_nothing_of_one_and_one_made_with_its_task_is_not_doubted() -> None:
     untrained = models.build("microadder-57")
-    assert models.score(untrained, [(57, 48)]).correct == 0 and models.score(untrained, [(57, 48)]).doubt == ""
+    assert models.score(untrained, [(57, 48)]).correct == 0 and models.score(untrained, [(57, 48)]).task_mismatch == ""
     weights = DenseWeights(one_layer(OWN).config)
     weights.initialise(torch.Generator().manual_seed(3))
     model = models.ArithmeticTransformer(weights, formatted("{a:1}+{b:1}={s:2}", "a + b"))
-    said = models.score(model).doubt
+    said = models.score(model).task_mismatch
     assert said.startswith("The task may not be the model's: it answers less than half of it.") and "guess" in said

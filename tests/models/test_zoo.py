@@ -18,6 +18,7 @@ from models import zoo
 from models.errors import UserError
 from models.files import checkpoint
 from models.zoo.card import render_card
+from models.zoo.entry_writer import change_entry
 from tests.published import write_published
 from tests.sampling import sampled, stored_models
 
@@ -58,8 +59,8 @@ def test_a_card_follows_the_data_that_are_added_to_an_entry_and_the_rest_of_it_s
 ) -> None:
     before = zoo.read_entry(entry)
     weights = (entry / "model.safetensors").read_bytes()
-    zoo.change_entry(entry, {"Measured": ["first"], "More": ["third"]})
-    zoo.change_entry(entry, {"Measured": ["second"]}, extra_files={"proof": b"1"})
+    change_entry(entry, {"Measured": ["first"], "More": ["third"]})
+    change_entry(entry, {"Measured": ["second"]}, extra_files={"proof": b"1"})
     card = zoo.entry_file(entry, "card.md").decode()
     assert card.startswith(f"# {NAME}\n\n{NAME} has 67 free parameters.")
     assert card.endswith("\n\n## Measured\n\nsecond\n\n## More\n\nthird\n") and "first" not in card
@@ -71,7 +72,7 @@ def test_a_card_follows_the_data_that_are_added_to_an_entry_and_the_rest_of_it_s
         before[key] for key in ("model", "training", "score")
     ]
     with pytest.raises(UserError):
-        zoo.change_entry(entry, {"Measured": ["third"]}, extra_files={"../proof": b"2"})
+        change_entry(entry, {"Measured": ["third"]}, extra_files={"../proof": b"2"})
     assert zoo.entry_file(entry, "card.md").decode() == card
 
 
@@ -305,7 +306,7 @@ def test_every_stored_model_loads_and_answers_as_its_config_says(name: str) -> N
     config, model = zoo.read_entry(name), models.load(name)
     for file in config["sha256"]:
         zoo.entry_file(name, file)
-    if model.task.compared_by != "loss" and config["score"]["correct"] == config["score"]["n"]:
+    if model.task.selected_by != "loss" and config["score"]["correct"] == config["score"]["n"]:
         found = models.score(model, model.task.held_out.problems[:200])
         assert found.correct == found.n and min(200, config["score"]["n"]) - 2 <= found.n <= 200
 
@@ -314,7 +315,7 @@ def test_every_stored_model_loads_and_answers_as_its_config_says(name: str) -> N
 @pytest.mark.parametrize("name", models.zoo_names())
 def test_every_stored_model_has_the_score_that_its_config_says(name: str) -> None:
     config, model = zoo.read_entry(name), models.load(name)
-    if model.task.compared_by == "loss":
+    if model.task.selected_by == "loss":
         return  # needs the text: tests/models/tasks/named/test_shakespeare.py
     result = models.score(model)
     assert (result.correct, result.n) == (config["score"]["correct"], config["score"]["n"])

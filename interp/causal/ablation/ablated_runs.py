@@ -31,7 +31,7 @@ from interp.causal.ablation.components import Component
 from interp.core.batches import derangement
 from interp.core.model_checks import require_evaluation_mode
 from interp.core.places import Place, Replacement
-from interp.core.runs import Activations, base_runs
+from interp.core.runs import Activations, base_runs, require_numbers
 from models.errors import UserError, known_name
 from models.transformer import HookedModel
 
@@ -144,8 +144,7 @@ def run_ablations(
     apart = sorted(set(range(len(components))) - {i for of_part in whole.values() for i in of_part.values()})
     for base in base_runs(model, tokens, first):
         rows, logits = base.rows, base.logits()
-        if bool(logits[:, first:].isnan().any()):
-            raise UserError("A logit of the whole model is not a number: the model has diverged.")
+        require_numbers(model, base.tokens, logits[:, first:])
         receive(None, 0, False, rows, logits)
         sources = {} if order is None else _held(model, tokens[order[rows]], hooks)
         others = {"zero": {}, "mean": means, "resample": sources}

@@ -29,21 +29,22 @@ from jaxtyping import Bool, Float
 from interp.causal.ablation.ablated_runs import REPLACEMENTS, check_replacement, in_words, run_ablations
 from interp.causal.ablation.carry_strata import ALL
 from interp.causal.ablation.components import Component, check_components, heads, hooks_of, neurons, sublayers
-from interp.causal.ablation.intervals import bootstrap_ratio, masked_proportions
 from interp.causal.ablation.metrics_per_example import ACCURACY, MetricReader, metrics_asked, strata_of
 from interp.causal.metrics import Metric, require_answered, require_pairs_answered, spoken
 from interp.core.drawings import drawing
+from interp.core.estimate import Estimate
 from interp.core.frames import as_frame
-from interp.core.measured import Measured, MeasuredPart
 from interp.core.model_checks import with_writable_stream
 from interp.core.probe import Scalar, probe
 from interp.core.results import Provenance, Result
 from interp.core.samples import N_PROBLEMS, draw
+from interp.core.stats import bootstrap_ratio, masked_proportions
 from interp.core.task_checks import check_targets, resolve_task
 from interp.core.views import Grid, Picture
+from models.calls.argument_kinds import Count, GivenProblems, Seed
 from models.errors import UserError, known_name
 from models.number_format import in_percent_with
-from models.tasks import ProblemPairs, Task
+from models.tasks import ProblemPairs, TaskLike
 from models.transformer import HookedModel, model_name
 
 _MOST_NEURONS = 64  # that a default sweep ablates one by one
@@ -69,7 +70,7 @@ class ComponentAblation(Result):
     provenance: Provenance
     left_out: int = 0
 
-    def choose(self, axis: str, name: str | None) -> str:
+    def _choose(self, axis: str, name: str | None) -> str:
         names = [str(value) for value in self.table[axis].values]
         if name is None:
             return names[0]
@@ -78,9 +79,9 @@ class ComponentAblation(Result):
     def worst(self, metric: str | None = None, replacement: str | None = None, stratum: str = ALL) -> xr.Dataset:
         """The row with the largest absolute drop. Raises UserError for a name that the table does not have."""
         row = self.table.sel(
-            metric=self.choose("metric", metric),
-            replacement=self.choose("replacement", replacement),
-            stratum=self.choose("stratum", stratum),
+            metric=self._choose("metric", metric),
+            replacement=self._choose("replacement", replacement),
+            stratum=self._choose("stratum", stratum),
         )
         return row.isel(component=int(np.abs(row["drop"].fillna(0).values).argmax()))
 
@@ -94,7 +95,7 @@ class ComponentAblation(Result):
         return max(beyond, key=lambda row: abs(float(row["drop"])), default=None)
 
     def sentence(self) -> str:
-        metric = self.choose("metric", None)
+        metric = self._choose("metric", None)
         leaves, idle, say = [], [], partial(value_text, metric)
         for replacement in self.table.replacement.values.tolist():
             worst, row = self.worst(metric, replacement), self.named(metric, replacement)
@@ -122,14 +123,14 @@ class ComponentAblation(Result):
         left_out = f"; {self.left_out:,} neurons were not ablated" if self.left_out else ""
         return text + self._strata_text(metric) + self._unchanged_text() + f"{left_out}."
 
-    def strata_hurt(self, metric: str | None = None) -> tuple[xr.Dataset, xr.Dataset] | None:
+    def _strata_hurt(self, metric: str | None = None) -> tuple[xr.Dataset, xr.Dataset] | None:
         """The strata on which the first replacement's named component hurts most and least; None if all are alike, or
         no component is named.
 
         Raises:
             UserError: the metric was not measured.
         """
-        metric = self.choose("metric", metric)
+        metric = self._choose("metric", metric)
         row = self.named(metric)
         if row is None:
             return None
@@ -141,7 +142,7 @@ class ComponentAblation(Result):
         return (most, least) if float(most["drop"]) != float(least["drop"]) else None
 
     def _strata_text(self, metric: str) -> str:
-        found = self.strata_hurt(metric)
+        found = self._strata_hurt(metric)
         if found is None:
             return ""
         (most, least), say = found, partial(value_text, metric)
@@ -257,15 +258,15 @@ def _averages(seed: int) -> Any:
     return lambda values, mask: bootstrap_ratio(values, mask, seed)
 
 
-def _main_head(found: ComponentAblation) -> Measured:
+def _main_head(found: ComponentAblation) -> Estimate:
     """The largest loss of answer tokens without one head, with those of all heads as parts."""
     rows = found.table.isel(metric=0, replacement=0).sel(stratum=ALL)
     parts = [
-        MeasuredPart(str(label), float(row["drop"]), float(row.drop_low), float(row.drop_high))
+        Estimate(float(row["drop"]), float(row.drop_low), float(row.drop_high), name=str(label))
         for label, row in ((str(label), rows.sel(component=label)) for label in rows.component.values)
     ]
     worst = max(parts, key=lambda part: part.value)
-    return Measured(worst.value, worst.low, worst.high, note=f"without {worst.name}", parts=tuple(parts))
+    return Estimate(worst.value, worst.low, worst.high, note=f"without {worst.name}", parts=tuple(parts))
 
 
 def _heads_resampled(model: Any, task: Any, n: int, seed: int) -> dict[str, Any]:
@@ -284,13 +285,13 @@ def component_ablation(
     *,
     components: Component | Sequence[Component] | None = None,
     replacement: str | Sequence[str] = REPLACEMENTS,
-    task: Task | None = None,
-    problems: Any = None,
+    task: TaskLike | None = None,
+    problems: GivenProblems = None,
     pairs: ProblemPairs | None = None,
     metrics: str | Metric | Sequence[str | Metric] | None = None,
     targets: Sequence[int] | None = None,
-    n: int = N_PROBLEMS,
-    seed: int = 0,
+    n: Count = N_PROBLEMS,
+    seed: Seed = 0,
     unchanged: str | None = None,
     control: bool = True,
 ) -> ComponentAblation:
@@ -372,7 +373,7 @@ def default_components(model: HookedModel) -> list[Component]:
 @drawing(ComponentAblation)
 def component_view(result: ComponentAblation, metric: str | None = None, most: int = 24) -> Picture:
     """Drop by component and stratum, one panel per replacement, for the ``most`` components with the largest drops."""
-    metric = result.choose("metric", metric)
+    metric = result._choose("metric", metric)
     table = result.table.sel(metric=metric)
     size = np.nan_to_num(np.abs(table["drop"].sel(stratum=ALL).values)).max(1)
     table = table.isel(component=np.sort(np.argsort(-size, kind="stable")[:most]))
@@ -388,7 +389,7 @@ def component_view(result: ComponentAblation, metric: str | None = None, most: i
     shown, known = table.sizes["component"], result.table.sizes["component"]
     note = f"The {shown} components that count most, of {known}. " if shown < known else ""
     note += f"Drop in {spoken(metric)} without the component, on the same examples"
-    other = metric != result.choose("metric", None)
+    other = metric != result._choose("metric", None)
     title = f"{result.model}: drop in {spoken(metric)} without a component" if other else ""
     return Picture(views, 1, title, note, shared="x")
 

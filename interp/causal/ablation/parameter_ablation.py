@@ -32,25 +32,31 @@ import xarray as xr
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.causal.ablation.intervals import masked_proportions
-from interp.causal.ablation.parameter_variants import flat_parameters, initial_values, make_variants, run_variants
+from interp.causal.ablation.parameter_variants import (
+    CONTROLS,
+    MOST_VARIANTS,
+    flat_parameters,
+    initial_values,
+    make_variants,
+    run_variants,
+)
 from interp.causal.metrics import require_answered
 from interp.core.answer_columns import answer_columns
 from interp.core.drawings import drawing
+from interp.core.estimate import Estimate
 from interp.core.frames import as_frame
-from interp.core.measured import Measured
 from interp.core.probe import Scalar, parameters, probe
 from interp.core.results import Provenance, Result
 from interp.core.samples import draw
-from interp.core.stats import Bounds, bootstrap_interval, unseen
+from interp.core.stats import Bounds, bootstrap_interval, masked_proportions, unseen
 from interp.core.task_checks import resolve_task
 from interp.core.thresholds import HARMLESS
 from interp.core.views import Grid, Picture, Points, Series, View
 from models import ArithmeticTransformer
-from models.calls import Index, Seed
+from models.calls import Count, GivenProblems, Seed
 from models.errors import UserError
 from models.number_format import in_percent, in_percent_with
-from models.tasks import Task
+from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel, model_name
 
 SCALES = ("accuracy", "loss", "logit")
@@ -88,51 +94,38 @@ class ParameterAblation(Result):
         """Single parameters, the one that costs most accuracy first."""
         return self.to_dataframe().sort_values("drop", ascending=False, ignore_index=True)
 
-    def harmless(self) -> list[str]:
+    def _harmless(self) -> list[str]:
         """Parameters whose drop has an interval up to at most 0.01, the most costly first."""
         table = self.ranked()
         return table[table["drop_high"] <= HARMLESS].parameter.tolist()
 
-    def harmless_text(self) -> str:
+    def _harmless_text(self) -> str:
         """A phrase that counts the parameters that cost at most :data:`HARMLESS`, and names the first six."""
         if unseen(self.provenance.n) > HARMLESS:
             return f"{self.provenance.n} problems are too few to show that one costs at most {in_percent(HARMLESS)}"
-        names = self.harmless()
+        names = self._harmless()
         listed = (", ".join(names[:6]) or "none") + (", ..." if len(names) > 6 else "")
         return f"{len(names)} cost at most {in_percent(HARMLESS)} of the answer tokens ({listed})"
 
-    def interactions(self, scale: str = "loss") -> pd.DataFrame:
-        """One row per pair: ``parameter``, ``other``, ``drop`` and the interaction, the largest first.
-
-        Raises:
-            UserError: the scale is unknown, or the result has no pairs.
-        """
-        check_scale(scale)
-        if not self.pairs.data_vars:
-            raise UserError("Pairs of parameters were not ablated; run parameter_ablation with pairs=True.")
+    def _ranked_pairs(self) -> pd.DataFrame:
+        """One row per pair with a loss: its names and its interaction in loss, the largest first."""
         i, j = np.triu_indices(self.pairs.sizes["parameter"], 1)
         names = self.pairs.parameter.values
-        wanted = [f"interaction_{scale}{end}" for end in ("", "_low", "_high")]
-        frame = {"parameter": names[i], "other": names[j]}
-        frame |= {
-            name: self.pairs[name].values[i, j] for name in ("drop", "rise", *wanted) if name in self.pairs.data_vars
-        }
-        return pd.DataFrame(frame).sort_values(wanted[0], ascending=False, ignore_index=True)
+        wanted = [f"interaction_loss{end}" for end in ("", "_low", "_high")]
+        frame = {"parameter": names[i], "other": names[j]} | {name: self.pairs[name].values[i, j] for name in wanted}
+        table = pd.DataFrame(frame).sort_values(wanted[0], ascending=False, ignore_index=True)
+        return table[np.isfinite(table[wanted[0]])]  # a diverged variant has no loss
 
     def sentence(self) -> str:
         table, n = self.ranked(), len(self.single.parameter)
         first, above = table.iloc[0], int((self.single["drop"] > self.single.control_worst).sum())
         text = (
-            f"{self.model}, {parameters_text(n)} {self.replacement}{self._same_text()}: {self.harmless_text()}; "
+            f"{self.model}, {parameters_text(n)} {self.replacement}{self._same_text()}: {self._harmless_text()}; "
             f"the largest drop is that of {first.parameter} (accuracy from {in_percent(self.clean['accuracy'])} to "
             f"{in_percent_with(first.accuracy, first.accuracy_low, first.accuracy_high)})"
         )
-        if not bool(self.single.control_worst.isnull().all()):
-            text += f"; {above} of {n} cost more than any random step of the same size"
-        if self.pairs.data_vars:
-            pairs = self.interactions("loss")
-            pairs = pairs[np.isfinite(pairs.interaction_loss)]  # a diverged variant has no loss
-        if self.pairs.data_vars and len(pairs):
+        text += f"; {above} of {n} cost more than any random step of the same size"
+        if self.pairs.data_vars and len(pairs := self._ranked_pairs()):
             top, bottom = pairs.iloc[0], pairs.iloc[-1]
             apart = int(((pairs.interaction_loss_low > 0) | (pairs.interaction_loss_high < 0)).sum())
             text += (
@@ -176,7 +169,6 @@ def compute_parameter_ablation(
     trained: Float[np.ndarray, " parameter"],
     replaced_by: Float[np.ndarray, " parameter"],
     pairs: Int[np.ndarray, "2 pair"],
-    controls: int,
     provenance: Provenance,
     model: str = "the model",
     replacement: str = "replaced",
@@ -202,11 +194,8 @@ def compute_parameter_ablation(
     found["loss"] = losses[single].mean(1)
     for name, values in (("drop", lost[single]), ("rise", risen[single])):
         found |= _with_interval(name, values, seed, (-1.0, 1.0) if name == "drop" else None)
-    if controls:
-        drops, rises = (x[controlled].mean(1).reshape(p, controls) for x in (lost, risen))
-        found |= {"control": drops.mean(1), "control_rise": rises.mean(1), "control_worst": drops.max(1)}
-    else:
-        found |= {key: np.full(p, np.nan) for key in ("control", "control_rise", "control_worst")}
+    drops, rises = (x[controlled].mean(1).reshape(p, -1) for x in (lost, risen))
+    found |= {"control": drops.mean(1), "control_rise": rises.mean(1), "control_worst": drops.max(1)}
     coords = {"parameter": list(names), "other": list(names)}
     both: dict[str, np.ndarray] = {}
     if q:
@@ -250,10 +239,6 @@ def _square(values: np.ndarray, i: np.ndarray, j: np.ndarray, p: int) -> np.ndar
     return found
 
 
-MOST_VARIANTS = 20_000
-CONTROLS = 4
-
-
 def _few(model: HookedModel, task: Any) -> str:
     """All parameters, their pairs and their controls must fit into one call."""
     count = sum(parameter.numel() for parameter in model.parameters())
@@ -261,10 +246,10 @@ def _few(model: HookedModel, task: Any) -> str:
     return "" if variants <= MOST_VARIANTS else f"{count:,} parameters have too many pairs: pass pairs=False or only="
 
 
-def _main_parameter(found: ParameterAblation) -> Measured:
+def _main_parameter(found: ParameterAblation) -> Estimate:
     worst = found.ranked().iloc[0]
     note = f"without {worst.parameter}"
-    return Measured(float(worst["drop"]), float(worst.drop_low), float(worst.drop_high), note=note)
+    return Estimate(float(worst["drop"]), float(worst.drop_low), float(worst.drop_high), note=note)
 
 
 @probe(
@@ -279,28 +264,25 @@ def parameter_ablation(
     model: HookedModel,
     *,
     replacement: str | Float[Tensor, " parameter"] = "zero",
-    task: Task | None = None,
-    problems: Any = None,
-    n: int = 512,
-    seed: int = 0,
+    task: TaskLike | None = None,
+    problems: GivenProblems = None,
+    n: Count = 512,
+    seed: Seed = 0,
     only: str | Sequence[str] | None = None,
     pairs: bool = True,
-    controls: Index = CONTROLS,
-    initial_seed: Seed = 0,
 ) -> ParameterAblation:
     """Replace every free parameter, and every pair, of a small model.
 
     Args:
         model: this project's, or a stock TransformerLens model (its free parameters are then its whole weights).
-        replacement: "zero", "initial" (what :func:`models.build` draws with ``initial_seed``; the seed of the model's
-            training gives its own start), or a value for each parameter.
+        replacement: "zero", "initial" (what :func:`models.build` draws with ``seed``), or a value for each parameter,
+            such as :func:`interp.causal.ablation.parameter_variants.initial_values` of its training's seed.
         task, problems, n, seed: as in :func:`interp.causal.ablation.component_ablation`; only answer
             digits count.
         only: names of parameters ("W_qk", or single numbers "W_qk[0,1]") to replace only these.
-        controls: random directions per parameter.
 
-    Cost: ``1 + P (1 + controls) + P (P - 1) / 2`` runs, stacked: MicroAdder's 57 parameters, 1,596 pairs and 228
-    controls on 512 problems, the default, take about 3 s on one thread, the bootstraps two more.
+    Cost: ``1 + 5 P + P (P - 1) / 2`` runs, 4 P of them controls, stacked: MicroAdder's 57 parameters, 1,596 pairs
+    and 228 controls on 512 problems, the default, take about 3 s on one thread, the bootstraps two more.
 
     Raises:
         UserError: a model that gets no more than half of the answer tokens right; no free parameters, an unknown
@@ -313,8 +295,8 @@ def parameter_ablation(
     sample = draw(task, problems, n, seed, carry_heavy=0.5)
     require_answered(model, task, sample)
     name, model = model_name(model), from_transformer_lens(model, task)
-    values, words = _replacement(model, replacement, initial_seed)
-    variants = make_variants(model, values, only, pairs, controls, seed, MOST_VARIANTS)
+    values, words = _replacement(model, replacement, seed)
+    variants = make_variants(model, values, only, pairs, seed)
     targets = answer_columns(task, with_operands=False).targets or list(range(len(task.query_positions)))
     right, losses, seconds = run_variants(model, task, sample.problems, variants.theta, targets)
     return compute_parameter_ablation(
@@ -324,7 +306,6 @@ def parameter_ablation(
         variants.trained[variants.chosen].double().numpy(),
         values[variants.chosen].double().numpy(),
         variants.pairs.numpy(),
-        controls,
         sample.provenance,
         name,
         words,
@@ -332,7 +313,7 @@ def parameter_ablation(
     )
 
 
-def _replacement(model: ArithmeticTransformer, replacement: Any, initial_seed: int) -> tuple[Tensor, str]:
+def _replacement(model: ArithmeticTransformer, replacement: Any, seed: int) -> tuple[Tensor, str]:
     """The values, and the words for what is done to a parameter."""
     if not list(model.weight_map.parameters()):
         raise UserError("This model has no free parameters: its weights are constants, so there is none to ablate.")
@@ -342,7 +323,7 @@ def _replacement(model: ArithmeticTransformer, replacement: Any, initial_seed: i
     if replacement == "zero":
         return torch.zeros_like(trained), "set to zero"
     if replacement == "initial":
-        return initial_values(model, initial_seed).to(trained), f"set to the initial value of seed {initial_seed}"
+        return initial_values(model, seed).to(trained), f"set to the initial value of seed {seed}"
     raise UserError(f"A parameter is set to 'zero', to 'initial' or to values, not {replacement!r}; it has no mean.")
 
 
@@ -356,8 +337,7 @@ def parameter_view(result: ParameterAblation, scale: str = "loss") -> Picture:
     table = result.single.to_dataframe().reset_index()
     said, ends = ("trained", "replaced_by", "loss"), ("drop_low", "drop_high")
     bars = [Series.of(table, "parameter", "drop", "this parameter", ends, said)]
-    if not bool(table["control"].isna().all()):
-        bars.append(Series.of(table, "parameter", "control", "a random step of its size", control=True))
+    bars.append(Series.of(table, "parameter", "control", "a random step of its size", control=True))
     views: list[View] = [Points("", "drop in accuracy", "one parameter", bars, "share", across=True)]
     if result.pairs.data_vars:
         names, interaction = table["parameter"].tolist(), result.pairs[f"interaction_{scale}"].values

@@ -20,6 +20,8 @@ from models.transformer import require_unaltered
 
 #: A block of this many variants and problems keeps its logits in the processor's cache.
 VARIANTS_AT_ONCE, ROWS_AT_ONCE = 16, 512
+MOST_VARIANTS = 20_000
+CONTROLS = 4  # random directions per parameter
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +29,7 @@ class ParameterVariants:
     """Rows of ``theta`` [variant, parameter]: the model itself, one row per single, one per pair, then the controls.
 
     ``chosen`` are the parameters that are replaced (all or some), and ``pairs`` index into ``chosen``. Each single has
-    ``controls`` draws, which move the whole parameter vector as far as the single does, in a random direction.
+    ``CONTROLS`` draws, which move the whole parameter vector as far as the single does, in a random direction.
     """
 
     names: list[str]  # names of the chosen parameters
@@ -36,7 +38,6 @@ class ParameterVariants:
     replacement: Float[Tensor, " parameter"]
     pairs: Int[Tensor, "2 pair"]
     theta: Float[Tensor, "variant parameter"]
-    controls: int
 
     @property
     def singles(self) -> slice:
@@ -77,15 +78,13 @@ def make_variants(
     replacement: Float[Tensor, " parameter"],
     only: str | Sequence[str] | None,
     pairs: bool,
-    controls: int,
     seed: int,
-    most: int,
 ) -> ParameterVariants:
     """Rows for every single, every pair and the controls.
 
     Raises:
         UserError: an unknown parameter name (with the closest), a replacement that equals every chosen parameter, or
-            more than ``most`` rows.
+            more than ``MOST_VARIANTS`` rows.
     """
     names, trained = parameter_names(model), flat_parameters(model)
     if replacement.shape != trained.shape:
@@ -102,11 +101,11 @@ def make_variants(
     if not chosen:
         raise UserError("There is no parameter to replace: the list of names is empty.")
     p = len(chosen)
-    rows = 1 + p * (1 + controls) + (p * (p - 1) // 2 if pairs else 0)
-    if rows > most:
+    rows = 1 + p * (1 + CONTROLS) + (p * (p - 1) // 2 if pairs else 0)
+    if rows > MOST_VARIANTS:
         raise UserError(
             f"{p:,} parameters{' and their pairs' if pairs else ''} make {rows:,} variants, more than the "
-            f"{most:,} that are run; pass pairs=False, or only= with the names of some parameters."
+            f"{MOST_VARIANTS:,} that are run; pass pairs=False, or only= with the names of some parameters."
         )
     if bool((trained[chosen] == replacement[chosen]).all()):
         raise UserError("The replacement changes nothing: every parameter has that value already.")
@@ -114,13 +113,12 @@ def make_variants(
     picked = torch.eye(len(names), dtype=torch.bool)[chosen]
     masks = torch.cat((torch.zeros(1, len(names), dtype=torch.bool), picked, picked[first] | picked[second]))
     theta = torch.where(masks, replacement.to(trained), trained)
-    if controls:
-        generator = torch.Generator().manual_seed(seed)
-        direction = torch.randn(p, controls, len(names), generator=generator).to(trained)
-        far = (trained - replacement.to(trained)).abs()[chosen][:, None, None]
-        theta = torch.cat((theta, (trained + far * F.normalize(direction, dim=-1)).flatten(0, 1)))
+    generator = torch.Generator().manual_seed(seed)
+    direction = torch.randn(p, CONTROLS, len(names), generator=generator).to(trained)
+    far = (trained - replacement.to(trained)).abs()[chosen][:, None, None]
+    theta = torch.cat((theta, (trained + far * F.normalize(direction, dim=-1)).flatten(0, 1)))
     return ParameterVariants(
-        [names[i] for i in chosen], chosen, trained, replacement, torch.stack((first, second)), theta, controls
+        [names[i] for i in chosen], chosen, trained, replacement, torch.stack((first, second)), theta
     )
 
 

@@ -32,21 +32,21 @@ from torch import Tensor
 
 from interp.causal.circuits.circuit_search import Criterion, search
 from interp.causal.circuits.circuit_space import CircuitSpace, jaccard
-from interp.causal.circuits.edge_space import space_of
+from interp.causal.circuits.circuit_stability import compute_stability, how_stable, minimal_rows, resampled
+from interp.causal.circuits.edge_space import position_groups, space_of
 from interp.causal.circuits.pair_halves import halves
 from interp.causal.circuits.part_exchange import exchange_parts
-from interp.causal.circuits.smallest_circuit import position_groups
 from interp.causal.edges import EdgeExperiment, EdgeGraph
 from interp.causal.edges.edge_graph import EMBED, LOGITS, POS_EMBED, part_and_input
 from interp.causal.edges.optimal_ablation import optimal_values
 from interp.causal.metrics import require_pairs_answered
 from interp.core.drawings import drawing
-from interp.core.measured import Measured
+from interp.core.estimate import Estimate
 from interp.core.probe import Scalar, probe
 from interp.core.results import Provenance, Result
 from interp.core.samples import middle_carry_pairs
 from interp.core.views import Line, Picture, Points, Series
-from models.calls import Share
+from models.calls import Count, Seed, Share
 from models.errors import UserError, known_name
 from models.number_format import in_percent
 from models.tasks import ProblemPairs
@@ -57,17 +57,10 @@ REPLACEMENTS = ("corrupted", "mean", "zero", "optimal")
 MOST_CIRCUITS = 2**16
 MOST_FITTED = 2**9  # circuits whose own constants are fitted
 THRESHOLDS = (0.8, 0.9, 0.95, 0.99)
-RESAMPLES = 100
 #: What its circuits are, next to those of :func:`interp.certified_circuits`.
 MEANING = (
     "A circuit carries what differs between two problems; certified_circuits lists those that answer every problem."
 )
-#: Where draws of a kind come out so, in words: its name, and how many of how many.
-_DRAWN = {
-    "the other half of the pairs": "on {0}",
-    "resampled pairs": "in {1} resamples",
-    "other thresholds": "at {1} {0}",
-}
 _MOST_EXCHANGED, _MOST_NAMED, _GREEDY_BY_ONE = 6, 3, 64
 
 
@@ -114,14 +107,14 @@ class AllCircuits(Result):
         return self.scores.min(0) >= (self.threshold if threshold is None else threshold)
 
     @cached_property
-    def minimal_at(self) -> list[int]:
+    def _minimal_at(self) -> list[int]:
         """Where the minimal circuits stand among all, the smallest first."""
         return minimal_rows(self.sets.numpy(), self.faithful())
 
     @cached_property
     def minimal(self) -> tuple[tuple[str, ...], ...]:
         """The minimal circuits, the smallest first, each as names of edges or nodes."""
-        return tuple(tuple(np.array(self.units)[self.sets[row].numpy()].tolist()) for row in self.minimal_at)
+        return tuple(tuple(np.array(self.units)[self.sets[row].numpy()].tolist()) for row in self._minimal_at)
 
     @property
     def size(self) -> int | None:
@@ -141,11 +134,11 @@ class AllCircuits(Result):
     @property
     def overlap(self) -> float:
         """Mean Jaccard overlap of two minimal circuits; NaN for fewer than two."""
-        found = [jaccard(self.sets[one], self.sets[other]) for one, other in combinations(self.minimal_at, 2)]
+        found = [jaccard(self.sets[one], self.sets[other]) for one, other in combinations(self._minimal_at, 2)]
         return float(np.mean(found)) if found else float("nan")
 
     @property
-    def same_function(self) -> bool | None:
+    def _same_function(self) -> bool | None:
         """Whether every part that minimal circuits share can be exchanged; None where nothing is shared."""
         stay = self.exchange["answers_stay"].dropna()
         return None if stay.empty else bool((stay >= self.threshold).all())
@@ -173,7 +166,7 @@ class AllCircuits(Result):
         if len(self.minimal) > 1:
             shared = {None: "have no part in common", True: "share parts that can be exchanged without a change of"}
             shared[False] = "share parts that cannot all be exchanged without a change of"
-            words = shared[self.same_function] + (" answers" if self.same_function is not None else "")
+            words = shared[self._same_function] + (" answers" if self._same_function is not None else "")
             said += f". Two of them overlap by {in_percent(self.overlap)} (Jaccard), and they {words}"
         return f"{said}. {how_stable(self.stability, self.by)} {MEANING}"
 
@@ -183,90 +176,10 @@ class AllCircuits(Result):
         for row in np.flatnonzero(self.faithful()).tolist():
             names = np.array(self.units)[self.sets[row].numpy()].tolist()
             shares = dict(zip(METRICS, self.faithfulness[:, row], strict=True))
-            rows.append({"size": len(names), "minimal": row in self.minimal_at, **shares, "of": ", ".join(names)})
+            rows.append({"size": len(names), "minimal": row in self._minimal_at, **shares, "of": ", ".join(names)})
         columns = ["size", "minimal", *METRICS, "of"]
         table = pd.DataFrame(rows, columns=columns).sort_values(["size", "minimal"], ascending=[True, False])
         return table.reset_index(drop=True).assign(n=self.provenance.n)
-
-
-def outcomes(stability: pd.DataFrame) -> pd.DataFrame:
-    """What other draws came to, one row per kind (``over``): how many there are (``n``), how many have the ``same``
-    minimal circuits, ``other`` ones or ``none`` that is faithful; of those with others, the sizes of the smallest
-    (``least``, ``most``) and its mean overlap (``jaccard``), NaN without any."""
-    rows = []
-    for over, draws in stability.groupby("over", sort=False):
-        none = ~draws["same"] & (draws["minimal"] == 0)
-        other = draws[~draws["same"] & ~none]
-        sizes = pd.to_numeric(other["size"])
-        counts = {"n": len(draws), "same": int(draws["same"].sum()), "other": len(other), "none": int(none.sum())}
-        rows.append(
-            {"over": over, **counts, "least": sizes.min(), "most": sizes.max(), "jaccard": other.jaccard.mean()}
-        )
-    return pd.DataFrame(rows)
-
-
-def how_stable(stability: pd.DataFrame, unit: str = "edge") -> str:
-    """The rows of a table of stability as sentences: which draws have the same circuits, which others, which none."""
-    said: dict[str, list[str]] = {"same": [], "other": [], "none": []}
-    for row in outcomes(stability).itertuples():
-        for kind, parts in said.items():
-            if not (count := getattr(row, kind)):
-                continue
-            where = _DRAWN[row.over].format(row.over, f"{count:,} of {row.n:,}" if row.n > 1 else "")
-            sizes = f"{row.least:.0f}" if row.least == row.most else f"{row.least:.0f} to {row.most:.0f}"
-            smallest = f" (the smallest has {sizes} {unit}{'s' * (sizes != '1')}, overlap {row.jaccard:.2f})"
-            parts.append(" ".join(where.split()) + smallest * (kind == "other"))
-    begins = {"same": "The same minimal circuits come out", "other": "Others come out", "none": "None is faithful"}
-    return " ".join(f"{begins[kind]} {', '.join(parts)}." for kind, parts in said.items() if parts)
-
-
-def minimal_rows(sets: Bool[np.ndarray, "circuit unit"], faithful: Bool[np.ndarray, " circuit"]) -> list[int]:
-    """The faithful rows of which no other faithful row is a part, the smallest first; of equal rows the first."""
-    rows = np.flatnonzero(faithful)
-    sizes = sets[rows].sum(1)
-    found: list[int] = []
-    for size in np.unique(sizes):
-        level = rows[sizes == size]
-        if found:
-            inside = sets[level].astype(np.float32) @ sets[found].T.astype(np.float32)
-            level = level[~(inside >= sets[found].sum(1) - 0.5).any(1)]
-        _, first = np.unique(sets[level], axis=0, return_index=True)
-        found += level[np.sort(first)].tolist()
-    return found
-
-
-def compute_stability(
-    sets: Bool[np.ndarray, "circuit unit"],
-    draws: Sequence[tuple[str, str, Bool[np.ndarray, " circuit"]]],
-    faithful: Bool[np.ndarray, " circuit"],
-) -> pd.DataFrame:
-    """One row per (over, which, faithful circuits) of other draws, compared with ``faithful``."""
-    own = minimal_rows(sets, faithful)
-    rows = []
-    for over, which, other in draws:
-        found = minimal_rows(sets, other)
-        both = own and found
-        overlap = jaccard(*(torch.from_numpy(sets[rows[0]]) for rows in (own, found))) if both else float("nan")
-        size = int(sets[found[0]].sum()) if found else None
-        rows.append((over, which, size, len(found), set(own) == set(found), overlap))
-    return pd.DataFrame(rows, columns=["over", "which", "size", "minimal", "same", "jaccard"])
-
-
-def resampled(
-    values: Float[Tensor, "metric circuit n"],
-    full: Float[Tensor, "metric n"],
-    empty: Float[Tensor, "metric n"],
-    threshold: float,
-    seed: int,
-) -> list[Bool[np.ndarray, " circuit"]]:
-    """Which circuits are faithful in each resample of the pairs. A metric that cannot change there makes none so."""
-    n = values.shape[-1]
-    weights = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=RESAMPLES).T / n  # [n, resample]
-    drawn = torch.from_numpy(weights)
-    above = (values.double() - empty.double()[:, None]) @ drawn
-    below = (full.double() - empty.double()) @ drawn
-    scores = 1 - (1 - above / below[:, None]).abs()
-    return list((scores.nan_to_num(nan=-torch.inf).amin(0) >= threshold).T.numpy())
 
 
 @probe(
@@ -274,7 +187,7 @@ def resampled(
     scalar=Scalar(
         "minimal circuits of a carry",
         "count",
-        lambda found: Measured(float(len(found.minimal)), note="; ".join(map(", ".join, found.minimal))),
+        lambda found: Estimate(float(len(found.minimal)), note="; ".join(map(", ".join, found.minimal))),
         arguments=lambda _, task, n, seed: {"pairs": middle_carry_pairs(task, min(n, 128), seed)},
         asked_by=(),
     ),
@@ -289,8 +202,8 @@ def all_circuits(
     by: str = "edge",
     threshold: Share = 0.9,
     groups: Mapping[str, Sequence[int]] | str | None = None,
-    most: int = MOST_CIRCUITS,
-    seed: int = 0,
+    most: Count = MOST_CIRCUITS,
+    seed: Seed = 0,
 ) -> AllCircuits:
     """List every faithful circuit of a model, on one half of the pairs, and say how stable the list is.
 
@@ -312,14 +225,12 @@ def all_circuits(
     """
     known_name("replacement", replacement, REPLACEMENTS)
     known_name("unit", by, ("edge", "node"))
-    if most < 1:
-        raise UserError(f"most must be at least 1, not {most}.")
     if by == "node" and groups is not None:
         raise UserError("Groups of positions split edges; nodes are whole heads and MLPs.")
     kind = "mean" if replacement == "optimal" else replacement
     split = position_groups(pairs, groups)
     sides = halves(pairs, seed)
-    one, other = (EdgeExperiment(model, side, METRICS, kind, "noise", split, seed=seed) for side in sides)
+    one, other = (EdgeExperiment(model, side, METRICS, kind, "noise", split, seed) for side in sides)
     space = space_of(one)
     undecided = ~space.everything()
     most = min(most, MOST_FITTED) if replacement == "optimal" else most
@@ -400,10 +311,10 @@ def every_circuit_view(result: AllCircuits, most: int = 2_000) -> Picture:
     """Each circuit by its size and its worse faithfulness score; the ``most`` best ones, the minimal ones apart."""
     score, sizes = result.scores.min(0), result.sets.sum(1).numpy()
     best = np.argsort(-score, kind="stable")[:most]
-    rest = best[~np.isin(best, result.minimal_at) & np.isfinite(score[best])]
+    rest = best[~np.isin(best, result._minimal_at) & np.isfinite(score[best])]
     series = [
         Series(name, sizes[of], score[of], control=name == "circuits")
-        for name, of in (("circuits", rest), ("minimal ones", np.array(result.minimal_at, dtype=int)))
+        for name, of in (("circuits", rest), ("minimal ones", np.array(result._minimal_at, dtype=int)))
         if len(of)
     ]
     y = "1 - |1 - F|, the worse of logits and answers"

@@ -30,9 +30,9 @@ from interp.causal.edges.edge_graph import LOGITS, EdgeGraph
 from interp.causal.edges.masked_model import MaskedModel
 from interp.causal.edges.optimal_ablation import fit_constants
 from models import ArithmeticTransformer
-from models.calls import checked
+from models.calls import Count, Seed, checked
 from models.errors import UserError, known_name
-from models.tasks import Task
+from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel, TransformerConfig, Weights, head_name, layer_part, model_name
 from models.weight_maps import DenseWeights
 
@@ -48,9 +48,9 @@ def circuit_as_model(
     edges: Iterable[str],
     constants: str | Sequence[int] | Constants = "mean",
     *,
-    n: int = N_FITTED,
-    seed: int = 0,
-    task: Task | None = None,
+    n: Count = N_FITTED,
+    seed: Seed = 0,
+    task: TaskLike | None = None,
 ) -> ArithmeticTransformer:
     """The circuit of these edges ("embed->L0H0.v", "L0H0->L0.mlp", ...) as a model.
 

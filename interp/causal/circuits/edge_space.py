@@ -8,6 +8,7 @@ up. What later senders write is not: a circuit's runs mix both, and may change w
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -21,6 +22,8 @@ from interp.causal.edges import EdgeExperiment, EdgeGraph
 from interp.causal.edges.edge_graph import LOGITS, part_and_input
 from interp.causal.edges.masked_model import MaskedModel
 from interp.causal.edges.sender_values import Writes
+from models.errors import UserError
+from models.tasks import ProblemPairs
 
 
 def unchanged_embeddings(masked: MaskedModel, values: Writes, replacement: Writes) -> Bool[Tensor, "sender seen"]:
@@ -90,3 +93,14 @@ def space_of_runs(masked: MaskedModel, values: Writes, replacement: Writes, cons
                 links.append((at(receiver, run), LOGITS))
     senders, receivers, of, inert = zip(*arcs, strict=True)
     return CircuitSpace(graph.names, senders, receivers, tuple(links), consistent, torch.tensor(inert), of)
+
+
+def position_groups(
+    pairs: ProblemPairs, groups: Mapping[str, Sequence[int]] | str | None
+) -> Mapping[str, Sequence[int]] | None:
+    """Groups of positions; "roles" are those relative to the pairs' target. Raises UserError for another word."""
+    if not isinstance(groups, str):
+        return groups
+    if groups != "roles":
+        raise UserError(f"groups is 'roles' or a mapping from names to positions, not {groups!r}.")
+    return {name: places for name, places in pairs.task.relative_roles(pairs.target).items() if places}

@@ -30,7 +30,7 @@ def exchange_parts(experiment: EdgeExperiment, masks: Bool[Tensor, "circuit edge
     tokens, rows = experiment.tokens, slice(None)
     embeddings = masked.embeddings(tokens).expand(len(masks), -1, -1, -1, -1)
     table, other = masked.table(masks), experiment.replacement[:, rows]
-    written, logits, _ = masked.propagate([embeddings], 0, table, other)
+    written, logits, _ = masked.run_from_stage([embeddings], 0, table, other)
     stages = [stage for stage in range(graph.n_stages - 1) if graph.reads(stage)]
     sizes = [part.shape[1] for part in written]
     stage_and_place = {  # of what every sender writes
@@ -45,7 +45,7 @@ def exchange_parts(experiment: EdgeExperiment, masks: Bool[Tensor, "circuit edge
         so_far = [each[circuit : circuit + 1] for each in written[: index + 1]]
         where = (torch.arange(sizes[index]) == place)[:, None, None, None]
         so_far[index] = torch.where(where, written[index][donor : donor + 1], so_far[index])
-        return masked.propagate(so_far, stages[index - 1] + 1, table[circuit : circuit + 1], other)[1]
+        return masked.run_from_stage(so_far, stages[index - 1] + 1, table[circuit : circuit + 1], other)[1]
 
     senders = [{edge.sender for edge in graph.kept(mask)} - {EMBED, POS_EMBED} for mask in masks]
     own = experiment.judge(logits, rows)[0].mean(-1)

@@ -26,7 +26,7 @@ from jaxtyping import Float
 
 from interp.causal.circuits.circuit_search import Criterion, FoundCircuit, search
 from interp.causal.circuits.circuit_space import CircuitSpace, jaccard
-from interp.causal.circuits.edge_space import space_of
+from interp.causal.circuits.edge_space import position_groups, space_of
 from interp.causal.circuits.faithfulness import (
     judge_chance,
     judge_edges,
@@ -36,13 +36,13 @@ from interp.causal.circuits.pair_halves import halves
 from interp.causal.edges import EdgeExperiment, EdgeGraph
 from interp.causal.edges.edge_graph import LOGITS, part_and_input
 from interp.causal.metrics import Metric, require_pairs_answered, spoken
+from interp.core.estimate import Estimate
 from interp.core.frames import as_frame, leading
-from interp.core.measured import Measured
 from interp.core.probe import Scalar, probe
 from interp.core.results import Provenance, Result
 from interp.core.samples import middle_carry_pairs
 from interp.core.significance import permutation_p
-from models.calls import Index, Share
+from models.calls import Count, Seed, Share
 from models.errors import UserError
 from models.number_format import in_percent, in_percent_with, p_value
 from models.tasks import ProblemPairs
@@ -109,7 +109,7 @@ class Circuit(Result):
         return tuple(str(e) for e in self.drops.edge.values[(self.drops.sel(stat="low").values > 0).any(0)])
 
     @property
-    def random_p(self) -> float:
+    def _random_p(self) -> float:
         """Share of the different random circuits of this size (and the circuit itself) that are as close to F = 1 as
         the circuit; NaN for fewer than 19, of which none can give p = 0.05."""
         if len(self.different) < FEWEST_DIFFERENT:
@@ -159,7 +159,7 @@ class Circuit(Result):
     def _chance(self) -> str:
         """How many random circuits there really are, and the p that they give."""
         others = f"{len(self.different):,} of them differ from each other and from this one"
-        return f"{others}: {'too few for a p' if np.isnan(self.random_p) else p_value(self.random_p)}"
+        return f"{others}: {'too few for a p' if np.isnan(self._random_p) else p_value(self._random_p)}"
 
     def _how_stable(self) -> str:
         if self.again is None:
@@ -191,7 +191,7 @@ class Circuit(Result):
     scalar=Scalar(
         "edges of the smallest circuit of a carry",
         "count",
-        lambda found: Measured(float(len(found.edges)), note=", ".join(found.edges)),
+        lambda found: Estimate(float(len(found.edges)), note=", ".join(found.edges)),
         arguments=lambda _, task, n, seed: {"pairs": middle_carry_pairs(task, min(n, 128), seed), "n_random": 1},
         asked_by=(),
     ),
@@ -207,8 +207,8 @@ def smallest_circuit(
     threshold: Share = 0.9,
     groups: Mapping[str, Sequence[int]] | str | None = None,
     held_out: bool = True,
-    n_random: Index = 100,
-    seed: int = 0,
+    n_random: Count = 100,
+    seed: Seed = 0,
     **options: Any,
 ) -> Circuit:
     """Find the smallest circuit with ``1 - |1 - F| >= threshold`` for all metrics, and judge it on other pairs.
@@ -231,7 +231,7 @@ def smallest_circuit(
     Raises:
         UserError: a model that answers no more than half of the pairs right (unless the metrics are your own or "kl",
             which compare the model with itself); whatever :class:`interp.causal.edges.EdgeExperiment`, the split or the
-            search refuses; a metric already bound to all pairs; fewer than one random circuit.
+            search refuses; a metric already bound to all pairs.
     """
     asked = [metrics] if isinstance(metrics, str) or callable(metrics) else list(metrics)
     if any(isinstance(metric, Metric) for metric in asked):
@@ -239,12 +239,10 @@ def smallest_circuit(
             "The pairs are cut into two halves, and this metric is bound to other examples; give its name, or a "
             "function that makes it from pairs."
         )
-    if n_random < 1:
-        raise UserError(f"n_random must be at least 1, not {n_random}.")
     groups = position_groups(pairs, groups)
     one, other = halves(pairs, seed) if held_out else (pairs, pairs)
     bind = lambda of: [metric if isinstance(metric, str) else metric(of) for metric in asked]  # noqa: E731
-    first = EdgeExperiment(model, one, bind(one), replacement, "noise", groups, seed=seed)
+    first = EdgeExperiment(model, one, bind(one), replacement, "noise", groups, seed)
     names, space = [metric.name for metric in first.metrics], space_of(first)
     undecided = ~space.everything()
 
@@ -257,7 +255,7 @@ def smallest_circuit(
 
     extra = () if "exact_match" in names else ("exact_match",)
     judges = {
-        kind: EdgeExperiment(model, other, [*bind(other), *extra], kind, "noise", groups, seed=seed)
+        kind: EdgeExperiment(model, other, [*bind(other), *extra], kind, "noise", groups, seed)
         for kind in dict.fromkeys((replacement, *REPLACEMENTS_TRIED))
     }
     faithfulness, exact_match = judge_parts(judges, space, found, seed)
@@ -291,14 +289,3 @@ def smallest_circuit(
         held_out=held_out,
         provenance=Provenance(len(other), pairs.seed, f"pairs that differ in {pairs.what}, {how}", strength),
     )
-
-
-def position_groups(
-    pairs: ProblemPairs, groups: Mapping[str, Sequence[int]] | str | None
-) -> Mapping[str, Sequence[int]] | None:
-    """Groups of positions; "roles" are those relative to the pairs' target. Raises UserError for another word."""
-    if not isinstance(groups, str):
-        return groups
-    if groups != "roles":
-        raise UserError(f"groups is 'roles' or a mapping from names to positions, not {groups!r}.")
-    return {name: places for name, places in pairs.task.relative_roles(pairs.target).items() if places}

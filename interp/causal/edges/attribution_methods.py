@@ -143,7 +143,7 @@ def _through_the_softmax(
     """
     graph, masked = experiment.graph, experiment.masked
     embeddings = masked.embeddings(experiment.tokens[at])
-    _, _, inputs = masked.propagate([embeddings[None]], 0, record=True)
+    _, _, inputs = masked.run_from_stage([embeddings[None]], 0, record=True)
     groups = list(graph.groups.values()) if graph.groups is not None else [tuple(range(graph.n_positions))]
     found = estimate.clone()
     for stage in inputs:

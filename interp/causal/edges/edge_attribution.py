@@ -35,7 +35,7 @@ from interp.causal.metrics import Metric, spoken
 from interp.core.drawings import drawing
 from interp.core.probe import probe
 from interp.core.views import Picture, Points, Series
-from models.calls import Count, Natural
+from models.calls import Count, Natural, Seed
 from models.errors import UserError, known_name
 from models.number_format import in_percent, p_value
 from models.tasks import ProblemPairs
@@ -63,7 +63,7 @@ class EdgeAttribution(EdgeEffects):
     missed: xr.Dataset | None = None
 
     @property
-    def called(self) -> str:
+    def _called(self) -> str:
         """What the method's numbers are: "estimate" of the exact effects, or "score"."""
         return "score" if self.method in SCORES else "estimate"
 
@@ -79,22 +79,6 @@ class EdgeAttribution(EdgeEffects):
             for metric in self.estimate.metric.values.tolist()
             for what, (estimate, exact) in pairs.items()
         }
-
-    def agreement_table(self) -> pd.DataFrame:
-        """One row per metric and level: rank correlation with its permutation p, worst absolute error and its place.
-
-        Raises:
-            UserError: the exact sweep was not asked for.
-        """
-        if not self.agreements:
-            raise UserError("There is nothing to compare with: this was computed with exact=False.")
-        names = {"edges": self.estimate.edge, "senders": self.senders.sender, "receivers": self.receivers.receiver}
-        rows = []
-        for (metric, what), found in self.agreements.items():
-            row = {"metric": metric, "level": what, "method": self.method, "steps": self.steps} | found.to_dict()
-            row |= {"worst": str(names[what].values[found.worst])}
-            rows.append(row | ({"worst_error": np.nan, "worst": ""} if self.called == "score" else {}))
-        return pd.DataFrame(rows)
 
     def completeness(self, metric: str | None = None) -> dict[str, float]:
         """Mean sums of the estimates out of the embeddings and into the logits, and the difference they approximate.
@@ -134,7 +118,7 @@ class EdgeAttribution(EdgeEffects):
         if self.missed is not None:
             text += f"{missed_in_words(self.missed, metric)}; "
         if (metric, "edges") not in self.agreements:
-            return text + f"these {self.called}s were not compared with exact effects."
+            return text + f"these {self._called}s were not compared with exact effects."
         found = self.agreements[metric, "edges"]
         ranks = f"{found.spearman:.2f} [{found.spearman_low:.2f}, {found.spearman_high:.2f}]"
         ranked = f"the rank correlation with the exact effects is {ranks}"
@@ -142,9 +126,9 @@ class EdgeAttribution(EdgeEffects):
             ranked = "no rank correlation can be computed (all alike, or too few)"
         edges = f"the {found.live} of {found.cells} edges that have an effect"
         if wrongly := found.ranked - found.live:
-            edges += f" and {wrongly} that {'has' if wrongly == 1 else 'have'} none but by this {self.called}"
+            edges += f" and {wrongly} that {'has' if wrongly == 1 else 'have'} none but by this {self._called}"
         text += f"over {edges} {ranked}"
-        if self.called == "score":
+        if self._called == "score":
             return f"{text}; these are scores and estimate no effect."
         return text + (
             f" and the worst error {found.worst_error:.3g}, at {self.estimate.edge.values[found.worst]}, where the "
@@ -153,9 +137,9 @@ class EdgeAttribution(EdgeEffects):
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row per metric and edge: mean estimate (or score), spread, bootstrap interval (95%), n, exact mean."""
-        table = effect_table(self.estimate, self.provenance.resampling_seed).rename(columns={"effect": self.called})
+        table = effect_table(self.estimate, self.provenance.resampling_seed).rename(columns={"effect": self._called})
         exact = np.nan if self.exact is None else self.exact.mean("example").values.ravel()
-        table.insert(table.columns.get_loc(self.called) + 1, "exact", exact)  # pyright: ignore[reportArgumentType]
+        table.insert(table.columns.get_loc(self._called) + 1, "exact", exact)  # pyright: ignore[reportArgumentType]
         return table
 
 
@@ -171,9 +155,8 @@ def edge_attribution(
     replacement: str = "corrupted",
     groups: Mapping[str, Sequence[int]] | None = None,
     exact: bool = True,
-    verified: Natural = 10,
     subsets: Natural = 0,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> EdgeAttribution:
     """Estimated effects of all edges and nodes, compared with the exact ones on the same pairs.
 
@@ -182,8 +165,8 @@ def edge_attribution(
             twice as many (640 at most) until the estimates of the first metric are complete.
         exact: also patch every edge and node (the cost of :func:`interp.causal.edges.path_patching`); without it,
             nothing says how good the estimates are, unless ``subsets`` are asked for.
-        verified, subsets: patch so many of the strongest edges, and so many random subsets of the others, 30 or more,
-            which bound what any of those contributes (:mod:`interp.causal.edges.missed_effects`).
+        subsets: patch the ten strongest edges, and so many random subsets of the others, 30 or more, which bound what
+            any of those contributes (:mod:`interp.causal.edges.missed_effects`).
         direction, replacement, groups, seed: see :class:`interp.causal.edges.EdgeExperiment`.
 
     Cost: ``steps`` forward and backward passes (conductance one more; twice as many where they are raised), in addition
@@ -200,7 +183,7 @@ def edge_attribution(
         )
     if 0 < subsets < FEWEST_SUBSETS:
         raise UserError(f"A bound on missed effects needs at least {FEWEST_SUBSETS} random subsets, not {subsets}.")
-    experiment = EdgeExperiment(model, pairs, metrics, replacement, direction, groups, seed=seed)
+    experiment = EdgeExperiment(model, pairs, metrics, replacement, direction, groups, seed)
     graph, base = experiment.graph, experiment.full[:, None]
     steps, estimate = estimates(experiment, method, steps)
     sweep = labelled(experiment, compute_direct(experiment) - base, "edge") if exact else None
@@ -221,7 +204,7 @@ def edge_attribution(
         exact=sweep,
         senders=nodes[0],
         receivers=nodes[1],
-        missed=missed_effects(experiment, estimate, verified, subsets, seed) if subsets else None,
+        missed=missed_effects(experiment, estimate, subsets, seed) if subsets else None,
     )
 
 
@@ -236,7 +219,7 @@ def attribution_view(result: EdgeAttribution, metric: str | None = None) -> Pict
     metric = result.metric(metric)
     grid = edge_grid(result.matrix(metric, split=True), metric)
     steps = "" if result.method in ONE_STEP else f" in {result.steps} step{'s' * (result.steps > 1)}"
-    of = f"{result.called}s of edges for the {spoken(metric)} by {result.method}{steps}"
+    of = f"{result._called}s of edges for the {spoken(metric)} by {result.method}{steps}"
     note = f"{result.direction.capitalize()}, {result.replacement}. Grey: no edge"
     if result.exact is None:
         return Picture([grid], title=f"{result.model}: {of}, not compared ({result.what})", note=note)
@@ -250,10 +233,10 @@ def attribution_view(result: EdgeAttribution, metric: str | None = None) -> Pict
     if not np.isfinite(found.spearman):
         ranked = "no order to compare with the exact ones"
     series = [Series("", exact, estimate, labels=labels, said={"edge": edges})]
-    if result.called != "score":
+    if result._called != "score":
         ranked += f" and err by up to {found.worst_error:.3g}"
     points = Points(
-        f"exact effect on the {spoken(metric)}", result.called, series=series, diagonal=result.called != "score"
+        f"exact effect on the {spoken(metric)}", result._called, series=series, diagonal=result._called != "score"
     )
     title = f"{result.model}: {of} have {ranked} ({result.what})"
     note += f". Shuffled edges reach this rank correlation with {p_value(found.p)}"

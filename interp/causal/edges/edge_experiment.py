@@ -40,7 +40,6 @@ class EdgeExperiment:
         direction: "denoise" or "noise"; default denoise if the replacement is "corrupted", else noise, which is then
             the only direction.
         groups: split every edge by groups of positions.
-        target: the task's target to judge, if not the pairs' own.
         seed: seed of the resampling.
 
     Raises:
@@ -55,7 +54,6 @@ class EdgeExperiment:
         replacement: str = "corrupted",
         direction: str | None = None,
         groups: Mapping[str, Sequence[int]] | None = None,
-        target: int | None = None,
         seed: int = 0,
     ):
         if direction is None:
@@ -67,7 +65,7 @@ class EdgeExperiment:
             )
         self.name, self.pairs, self.direction, self.kind = model_name(model), pairs, direction, replacement
         self.seed, self.forwards, self.backwards = seed, 0.0, 0.0
-        self.metrics = resolve_metrics(model, pairs, metrics, target)
+        self.metrics = resolve_metrics(model, pairs, metrics)
         self.masked = MaskedModel(model, _positions(self.metrics, pairs), groups, pairs.task)
         self.graph: EdgeGraph = self.masked.graph
         clean, corrupted = pairs.clean_tokens, pairs.corrupted_tokens

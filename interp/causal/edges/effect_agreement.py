@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
@@ -24,10 +23,8 @@ class Agreement:
     the estimate wrongly gives one, so that it is not rewarded for them; all others are ranked alike by both.
     ``spearman``: rank correlation of their means over examples, with
     its 95% interval over examples; ``p``: its control, how often shuffled cells agree as well (never below 1 / 1,001);
-    ``spearman_pairs``: rank correlation of all (cell, example) values;
     ``worst_error``: largest absolute error of a mean, of cell ``worst``, in the units of the effect; ``largest``: the
-    largest absolute real mean, to compare it with; ``ratio``: least-squares factor from estimate to real effect through
-    the origin, over all values; ``same_sign``: share of all values. Correlations of constant values are NaN.
+    largest absolute real mean, to compare it with. Correlations of constant values are NaN.
     """
 
     cells: int
@@ -38,15 +35,9 @@ class Agreement:
     spearman_low: float
     spearman_high: float
     p: float
-    spearman_pairs: float
     worst_error: float
     worst: int
     largest: float
-    ratio: float
-    same_sign: float
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def agreement(estimate: Float[np.ndarray, "cell n"], real: Float[np.ndarray, "cell n"], seed: int = 0) -> Agreement:
@@ -74,7 +65,7 @@ def agreement(estimate: Float[np.ndarray, "cell n"], real: Float[np.ndarray, "ce
         with np.errstate(invalid="ignore"):  # a draw of which all cells are alike has no rank correlation
             drawn = [(x - x.mean(0)) / np.linalg.norm(x - x.mean(0), axis=0) for x in drawn]
         low, high = map(float, percentile_interval(observed, (drawn[0] * drawn[1]).sum(0), real.shape[1], (-1.0, 1.0)))
-    errors, size = np.abs(means[0] - means[1]), float(np.vdot(estimate, estimate))
+    errors = np.abs(means[0] - means[1])
     return Agreement(
         cells=real.shape[0],
         live=int(live.sum()),
@@ -84,12 +75,9 @@ def agreement(estimate: Float[np.ndarray, "cell n"], real: Float[np.ndarray, "ce
         spearman_low=low,
         spearman_high=high,
         p=p,
-        spearman_pairs=rank_correlation(*(x.ravel() for x in ranked)),
         worst_error=float(errors.max()),
         worst=int(errors.argmax()),
         largest=float(np.abs(means[0]).max()),
-        ratio=float(np.vdot(real, estimate)) / size if size else float("nan"),
-        same_sign=float((np.sign(real) == np.sign(estimate)).mean()),
     )
 
 

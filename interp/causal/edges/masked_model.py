@@ -172,7 +172,7 @@ class MaskedModel:
         tokens = tokens.to(self.model.device)
         columns = []
         for at in self.batches(len(tokens)):
-            found = list(self._rows(tokens, masks, replacement, at))
+            found = list(self._run_variants(tokens, masks, replacement, at))
             order = torch.cat([which for which, _ in found]).argsort()
             columns.append(torch.cat([logits for _, logits in found])[order])
         return torch.cat(columns, 1)
@@ -186,11 +186,20 @@ class MaskedModel:
     ) -> Iterator[tuple[Int[Tensor, " variant"], slice, Float[Tensor, "variant batch read d_vocab"]]]:
         """(which variants, which examples, their logits), chunk by chunk, which bounds the memory."""
         for at in self.batches(len(tokens)):
-            for which, logits in self._rows(tokens.to(self.model.device), masks, replacement, at):
+            for which, logits in self._run_variants(tokens.to(self.model.device), masks, replacement, at):
                 yield which, at, logits
 
-    def _rows(self, tokens: Tensor, masks: Tensor, replacement: Writes, at: slice) -> Iterator[tuple[Tensor, Tensor]]:
-        """Chunks of variants of some examples, ordered by the first stage at which they differ from the model's run."""
+    def _run_variants(
+        self, tokens: Tensor, masks: Tensor, replacement: Writes, at: slice
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Chunks of variants of some examples, ordered by the first stage at which they differ from the model's run.
+
+        The stages are embed, attention 0, MLP 0, attention 1, MLP 1, ..., logits. A variant whose first cut edge enters
+        stage s begins at s, with what the run without masks wrote before it:
+
+            embed   attention 0   MLP 0   attention 1   MLP 1   logits
+            [-------- the run without masks --------]   [- this variant -]      first cut edge: into MLP 1
+        """
         graph = self.graph
         if masks.ndim != 2 or masks.shape[1] != len(graph) or masks.dtype != torch.bool:
             raise UserError(
@@ -206,7 +215,7 @@ class MaskedModel:
         # An embedding that is the same in both runs is never cut: its effect is then zero and not a rounding error.
         same = (embeddings == carried[: len(embeddings)]).flatten(1).all(1).nonzero()[:, 0].cpu()
         masks = masks | torch.isin(graph.edge_index[:, 2], same)
-        base, logits, _ = self.propagate([embeddings[None]], 0)
+        base, logits, _ = self.run_from_stage([embeddings[None]], 0)
         never = len(graph.receivers)
         cut = ~masks  # edges are in the order of their receivers, and these in that of stages
         first = torch.where(cut.any(1), graph.edge_index[cut.byte().argmax(1), 1], never)
@@ -217,7 +226,7 @@ class MaskedModel:
             begins = int(first[which[0]])
             start = graph.stage_of[graph.receivers[begins]]
             begun = [part.expand(len(which), *part.shape[1:]) for part in base[: self._parts_before(start)]]
-            yield which, self.propagate(begun, start, self.table(masks[which]), carried)[1]
+            yield which, self.run_from_stage(begun, start, self.table(masks[which]), carried)[1]
 
     def table(self, masks: Bool[Tensor, "variant edge"]) -> Float[Tensor, "variant group receiver sender"]:
         """Masks as a table of numbers: 1 where this run's value is kept (and where there is no edge), else 0."""
@@ -228,7 +237,7 @@ class MaskedModel:
         table[:, group, receiver, sender] = masks.to(table.dtype)
         return table.to(self.model.device)
 
-    def propagate(
+    def run_from_stage(
         self,
         values: list[Tensor],
         start: int,
@@ -244,7 +253,7 @@ class MaskedModel:
         graph, values, inputs = self.graph, list(values), []
         for stage in range(start, graph.n_stages):
             parts = [
-                self._input(stage, names, values, only_read, table, replacement).expand(
+                self._read_by(stage, names, values, only_read, table, replacement).expand(
                     -1, len(names) if record else -1, -1, -1, -1
                 )
                 for names, only_read in graph.reads(stage)
@@ -278,7 +287,7 @@ class MaskedModel:
         shape = (*x.shape[:-2], self.graph.n_positions, x.shape[-1])
         return x.new_zeros(shape).index_copy(-2, self._read.to(x.device), x)
 
-    def _input(
+    def _read_by(
         self,
         stage: int,
         names: tuple[str, ...],

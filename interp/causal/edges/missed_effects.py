@@ -1,6 +1,6 @@
 """How large the effect of an edge may be that no estimate put among the strongest: a bound from random subsets.
 
-The ``verified`` strongest edges by an estimate are patched one by one. Of the other edges, random subsets S are patched
+The ten strongest edges by an estimate are patched one by one. Of the other edges, random subsets S are patched
 together, each edge with probability p = 1/4 by itself. Let c(S) be the mean metric over the pairs, and
 
     e_i = mean of c(S with i) - c(S without i) over the subsets S of the others:   what edge i contributes on average
@@ -28,18 +28,19 @@ from torch import Tensor
 from interp.causal.edges.edge_experiment import EdgeExperiment
 from interp.core.stats import bootstrap_interval
 
+VERIFIED = 10
 SHARE = 0.25  # of the unverified edges that a subset has
 FEWEST_SUBSETS = 30  # from which the variance over them is estimated
 
 
 def missed_effects(
-    experiment: EdgeExperiment, estimate: Float[Tensor, "metric edge n"], verified: int, subsets: int, seed: int
+    experiment: EdgeExperiment, estimate: Float[Tensor, "metric edge n"], subsets: int, seed: int
 ) -> xr.Dataset:
     """``exact`` over (metric, edge) of the edges that the first metric's estimates put first, and ``bound`` over
-    (metric) on what any other edge contributes. Cost: ``verified + subsets`` runs of the pairs."""
+    (metric) on what any other edge contributes. Cost: ``VERIFIED + subsets`` runs of the pairs."""
     graph, metrics = experiment.graph, [metric.name for metric in experiment.metrics]
     order = estimate[0].double().mean(-1).abs().argsort(descending=True, stable=True).cpu()
-    first, rest = order[:verified], order[verified:]
+    first, rest = order[:VERIFIED], order[VERIFIED:]
     alone = torch.ones(len(first), len(graph), dtype=torch.bool)
     alone[torch.arange(len(first)), first] = False
     base = experiment.full.double().mean(-1)[:, None]

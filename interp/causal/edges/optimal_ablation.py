@@ -40,7 +40,7 @@ def optimal_values(
         constants = fit_constants(masked, masks[at], tokens)
         embeddings = masked.embeddings(experiment.tokens).expand(len(constants), -1, -1, -1, -1)
         with torch.no_grad():
-            logits = masked.propagate([embeddings], 0, masked.table(masks[at]), constants)[1]
+            logits = masked.run_from_stage([embeddings], 0, masked.table(masks[at]), constants)[1]
         parts.append(torch.stack(experiment.judge(logits, slice(None))))
     return torch.cat(parts, 1)
 
@@ -54,7 +54,7 @@ def fit_constants(
     varies = ((values - values[:, :1]).abs().amax((1, 3), keepdim=True) > 0).to(means)
     embeddings = masked.embeddings(tokens)
     with torch.no_grad():
-        right = masked.propagate([embeddings[None]], 0)[1][0].log_softmax(-1)
+        right = masked.run_from_stage([embeddings[None]], 0)[1][0].log_softmax(-1)
     embeddings, table = embeddings.expand(len(masks), -1, -1, -1, -1), masked.table(masks)
     moved = torch.zeros((len(masks), *means.shape), dtype=means.dtype, device=means.device, requires_grad=True)
     optimiser = torch.optim.Adam([moved], lr=_RATE * float(means.std(unbiased=False).clamp_min(1e-3)))
@@ -62,7 +62,7 @@ def fit_constants(
     for step in range(steps + 1):
         with torch.enable_grad():
             constants = means + varies * moved
-            found = masked.propagate([embeddings], 0, table, constants)[1].log_softmax(-1)
+            found = masked.run_from_stage([embeddings], 0, table, constants)[1].log_softmax(-1)
             terms = right.exp() * (right - found)
             losses = torch.where(right > -torch.inf, terms, torch.zeros_like(terms)).sum(-1).mean((1, 2))
             better = (losses < least).detach()

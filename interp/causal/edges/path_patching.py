@@ -30,7 +30,7 @@ from interp.core.drawings import drawing
 from interp.core.probe import probe
 from interp.core.stats import difference_bounds
 from interp.core.views import Picture
-from models.calls import Index
+from models.calls import Seed
 from models.errors import UserError, known_name
 from models.run import Frame, Run
 from models.run.paths import patched_senders, receive
@@ -72,7 +72,7 @@ class PathPatching(EdgeEffects):
         order = np.argsort(-np.abs(mean), kind="stable")
         return pd.Series(mean[order], index=self.values.edge.values[order])
 
-    def moving(self, metric: str | None = None) -> pd.DataFrame:
+    def _moving(self, metric: str | None = None) -> pd.DataFrame:
         """The rows of the table, strongest first, of the edges whose effect has an interval off zero (of a single pair,
         which has none: that have an effect)."""
         table = self.to_dataframe()
@@ -86,7 +86,7 @@ class PathPatching(EdgeEffects):
 
     def sentence(self) -> str:
         metric = self.metric(None)
-        moving, paths = self.moving(metric), self.values.sizes["edge"]
+        moving, paths = self._moving(metric), self.values.sizes["edge"]
         parts = [
             f"{row.edge} ({row.effect:+.3g}" + (f" [{row.low:+.3g}, {row.high:+.3g}])" if np.isfinite(row.low) else ")")
             for row in moving[:_SAID].itertuples()
@@ -122,14 +122,13 @@ def path_patching(
     direction: str | None = None,
     replacement: str = "corrupted",
     groups: Mapping[str, Sequence[int]] | None = None,
-    target: Index | None = None,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> PathPatching:
     """Patch every edge of the model by itself, on pairs of problems.
 
     Args:
         paths: "direct" or "all" (see the module).
-        direction, replacement, groups, target: see :class:`interp.causal.edges.EdgeExperiment`.
+        direction, replacement, groups: see :class:`interp.causal.edges.EdgeExperiment`.
         seed: seed of resampling and of the bootstrap.
 
     Cost: at most one forward pass per edge, less for late edges (532 edges of a four-layer model, 64 pairs: 6 s).
@@ -140,7 +139,7 @@ def path_patching(
     known_name("kind of paths", paths, PATHS)
     if paths == "all" and groups is not None:
         raise UserError('Groups of positions split direct edges; with paths="all" there are none to split.')
-    experiment = EdgeExperiment(model, pairs, metrics, replacement, direction, groups, target, seed)
+    experiment = EdgeExperiment(model, pairs, metrics, replacement, direction, groups, seed)
     found = compute_direct(experiment) if paths == "direct" else compute_all(experiment)
     return PathPatching(
         **asked(experiment),

@@ -29,7 +29,7 @@ def gradients(
     points = masked.model.hook_dict
     there = [(name, hook) for name, hook in hooks if not callable(name) or any(map(name, points))]
     with torch.enable_grad(), masked.model.hooks(fwd_hooks=there):
-        written, logits, inputs = masked.propagate([embeddings.detach().requires_grad_()[None]], 0, record=True)
+        written, logits, inputs = masked.run_from_stage([embeddings.detach().requires_grad_()[None]], 0, record=True)
         read = [part for stage in inputs for part in stage.parts]
         found = []
         for metric, values in zip(experiment.metrics, experiment.judge(logits, at), strict=True):

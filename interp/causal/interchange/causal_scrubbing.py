@@ -27,22 +27,21 @@ import numpy as np
 import pandas as pd
 import torch
 import xarray as xr
-from jaxtyping import Float
 from torch.nn import functional as F
 
 from interp.causal.interchange.interchange_pairs import distinct_problems
 from interp.causal.interchange.scrubbing_hypothesis import Claim, run_column
-from interp.core.bootstrap_draws import resampled_sums
 from interp.core.drawings import drawing
 from interp.core.model_checks import with_writable_stream
 from interp.core.probe import probe
+from interp.core.recovered_share import recovered_share
 from interp.core.results import Provenance, Result
-from interp.core.stats import percentile_interval
 from interp.core.task_checks import require_able, resolve_task
 from interp.core.views import ENDS, Curves, Line, Picture, Series
+from models.calls.argument_kinds import Count, Seed
 from models.errors import UserError
 from models.number_format import counted, in_percent, in_percent_with
-from models.tasks import Algorithm, Task, TaskVariables, causal_model
+from models.tasks import Algorithm, TaskLike, TaskVariables, causal_model
 from models.transformer import HookedModel, model_name
 
 RUNS = ("clean", "scrubbed", "all irrelevant", "scrambled")
@@ -67,7 +66,7 @@ class CausalScrubbing(Result):
     def recovered(self, run: str = "scrubbed") -> tuple[float, float, float]:
         """Share of the loss that is recovered, with its interval."""
         return recovered_share(
-            *(self.outcomes.loss.sel(run=name).mean("column").values for name in ("clean", run, "scrambled")),
+            *(self.outcomes.loss.sel(run=name).mean("column").values for name in (run, "scrambled", "clean")),
             seed=self.provenance.resampling_seed,
         )
 
@@ -94,33 +93,12 @@ class CausalScrubbing(Result):
         for run in RUNS:
             for column in ("all", *columns):
                 chosen = self.outcomes.sel(column=columns if column == "all" else [column])
-                losses = [chosen.loss.sel(run=name).mean("column").values for name in ("clean", run, "scrambled")]
+                losses = [chosen.loss.sel(run=name).mean("column").values for name in (run, "scrambled", "clean")]
                 share, low, high = recovered_share(*losses, seed=self.provenance.resampling_seed)
                 here = chosen.sel(run=run)
                 row = {"run": run, "column": column, "n": here.loss.size, "loss": float(here.loss.mean())}
                 rows.append(row | {"right": float(here.right.mean()), "recovered": share, "low": low, "high": high})
         return pd.DataFrame(rows)
-
-
-def recovered_share(
-    clean: Float[np.ndarray, " n"], scrubbed: Float[np.ndarray, " n"], scrambled: Float[np.ndarray, " n"], seed: int
-) -> tuple[float, float, float]:
-    """``(scrambled - scrubbed) / (scrambled - clean)`` of the means, with a bootstrap interval over examples.
-
-    NaN where nothing can be recovered: the scrambled loss is no larger than the clean one.
-    """
-
-    def ratio(*means: Any) -> Any:
-        room = means[2] - means[0]
-        return np.where(room > 0, (means[2] - means[1]) / np.where(room > 0, room, 1.0), np.nan)
-
-    losses = np.stack((clean, scrubbed, scrambled)).astype(np.float64)
-    value = float(ratio(*losses.mean(1)))
-    bounds = min(value, 0.0), max(value, 1.0)  # of an example: nothing comes back, or all does
-    low, high = percentile_interval(value, ratio(*resampled_sums(losses, seed)), len(clean))
-    least, most = percentile_interval(value, np.full(2, value), len(clean), bounds)
-    low, high = min(low, least), max(high, most)
-    return value, float(low), float(high)
 
 
 @probe("Does a hypothesis about the algorithm keep the loss?")
@@ -130,9 +108,9 @@ def causal_scrubbing(
     *,
     algorithm: str | Algorithm | TaskVariables | None = None,
     columns: int | Sequence[int] | None = None,
-    task: Task | None = None,
-    n: int = 1000,
-    seed: int = 0,
+    task: TaskLike | None = None,
+    n: Count = 1000,
+    seed: Seed = 0,
 ) -> CausalScrubbing:
     """Share of the loss that a hypothesis recovers, for each column.
 

@@ -39,7 +39,7 @@ from torch import Tensor
 from interp.core import runs
 from interp.core.controls import untrained_twin
 from interp.core.drawings import drawing
-from interp.core.measured import Measured
+from interp.core.estimate import Estimate
 from interp.core.modular.embedding_replacement import EmbeddingTest
 from interp.core.modular.gradient_symmetricity import GroupMarks, group_marks
 from interp.core.modular.group_spectra import (
@@ -56,15 +56,16 @@ from interp.core.stats import Proportion, proportion
 from interp.core.task_checks import require_able, resolve_task
 from interp.core.thresholds import ABLE
 from interp.core.views import Points, values_and_controls
-from models.calls import Resamples
+from models.calls import Count, Seed
 from models.errors import known_name
 from models.number_format import in_percent
-from models.tasks import CyclicGroup, Task, group_of
+from models.tasks import CyclicGroup, Task, TaskLike, group_of
 from models.transformer import HookedModel, model_name
 
 PROGRAMS = ("clock", "pizza")
 CHANGES = ("scaled", "interchanged")
 FACTORS = (0.5, 2.0)
+RELABELLINGS = 499
 NONE, UNDECIDED = "no Fourier program", "undecided between clock and pizza"
 
 
@@ -91,7 +92,7 @@ class GroupProgram(Result):
         return proportion(agrees[predicted[0] != predicted[1]])
 
     @property
-    def is_fourier(self) -> bool:
+    def _is_fourier(self) -> bool:
         """Whether most answers need the frequencies, and need nothing else of the embeddings."""
         alone, without = self.causal.replaced.values()
         return bool(self.frequencies) and alone.low > ABLE and without.high < ABLE
@@ -105,7 +106,7 @@ class GroupProgram(Result):
     @property
     def verdict(self) -> str:
         """The program that the model follows and has the marks of: "clock", "pizza", or why none."""
-        if not self.is_fourier:
+        if not self._is_fourier:
             return NONE
         return self.followed if self.followed and self.followed == self.marks.program else UNDECIDED
 
@@ -139,11 +140,11 @@ class GroupProgram(Result):
         return pd.DataFrame(rows)
 
 
-def _pizza(found: GroupProgram) -> Measured:
+def _pizza(found: GroupProgram) -> Estimate:
     """How often one operand with frequencies of several numbers gives the pizza's answer, where the programs differ."""
     share, blank = (found.share("pizza", "interchanged", of) for of in ("model", "untrained"))
     note = f"{found.verdict}; clock {in_percent(float(found.share('clock', 'interchanged').value))}"
-    return Measured(
+    return Estimate(
         share.value, share.low, share.high, share.n, control=blank.value, control_note="untrained", note=note
     )
 
@@ -153,13 +154,12 @@ def _pizza(found: GroupProgram) -> Measured:
     needs=[group],
     scalar=Scalar("answers of a pizza", "share", _pizza, 0.01, asked_by=("compare_models",)),
 )
-def group_program(
-    model: HookedModel, *, task: Task | None = None, n: int = 2048, seed: int = 0, resamples: Resamples = 499
-) -> GroupProgram:
+def group_program(model: HookedModel, *, task: TaskLike | None = None, n: Count = 2048, seed: Seed = 0) -> GroupProgram:
     """Which of two programs predicts a model's answers when one operand is no number any more.
 
     Args:
-        n: pairs of each change, none of them twice. ``resamples``: relabellings that say which frequencies stand out.
+        n: pairs of each change, none of them twice.
+        seed: of these and of the 499 relabellings that say which frequencies stand out.
 
     Cost: four runs on ``n`` sequences and one with gradients, and one on all pairs.
 
@@ -170,7 +170,7 @@ def group_program(
     task = resolve_task(model, task)
     of = group_of(task)
     rows = model.W_E[element_tokens(task)].detach().double().cpu().numpy()
-    kept = table_spectrum(rows, resamples, seed).kept
+    kept = table_spectrum(rows, RELABELLINGS, seed).kept
     causal = kept_frequencies_test(model, task, rows, kept, seed)
     require_able(model_name(model), causal.clean.value, "answers")
     generator = torch.Generator().manual_seed(seed)

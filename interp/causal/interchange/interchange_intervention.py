@@ -43,20 +43,20 @@ from interp.causal.interchange.interchange_runs import HYPOTHESIS, InterchangeEx
 from interp.core import runs
 from interp.core.controls import untrained_twin
 from interp.core.drawings import drawing
-from interp.core.measured import Measured
+from interp.core.estimate import Estimate
 from interp.core.model_checks import with_writable_stream
-from interp.core.named_places import find_place
+from interp.core.named_places import find_place, stream_points
 from interp.core.places import QUERY, Place
 from interp.core.probe import Scalar, probe
 from interp.core.results import Provenance, Result
 from interp.core.stats import LEVEL, Proportion, clopper_pearson, proportion
 from interp.core.task_checks import resolve_task
 from interp.core.views import ENDS, Grid, Picture, Points, Series
-from models.calls import Count, Index
+from models.calls import Count, Index, Seed
 from models.errors import UserError, known_name
 from models.number_format import counted, in_percent, in_percent_with
-from models.tasks import Algorithm, ColumnPlaces, Task, TaskVariables, causal_model, column_places
-from models.transformer import HookedModel, in_block, model_name
+from models.tasks import Algorithm, ColumnPlaces, TaskLike, TaskVariables, causal_model, column_places
+from models.transformer import HookedModel, model_name
 
 WHOLE = "the whole site"  # a hypothesis that names no subspace takes this
 _ALL = -1  # in place of the number of a head or neuron: the site is all of them
@@ -173,14 +173,6 @@ def _position(site: Place) -> str:
     return _EVERYWHERE if site.at is None else ", ".join(map(str, at))
 
 
-def residual_hooks(model: HookedModel) -> list[str]:
-    """The residual stream before the first layer and after every sublayer."""
-    names = ["blocks.0.hook_resid_pre"]
-    for layer in range(model.cfg.n_layers):
-        names += [in_block(layer, f"hook_resid_{where}") for where in ("mid", "post")]
-    return [name for name in names if name in model.hook_dict]
-
-
 def _sites(
     model: HookedModel,
     layout: ColumnPlaces,
@@ -189,7 +181,13 @@ def _sites(
     positions: Sequence[int | str] | None,
 ) -> list[Place]:
     """The sites that are asked about, each once."""
-    given = residual_hooks(model) if sites is None else [sites] if isinstance(sites, (Place, str)) else list(sites)
+    given = (
+        list(stream_points(model).values())
+        if sites is None
+        else [sites]
+        if isinstance(sites, (Place, str))
+        else list(sites)
+    )
     places = [Place(each) if isinstance(each, str) else each for each in given]
     if sites is None and positions is None:  # delimiters may share a label; these are given by number
         labels = [role.label for role in layout.task.roles]
@@ -202,11 +200,11 @@ def _sites(
     return list({str(place): place for place in places}.values())
 
 
-def _best_site(found: InterchangeIntervention) -> Measured:
+def _best_site(found: InterchangeIntervention) -> Estimate:
     """The accuracy at the best site, with the interval of the best of so many."""
     best = found.accuracy()
     ends = _of_the_best(best, found.outcomes.sizes["site"])
-    return Measured(best.value, *ends, best.n, note=f"column {found.column}, {found.best()}")
+    return Estimate(best.value, *ends, best.n, note=f"column {found.column}, {found.best()}")
 
 
 def _carry_at_the_query(model: Any, task: Any, n: int, seed: int) -> dict[str, Any]:
@@ -237,11 +235,11 @@ def interchange_intervention(
     algorithm: str | Algorithm | TaskVariables | None = None,
     read: int | Sequence[int] | None = None,
     controls: bool | None = None,
-    task: Task | None = None,
-    n: int = 200,
+    task: TaskLike | None = None,
+    n: Count = 200,
     n_train: Count = 1000,
     das_steps: Index = 200,
-    seed: int = 0,
+    seed: Seed = 0,
 ) -> InterchangeIntervention:
     """Interchange accuracy of "``variable`` of ``column`` lives at this site", for every site; see the module.
 

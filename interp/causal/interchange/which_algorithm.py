@@ -48,15 +48,16 @@ import xarray as xr
 from interp.causal.interchange.corrupted_outputs import answers_to, corrupted_at, draw_corruptible
 from interp.core.controls import untrained_twin
 from interp.core.drawings import drawing
-from interp.core.measured import Measured
+from interp.core.estimate import Estimate
 from interp.core.probe import Scalar, columns, probe
 from interp.core.results import Provenance, Result
 from interp.core.stats import Proportion, proportion
 from interp.core.task_checks import resolve_task
 from interp.core.thresholds import ABLE, FOLLOWS
 from interp.core.views import Bars, Picture, Series
+from models.calls.argument_kinds import Count, Seed
 from models.errors import UserError, known_name
-from models.tasks import CHAINED_FROM_ABOVE, Algorithm, Task, column_places, resolve_algorithm
+from models.tasks import CHAINED_FROM_ABOVE, Algorithm, TaskLike, column_places, resolve_algorithm
 from models.transformer import HookedModel, model_name
 
 CORRUPTIONS = ("plausible", "any")
@@ -78,18 +79,18 @@ class WhichAlgorithm(Result):
     highest_first: bool = False
 
     @property
-    def occurring(self) -> tuple[int, ...]:
+    def _occurring(self) -> tuple[int, ...]:
         """The differences of uncorrupted sequences."""
         return (0, 1) if self.highest_first else (-1, 0, self.base - 1, self.base)
 
-    def disagree(self, corruption: str = "plausible") -> np.ndarray:
+    def _disagree(self, corruption: str = "plausible") -> np.ndarray:
         """Which examples the algorithms do not all answer in the same way."""
         answers = self._kind(corruption).answer.transpose("algorithm", "example").values
         return (answers != answers[0]).any(0)
 
     def accuracy(self, algorithm: str, corruption: str = "plausible", of: str = "after") -> Proportion:
         """How often the model (``of="untrained"``: its twin) gives the algorithm's digit, where they disagree."""
-        where = self.disagree(corruption)
+        where = self._disagree(corruption)
         return proportion((self._kind(corruption)[of].values == self._answer(algorithm, corruption))[where])
 
     def followed(
@@ -112,7 +113,7 @@ class WhichAlgorithm(Result):
         if changed_by != "model":
             counted &= kind.answer_before.sel(algorithm=algorithm).values != answer
         if within is not None:
-            counted &= np.abs(kind.difference.values[:, None] - np.array(self.occurring)).min(1) <= within
+            counted &= np.abs(kind.difference.values[:, None] - np.array(self._occurring)).min(1) <= within
         return proportion((kind.after.values == answer)[counted])
 
     def clean(self, corruption: str = "plausible") -> Proportion:
@@ -128,41 +129,41 @@ class WhichAlgorithm(Result):
         groups = [tuple(names) for names in places.values()]
         return sorted(groups, key=lambda names: -self.accuracy(names[0], corruption).value)
 
-    def ahead(self, corruption: str = "plausible") -> tuple[str, ...] | None:
+    def _ahead(self, corruption: str = "plausible") -> tuple[str, ...] | None:
         """The first of the ranking if its interval lies above that of the second, else None (also if all agree)."""
         first, *others = self.ranking(corruption)
         apart = others and self.accuracy(first[0], corruption).low > self.accuracy(others[0][0], corruption).high
         return first if apart else None
 
-    def by_carry(self, algorithm: str, corruption: str = "plausible") -> dict[int, Proportion]:
+    def _by_carry(self, algorithm: str, corruption: str = "plausible") -> dict[int, Proportion]:
         """:meth:`accuracy` by the carry (0 or 1) in the algorithm's digit; empty cases are left out."""
         kind, answer = self._kind(corruption), self._answer(algorithm, corruption)
         carry = (answer - kind.digit_sum.values) % self.base
-        cases = {bit: self.disagree(corruption) & (carry == bit) for bit in (0, 1)}
+        cases = {bit: self._disagree(corruption) & (carry == bit) for bit in (0, 1)}
         return {bit: proportion((kind.after.values == answer)[case]) for bit, case in cases.items() if case.any()}
 
     def winner(self, corruption: str = "plausible") -> tuple[str, ...] | None:
-        """The algorithms that the model follows: those :meth:`ahead` if all shares lie above ``ABLE``, and with
-        plausible digits also reach ``FOLLOWS``, else None."""
-        first = self.ahead(corruption)
+        """The algorithms that the model follows: the first of the ranking if its interval lies above the second's, all
+        shares lie above ``ABLE``, and with plausible digits also reach ``FOLLOWS``; else None."""
+        first = self._ahead(corruption)
         if first is None or self.clean(corruption).low <= ABLE:
             return None
         if corruption == "plausible" and self.accuracy(first[0], corruption).value < FOLLOWS:
             return None
-        return first if min(share.low for share in self.by_carry(first[0], corruption).values()) > ABLE else None
+        return first if min(share.low for share in self._by_carry(first[0], corruption).values()) > ABLE else None
 
     @property
-    def deciding(self) -> str:
+    def _deciding(self) -> str:
         """The corruption on which the verdict rests: "plausible", unless the algorithms all agree there."""
-        return "plausible" if self.disagree("plausible").any() else "any"
+        return "plausible" if self._disagree("plausible").any() else "any"
 
     @property
     def verdict(self) -> str:
         """The algorithm that the model follows, in words."""
-        winner = self.winner(self.deciding)
+        winner = self.winner(self._deciding)
         return "none of these" if winner is None else " or ".join(winner)
 
-    def implied_carries(self, corruption: str = "any") -> pd.DataFrame:
+    def _implied_carries(self, corruption: str = "any") -> pd.DataFrame:
         """One row per difference: n and, for each carry -1, 0, 1, 2, the share of predictions that are the
         digit sum plus that carry; "other" is the rest. A digit fits at most one of them; bases below 4 start at 0."""
         kind = self._kind(corruption)
@@ -186,15 +187,15 @@ class WhichAlgorithm(Result):
     def sentence(self) -> str:
         what = {"plausible": "a plausible wrong digit", "any": "any wrong digit"}
         names = self.examples.algorithm.values.tolist()
-        winner = self.winner(self.deciding)
+        winner = self.winner(self._deciding)
         if winner is None:
-            found = f"without corruption {self.clean(self.deciding)} of its answers are right"
+            found = f"without corruption {self.clean(self._deciding)} of its answers are right"
             verdict = f"{self.verdict} ({', '.join(names)}); {found}"
         else:
             shares = [
                 f"in {self.accuracy(winner[0], corruption)} of the cases with {digit}"
                 for corruption, digit in what.items()
-                if self.disagree(corruption).any()
+                if self._disagree(corruption).any()
             ]
             verdict = f"the {self.verdict} algorithm {' and '.join(shares)}"
         return " ".join(
@@ -206,7 +207,7 @@ class WhichAlgorithm(Result):
 
     def _told(self, corruption: str, digit: str) -> str:
         """The findings for one corruption, in two sentences."""
-        disagree, best = int(self.disagree(corruption).sum()), self.ranking(self.deciding)[0][0]
+        disagree, best = int(self._disagree(corruption).sum()), self.ranking(self._deciding)[0][0]
         if disagree:
             shares = [
                 f"that of {' and '.join(names)} in {self.accuracy(names[0], corruption)}"
@@ -252,12 +253,12 @@ class WhichAlgorithm(Result):
         return pd.DataFrame(rows)
 
 
-def _chained(found: WhichAlgorithm) -> Measured:
+def _chained(found: WhichAlgorithm) -> Estimate:
     """How often it reads the carry off the digit written before, where that gives another answer."""
-    kind, name = found.deciding, CHAINED_FROM_ABOVE.name if found.highest_first else "chained"
+    kind, name = found._deciding, CHAINED_FROM_ABOVE.name if found.highest_first else "chained"
     share, blank = (found.accuracy(name, kind, of) for of in ("after", "untrained"))
     note = f"follows {found.verdict}"
-    return Measured(
+    return Estimate(
         share.value, share.low, share.high, share.n, control=blank.value, control_note="untrained", note=note
     )
 
@@ -277,9 +278,9 @@ def _chained(found: WhichAlgorithm) -> Measured:
 def which_algorithm(
     model: HookedModel,
     *,
-    task: Task | None = None,
-    n: int = 1000,
-    seed: int = 0,
+    task: TaskLike | None = None,
+    n: Count = 1000,
+    seed: Seed = 0,
     algorithms: Sequence[str | Algorithm] | None = None,
 ) -> WhichAlgorithm:
     """Rank addition algorithms by how often a model gives their answers where they disagree.
@@ -320,7 +321,7 @@ def which_algorithm(
         layout.base,
         layout.highest_first,
     )
-    if not any(result.disagree(corruption).any() for corruption in CORRUPTIONS):
+    if not any(result._disagree(corruption).any() for corruption in CORRUPTIONS):
         raise UserError(
             f"These algorithms never disagree in {n:,} problems of each corruption; choose others, or more problems."
         )
@@ -338,13 +339,13 @@ def which_algorithm_view(result: WhichAlgorithm) -> Picture:
             name = f"untrained, {said}" if control else f"{said} (n = {found[0].n:,})"
             value, low, high = (np.array([getattr(p, part) for p in found]) for part in ("value", "low", "high"))
             followed.append(Series(name, names, value, low, high, control=control, said={"n": [p.n for p in found]}))
-    table = result.implied_carries("any")
+    table = result._implied_carries("any")
     carries = [
         Series.of(table, "difference", carry, f"carry {carry}".replace("-", "−"), said=("n",))
         for carry in ("-1", "0", "1", "2")
     ]
     carries.append(Series.of(table, "difference", "other", "no such carry", said=("n",), control=True))
-    occurring = ", ".join(map(str, result.occurring)).replace("-", "−")
+    occurring = ", ".join(map(str, result._occurring)).replace("-", "−")
     difference = f"z'' − x'' − y'' modulo {result.base}" if result.highest_first else "x' + y' − z'"
     x = f"difference {difference} ({occurring} occur uncorrupted)"
     title = "any wrong digit: the carry a prediction implies"

@@ -49,7 +49,7 @@ from interp.core.model_checks import stream_is_written
 from interp.core.probe import probe
 from interp.core.results import Provenance
 from models import ArithmeticTransformer
-from models.calls import Index
+from models.calls import Seed
 from models.errors import UserError, known_name
 from models.importers import from_transformer_lens
 from models.run import has_formulas
@@ -87,9 +87,8 @@ def activation_patching(
     metrics: str | Metric | Sequence[str | Metric] = "logit_diff",
     direction: str = "denoise",
     layers: Sequence[int] | int | None = None,
-    target: Index | None = None,
     check: bool = False,
-    seed: int = 0,
+    seed: Seed = 0,
     allow_equal: bool = False,
 ) -> PatchingSweep:
     """Patch one kind of activation between the runs of each pair; see the module.
@@ -103,11 +102,12 @@ def activation_patching(
     Args:
         model: any model with TransformerLens hooks.
         site: one of :data:`interp.causal.patching.patch_sites.SITES`.
-        by: a patch covers one "position", all positions of a "role" relative to ``target``, or "all". "component"
-            patches the components of the module, and takes no ``site``; with ``layers``, those of these layers.
-        metrics: names of :data:`interp.causal.metrics.FACTORIES` or metrics; all come from one sweep.
+        by: a patch covers one "position", all positions of a "role" relative to the pairs' target, or "all".
+            "component" patches the components of the module (with ``layers``, those of these layers), and takes no
+            ``site``.
+        metrics: names of :data:`interp.causal.metrics.FACTORIES`, or metrics such as
+            ``logit_diff(pairs, target=3)``; all come from one sweep.
         direction: "denoise", "noise" or "both".
-        target: the target whose answer the metrics read, default the pairs' own.
         allow_equal: give unchanged values, and no shares, where the runs or their activations do not differ.
         seed: seed of the cells that ``check`` draws. The bootstrap has the pairs' seed.
 
@@ -119,17 +119,17 @@ def activation_patching(
         PatchMismatch: cells that ``check`` draws differ from runs through the model's own hooks.
     """
     known_name("direction", direction, (*DIRECTIONS, "both"))
-    bound = resolve_metrics(model, pairs, metrics, target)
+    bound = resolve_metrics(model, pairs, metrics)
     names = [metric.name for metric in bound]
     if RIGHT not in names:
-        bound = [*bound, FACTORIES[RIGHT](pairs, target=target)]
+        bound = [*bound, FACTORIES[RIGHT](pairs)]
     whole = by == "component"
     if whole and site != "resid_pre":
         raise UserError("by='component' patches every component where it is: leave site out.")
     asked = [
         PatchSpec.of(
             model, pairs.corrupted_tokens, pairs.clean_tokens, bound, each, "all" if whole else by, layers, pairs.task,
-            pairs.target if target is None else target, what=pairs.what, allow_equal=allow_equal or whole,
+            pairs.target, what=pairs.what, allow_equal=allow_equal or whole,
             check=seed if check else None,
         )
         for each in ([each.name for each in component_sites(model.cfg, layers)] if whole else [site])

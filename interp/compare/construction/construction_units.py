@@ -26,13 +26,14 @@ from jaxtyping import Float, Int
 
 from interp.compare.construction.needed_keys import draw_coupled, key_sets, resolve_coupled_task
 from interp.core.drawings import drawing
-from interp.core.measured import Measured
+from interp.core.estimate import Estimate
 from interp.core.probe import Scalar, named_dimensions, probe, task_of
 from interp.core.results import Provenance, Result
 from interp.core.views import Grid, Picture, Series
 from models import ArithmeticTransformer
+from models.calls.argument_kinds import Count, Seed
 from models.errors import UserError
-from models.tasks import MultiOperandAddition, Task
+from models.tasks import MultiOperandAddition, TaskLike
 from models.transformer import require_unaltered
 
 _STEP = 0.01
@@ -94,10 +95,10 @@ class ConstructionUnits(Result):
 @probe(
     "From which number does a construction's MLP make a digit?",
     needs=[task_of(MultiOperandAddition), named_dimensions("SUM", "PRE_SUM", "PRE_CARRY", "NUM")],
-    scalar=Scalar("how far a reading can move", "units", lambda found: Measured(found.slack), 0.01, asked_by=()),
+    scalar=Scalar("how far a reading can move", "units", lambda found: Estimate(found.slack), 0.01, asked_by=()),
 )
 def construction_units(
-    model: ArithmeticTransformer, *, task: Task | None = None, n: int = 200, seed: int = 0
+    model: ArithmeticTransformer, *, task: TaskLike | None = None, n: Count = 200, seed: Seed = 0
 ) -> ConstructionUnits:
     """Read the construction's SUM units; see the module.
 

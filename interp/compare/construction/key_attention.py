@@ -29,7 +29,7 @@ Source: Position Coupling (ICLR 2025), section 4.4, Figure 7, and appendix D.5; 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,7 +42,7 @@ from interp.compare.construction.key_sets import CLIP, KeySets
 from interp.compare.construction.needed_keys import ROLE_NAMES, draw_coupled, key_sets, resolve_coupled_task
 from interp.core.controls import untrained_models
 from interp.core.drawings import drawing
-from interp.core.measured import Measured
+from interp.core.estimate import Estimate
 from interp.core.probe import Scalar, probe, task_of
 from interp.core.results import Provenance, Result
 from interp.core.runs import read_patterns
@@ -52,8 +52,10 @@ from interp.core.stats import mean_intervals
 from interp.core.task_checks import resolve_task
 from interp.core.thresholds import MAJORITY, RESTING, SIGNIFICANT
 from interp.core.views import Grid, Picture
+from models.calls import Index
+from models.calls.argument_kinds import Count, GivenProblems, Seed
 from models.errors import UserError
-from models.tasks import MultiOperandAddition, Task
+from models.tasks import MultiOperandAddition, TaskLike
 from models.transformer import HookedModel, head_name
 
 ANY = "any head"
@@ -232,9 +234,9 @@ def _shuffled_overlaps(
     return result
 
 
-def _with_role(found: KeyAttention) -> Measured:
+def _with_role(found: KeyAttention) -> Estimate:
     roles = found.roles()
-    return Measured(sum(role is not None for role in roles.values()) / len(roles), note=f"of {len(roles)} heads")
+    return Estimate(sum(role is not None for role in roles.values()) / len(roles), note=f"of {len(roles)} heads")
 
 
 @probe(
@@ -245,11 +247,11 @@ def _with_role(found: KeyAttention) -> Measured:
 def key_attention(
     model: HookedModel,
     *,
-    task: Task | None = None,
-    problems: Any = None,
-    n: int = 256,
-    seed: int = 0,
-    untrained: Sequence[HookedModel] | None = None,
+    task: TaskLike | None = None,
+    problems: GivenProblems = None,
+    n: Count = 256,
+    seed: Seed = 0,
+    untrained: Index = 4,
     keys: Callable[[Any], KeySets] | None = None,
 ) -> KeyAttention:
     """Which keys every head of a hooked model attends to, and which constructed role it plays; see the module.
@@ -260,7 +262,7 @@ def key_attention(
             default ``model.task``.
         problems: the problems to use; by default ``n`` are drawn from T_A with ``seed`` (256, as a problem has hundreds
             of tokens).
-        untrained: control models; by default four freshly initialised copies, none if the model has no parameters.
+        untrained: how many freshly initialised copies to compare with; none if the model has no parameters.
         keys: the key sets of a task, for other tasks and roles
         (:func:`interp.compare.construction.key_sets.keys_by_role`).
 
@@ -275,7 +277,7 @@ def key_attention(
         task = resolve_task(model, task)
         sample, sets = draw(task, problems, n, seed), keys(task)
     controls = []
-    for control in untrained_models(model, untrained, 4, seed):
+    for control in untrained_models(model, untrained, seed):
         rows = np.concatenate(list(read_patterns(control, sample.tokens[:32], sets.queries)))
         controls.append(_overlaps(rows.mean(0, keepdims=True), sets)[0][0])
     rows = read_patterns(model, sample.tokens, sets.queries)

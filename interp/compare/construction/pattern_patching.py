@@ -16,8 +16,8 @@ The outcome is exact match of the whole response, teacher-forced (equal to greed
 same problems before and after, with Clopper-Pearson intervals; ``p_changed`` is McNemar's exact test on the problems
 that are right in only one of the two cases. Sampled.
 
-Limits: those of :mod:`interp.causal.ablation.patterns`. The constructed arrow and EOS heads are read where digits end,
-on BOS, so that at digits other patterns do them no harm.
+Limits: those of :mod:`interp.causal.ablation.replaced_patterns`. The constructed arrow and EOS heads are read where
+digits end, on BOS, so that at digits other patterns do them no harm.
 
 Source: the patterns are those of Position Coupling (ICLR 2025), section 4.4 and appendix D.5; the test is this
 project's.
@@ -27,7 +27,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -36,18 +35,19 @@ import xarray as xr
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from interp.causal.ablation.patterns import Pattern, mean_patterns, right_with_patterns
+from interp.causal.ablation.replaced_patterns import Pattern, mean_patterns, right_with_patterns
 from interp.compare.construction.key_attention import key_attention
 from interp.compare.construction.needed_keys import ROLE_NAMES, KeySets, draw_coupled, key_sets, resolve_coupled_task
 from interp.core.drawings import drawing
-from interp.core.measured import Measured
+from interp.core.estimate import Estimate
 from interp.core.probe import Scalar, probe, task_of
 from interp.core.results import Provenance, Result
 from interp.core.significance import sign_test
 from interp.core.stats import clopper_pearson
 from interp.core.views import Line, Picture, Points, Series
+from models.calls.argument_kinds import Count, GivenProblems, Seed
 from models.errors import UserError
-from models.tasks import MultiOperandAddition, Task
+from models.tasks import MultiOperandAddition, TaskLike
 from models.transformer import HookedModel, head_name
 
 OWN_MEAN, ZERO = "own mean", "zero"
@@ -148,10 +148,10 @@ def compute_pattern_patching(
     return PatternPatching(table, int(whole.sum()), dict(roles), tuple(bos), provenance)
 
 
-def _with_ideal(found: PatternPatching) -> Measured:
+def _with_ideal(found: PatternPatching) -> Estimate:
     cell = found.own(EVERYONE)
     before = f"{found.before / found.n:.3f} with its own patterns"
-    return Measured(float(cell.exact), float(cell.low), float(cell.high), note=before)
+    return Estimate(float(cell.exact), float(cell.low), float(cell.high), note=before)
 
 
 @probe(
@@ -162,10 +162,10 @@ def _with_ideal(found: PatternPatching) -> Measured:
 def pattern_patching(
     model: HookedModel,
     *,
-    task: Task | None = None,
-    problems: Any = None,
-    n: int = 500,
-    seed: int = 0,
+    task: TaskLike | None = None,
+    problems: GivenProblems = None,
+    n: Count = 500,
+    seed: Seed = 0,
     heads: Sequence[tuple[int, int]] | None = None,
     bos: bool | None = None,
 ) -> PatternPatching:

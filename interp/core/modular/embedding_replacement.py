@@ -16,6 +16,7 @@ from torch import Tensor
 from interp.core import runs
 from interp.core.batches import right_tokens
 from interp.core.places import Place
+from interp.core.results import Provenance
 from interp.core.samples import draw
 from interp.core.stats import Proportion, proportion
 from models.tasks import Task
@@ -70,3 +71,12 @@ def embedding_test(
         return proportion(right_tokens(logits, right).all(1).numpy())
 
     return EmbeddingTest(share(None), {name: share(new) for name, new in rows.items()}, seed)
+
+
+def all_rows(n: int, resamples: int, seed: int) -> Provenance:
+    return Provenance(n, seed, f"rows, control of {resamples:,} relabellings", strength="exhaustive")
+
+
+def owed_to(causal: EmbeddingTest | None) -> str:
+    """What a model's answers owe to the shape; empty for a table."""
+    return "" if causal is None else f"Of the model, {causal.clause()}"

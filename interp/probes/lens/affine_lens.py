@@ -21,15 +21,15 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp.core.drawings import drawing
+from interp.core.estimate import Estimate
 from interp.core.key_roles import target_labels
-from interp.core.measured import Measured, MeasuredPart
+from interp.core.named_places import stream_points
 from interp.core.results import Provenance, Result
 from interp.core.samples import draw
 from interp.core.significance import holm, sign_test
 from interp.core.stats import LEVEL, bootstrap_interval
 from interp.core.views import Picture, Points, Series
 from interp.probes.lens.logit_lens import Translators, lens_table, measured, read_out
-from interp.probes.lens.residual_points import stream_points
 from models.errors import UserError
 from models.number_format import counted, in_percent, in_percent_with, p_value
 from models.tasks import Task
@@ -113,7 +113,6 @@ def translated(
     problems: Any,
     n: int,
     seed: int,
-    resamples: int,
     lens: str,
     control: str,
     find: Callable[[Int[Tensor, "n pos"], dict[str, str], list[int]], tuple[Translators, Translators]],
@@ -140,18 +139,18 @@ def translated(
     read = list(read_out(model, sample.tokens[read_on], points, queries, lenses))
     labels, names = target_labels(task), list(points)
     measures = {each: measured((chunk[each] for chunk in read), right, names, labels) for each in lenses}
-    again = sample.provenance.resampling_seed, resamples
+    again = sample.provenance.resampling_seed
     tables = []
     for each in measures.values():
         divergence = each.kl.mean(-1)
-        ends = bootstrap_interval(divergence, *again)
+        ends = bootstrap_interval(divergence, again)
         overall = dict(zip(_ENDS, (divergence.mean(-1), *ends), strict=True))
-        table = lens_table(each, right, names, labels, *again)
+        table = lens_table(each, right, names, labels, again)
         tables.append(table.assign({f"divergence{end}": ("point", value) for end, value in overall.items()}))
     right_by = np.stack([(each.answer == right).mean(-1) for each in measures.values()])  # [lens, point, problem]
     against = 1 + right_by[1:].mean(-1).argmax(0)
     gain = right_by[0] - np.take_along_axis(right_by, against[None, :, None], 0)[0]
-    low, high = bootstrap_interval(gain, *again)
+    low, high = bootstrap_interval(gain, again)
     p = holm([sign_test(int((each > 0).sum()), int((each < 0).sum())) for each in gain])
     data = {"value": gain.mean(-1), "low": low, "high": high, "p": p, "against": np.array(list(lenses))[against]}
     maps = {
@@ -169,15 +168,15 @@ def translated(
     )
 
 
-def best_reading(found: TranslatedLens) -> Measured:
+def best_reading(found: TranslatedLens) -> Estimate:
     """The share of right answers by point; the value is that of the last stream but one, its control the logit lens."""
     names = [str(point) for point in found.table.point.values]
     own = [found.table[f"overall{end}"].sel(lens=found.lens).values.tolist() for end in _ENDS]
     plain = found.table.overall.sel(lens=LOGIT).values.tolist()
-    parts = [MeasuredPart(*row[:4], control=row[4]) for row in zip(names, *own, plain, strict=True)]
+    parts = [Estimate(*row[:3], control=row[3], name=row[4]) for row in zip(*own, plain, names, strict=True)]
     before = parts[max(0, len(parts) - 2)]
     note = f"read at {before.name}"
-    return Measured(
+    return Estimate(
         before.value, before.low, before.high, control=before.control, control_note=LOGIT, note=note, parts=tuple(parts)
     )
 

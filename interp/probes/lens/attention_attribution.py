@@ -34,29 +34,30 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.core.drawings import drawing
+from interp.core.estimate import Estimate
 from interp.core.key_roles import membership, target_labels, visible_roles
-from interp.core.measured import Measured
-from interp.core.model_checks import require_layer
+from interp.core.model_checks import require_head, require_layer
 from interp.core.probe import Scalar, probe, sums
 from interp.core.results import Provenance, Result
 from interp.core.runs import read_patterns
 from interp.core.samples import draw
-from interp.core.stats import bootstrap_interval
 from interp.core.task_checks import resolve_task
 from interp.core.views import Grid, Picture
 from interp.probes.lens.attention_score_sources import score_parts, sources_of
+from interp.probes.lens.direct_logit_attribution import moments
 from models import ArithmeticTransformer
-from models.calls import Index, Resamples
+from models.calls import Count, GivenProblems, Index, Seed
 from models.errors import UserError, known_name
 from models.importers import from_transformer_lens
 from models.number_format import in_percent, small
-from models.tasks import Task
+from models.tasks import Task, TaskLike
 from models.transformer import HookedModel, head_name, model_name
 
 #: How far the parts' sum may be from the model's own score, as a share of the largest; float32 rounding is far below.
 TOLERANCE = 1e-3
 OVER = {"others": "the mean of the other keys", "nothing": "nothing"}
 _CELL = ("head", "target", "query_source", "key_source")
+RESAMPLES = 200  # of the problems, for every pair of sources of every head
 _SCORE = {"score": "mean", "score_low": "low", "score_high": "high"}
 
 
@@ -103,10 +104,10 @@ class AttentionAttribution(Result):
         return frame.merge(self.heads.to_dataframe().reset_index(), on=["head", "target"]).reset_index(drop=True)
 
 
-def _largest(found: AttentionAttribution) -> Measured:
+def _largest(found: AttentionAttribution) -> Estimate:
     part = found.largest
     note = f"{part['head'].item()}: {part['query_source'].item()} by {part['key_source'].item()}"
-    return Measured(float(part["mean"]), float(part.low), float(part.high), note=note)
+    return Estimate(float(part["mean"]), float(part.low), float(part.high), note=note)
 
 
 def products(model: HookedModel, task: Any) -> str:
@@ -124,15 +125,14 @@ def products(model: HookedModel, task: Any) -> str:
 def attention_attribution(
     model: HookedModel,
     *,
-    task: Task | None = None,
-    problems: Any = None,
+    task: TaskLike | None = None,
+    problems: GivenProblems = None,
     layer: Index | None = None,
     head: Index | None = None,
     role: str | None = None,
     over: str = "others",
-    n: int = 256,
-    seed: int = 0,
-    resamples: Resamples = 200,
+    n: Count = 256,
+    seed: Seed = 0,
 ) -> AttentionAttribution:
     """Attention scores by the sources of query and key; see the module.
 
@@ -157,11 +157,11 @@ def attention_attribution(
     task = resolve_task(model, task)
     name, model = model_name(model), from_transformer_lens(model, task)
     layers = range(model.config.n_layers) if layer is None else [require_layer(model, layer)]
-    heads = _heads(model, head)
+    heads = range(model.config.n_heads) if head is None else [require_head(model, head)]
     sample = draw(task, problems, n, seed)
     asked = _asked(model, task, sample.tokens, role, over == "others")
     queries = [task.query_positions[target] for target in asked.targets]
-    cells, moments, worst = [], [], 0.0
+    cells, found_moments, worst = [], [], 0.0
     for each in layers:
         with torch.no_grad():
             found = score_parts(model, sample.tokens, queries, each, asked.keys[each])
@@ -173,17 +173,11 @@ def attention_attribution(
                 "does not know, or rounds to half precision, which model.to(torch.float32) does not."
             )
         worst = max(worst, off)
-        resampled = sample.provenance.resampling_seed, resamples
-        moments.append((sources_of(model, each), _moments(values, *resampled), _moments(own, *resampled)))
+        again = sample.provenance.resampling_seed, RESAMPLES
+        found_moments.append((sources_of(model, each), moments(values, *again), moments(own, *again)))
         cells += [(each, one) for one in heads]
-    parts, heads_table = _labelled(moments, cells, asked, target_labels(task, asked.targets))
+    parts, heads_table = _labelled(found_moments, cells, asked, target_labels(task, asked.targets))
     return AttentionAttribution(name, parts, heads_table, OVER[over], worst, sample.provenance)
-
-
-def _heads(model: ArithmeticTransformer, head: int | None) -> list[int]:
-    if head is not None and not 0 <= head < model.config.n_heads:
-        raise UserError(f"There is no head {head}: each layer has {model.config.n_heads}, counted from 0.")
-    return list(range(model.config.n_heads)) if head is None else [head]
 
 
 class _Asked(NamedTuple):
@@ -228,11 +222,6 @@ def _asked(
         keys = keys - others / others.sum(-1, keepdims=True)
     given = np.take_along_axis(weight[:, :, targets], chosen[..., None], -1)[..., 0]
     return _Asked(targets.tolist(), np.array(names)[chosen], given, torch.from_numpy(keys))
-
-
-def _moments(values: Float[np.ndarray, "*cell n"], seed: int, resamples: int) -> dict[str, np.ndarray]:
-    low, high = bootstrap_interval(values, seed, resamples)
-    return {"mean": values.mean(-1), "spread": values.std(-1), "low": low, "high": high}
 
 
 def _labelled(

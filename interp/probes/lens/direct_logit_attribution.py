@@ -35,21 +35,22 @@ import xarray as xr
 from jaxtyping import Float
 
 from interp.core.drawings import drawing
+from interp.core.estimate import Estimate
 from interp.core.key_roles import target_labels
-from interp.core.measured import Measured, MeasuredPart
 from interp.core.probe import Scalar, probe, sums
 from interp.core.results import Provenance, Result
+from interp.core.runs import require_finite
 from interp.core.samples import N_PROBLEMS, draw
 from interp.core.stats import bootstrap_interval
 from interp.core.task_checks import resolve_task
 from interp.core.views import Grid, Line, Picture, Points, Series, View
 from interp.probes.lens.residual_contributions import PARTS_AXES, attributed, choose_rivals
 from interp.probes.lens.residual_points import digit_targets
-from models.calls import Resamples
+from models.calls import Count, GivenProblems, Seed
 from models.errors import UserError
 from models.importers import from_transformer_lens
 from models.number_format import small
-from models.tasks import Task
+from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel, model_name, neuron_name
 
 #: How far the parts' sum may be from the model's own lead, as a share of the largest; float32 rounding is far below.
@@ -76,12 +77,12 @@ class DirectLogitAttribution(Result):
     worst: float
     provenance: Provenance
 
-    def by_kind(self) -> pd.Series:
+    def _by_kind(self) -> pd.Series:
         """What each kind of part contributes, averaged over targets."""
         total = self.parts["mean"].fillna(0.0).mean("target")
         return total.to_series().groupby(self.parts.kind.values).sum().sort_values(ascending=False)
 
-    def units_needed(self, share: float = 0.9) -> int:
+    def _units_needed(self, share: float = 0.9) -> int:
         """The fewest neurons whose absolute mean contributions over targets make up this share of all neurons'.
 
         Raises:
@@ -99,7 +100,7 @@ class DirectLogitAttribution(Result):
             layer, unit = np.unravel_index(int(np.abs(by_unit.values).argmax()), by_unit.shape)
             units = (
                 f" The largest neuron is {neuron_name(layer, unit)} ({by_unit.values[layer, unit]:+.2f}), and "
-                f"{self.units_needed():,} of {by_unit.size:,} neurons make up 90% of the sum of absolute means."
+                f"{self._units_needed():,} of {by_unit.size:,} neurons make up 90% of the sum of absolute means."
             )
         off = small(self.worst, 1)
         return f"{self.headline()}{units} The parts add up to each problem's lead within {off} logits."
@@ -133,7 +134,6 @@ def compute_direct_logit_attribution(
     name: str,
     rival: str,
     provenance: Provenance,
-    resamples: int = 1000,
 ) -> DirectLogitAttribution:
     """Means, spreads and intervals of attributed logits.
 
@@ -146,8 +146,7 @@ def compute_direct_logit_attribution(
     Raises:
         UserError: the parts do not add up to the lead, or a lead is not finite.
     """
-    if not np.isfinite(lead).all():
-        raise UserError("A logit is not a finite number: the model has diverged.")
+    require_finite({"the logit difference": lead})
     worst = float(np.abs(np.nansum(values, 0, dtype=np.float64) - lead).max())
     if not worst <= TOLERANCE * max(1.0, float(np.abs(lead).max())):  # "not <=" also refuses NaN
         raise UserError(
@@ -159,10 +158,10 @@ def compute_direct_logit_attribution(
     axes = ("part", "target")
     return DirectLogitAttribution(
         name,
-        _moments(values, axes, provenance.resampling_seed, resamples).assign_coords(coords),
+        _moments(values, axes, provenance.resampling_seed).assign_coords(coords),
         None
         if units is None
-        else _moments(units, ("layer", "unit", "target"), provenance.resampling_seed, resamples).assign_coords(
+        else _moments(units, ("layer", "unit", "target"), provenance.resampling_seed).assign_coords(
             layer=np.arange(len(units)), unit=np.arange(units.shape[1]), target=targets
         ),
         xr.DataArray(values, dims=(*axes, "example"), coords=coords),
@@ -173,19 +172,23 @@ def compute_direct_logit_attribution(
     )
 
 
-def _moments(values: Float[np.ndarray, "*cell n"], axes: tuple[str, ...], seed: int, resamples: int) -> xr.Dataset:
+def moments(values: Float[np.ndarray, "*cell n"], seed: int, resamples: int = 1000) -> dict[str, np.ndarray]:
+    """The mean of each cell over problems with its bootstrap interval, and its standard deviation."""
     low, high = bootstrap_interval(values, seed, resamples)
-    moments = {"mean": values.mean(-1), "spread": values.std(-1), "low": low, "high": high}
-    return xr.Dataset({name: (axes, value) for name, value in moments.items()})
+    return {"mean": values.mean(-1), "spread": values.std(-1), "low": low, "high": high}
 
 
-def _by_neurons(found: DirectLogitAttribution) -> Measured:
-    kinds = found.by_kind()
+def _moments(values: Float[np.ndarray, "*cell n"], axes: tuple[str, ...], seed: int) -> xr.Dataset:
+    return xr.Dataset({name: (axes, value) for name, value in moments(values, seed).items()})
+
+
+def _by_neurons(found: DirectLogitAttribution) -> Estimate:
+    kinds = found._by_kind()
     lead = float(found.lead.mean())
     if not lead > 0:
         raise UserError("The right digit has no lead to attribute.")
-    parts = tuple(MeasuredPart(str(kind), float(value) / lead) for kind, value in kinds.items())
-    return Measured(float(kinds.iloc[0]) / lead, note=f"written by {kinds.index[0]}", parts=parts)
+    parts = tuple(Estimate(float(value) / lead, name=str(kind)) for kind, value in kinds.items())
+    return Estimate(float(kinds.iloc[0]) / lead, note=f"written by {kinds.index[0]}", parts=parts)
 
 
 @probe(
@@ -196,12 +199,11 @@ def _by_neurons(found: DirectLogitAttribution) -> Measured:
 def direct_logit_attribution(
     model: HookedModel,
     *,
-    task: Task | None = None,
-    problems: Any = None,
+    task: TaskLike | None = None,
+    problems: GivenProblems = None,
     rival: Any = "others",
-    n: int = N_PROBLEMS,
-    seed: int = 0,
-    resamples: Resamples = 1000,
+    n: Count = N_PROBLEMS,
+    seed: Seed = 0,
 ) -> DirectLogitAttribution:
     """Direct logit attribution of every answer digit by role and by unit; see the module.
 
@@ -227,9 +229,7 @@ def direct_logit_attribution(
     with torch.no_grad():
         values, parts, units, lead = attributed(model, task, sample.tokens, targets, coefficients)
     labels = target_labels(task, targets)
-    return compute_direct_logit_attribution(
-        values, parts, units, lead, labels, name, over, sample.provenance, resamples
-    )
+    return compute_direct_logit_attribution(values, parts, units, lead, labels, name, over, sample.provenance)
 
 
 _MOST = 24  # parts and units that are shown; the table has all

@@ -24,46 +24,43 @@ from torch import Tensor
 
 from interp.core.places import Replacement
 from interp.core.probe import Scalar, probe
-from interp.core.runs import passes
+from interp.core.runs import passes, require_finite
 from interp.core.samples import N_PROBLEMS
 from interp.core.task_checks import resolve_task
 from interp.probes.lens.affine_lens import TranslatedLens, best_reading, translated
 from interp.probes.lens.logit_lens import Translators
-from models.calls import Count, Resamples
-from models.errors import UserError
-from models.tasks import Task
+from models.calls import Count, GivenProblems, Seed
+from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel
 
 CONTROL = "random directions"
+AVERAGED = 128  # so many problems give the Jacobians, or half of them all where these are fewer
 
 
 @probe(
     "What would each stream answer, by the mean derivative of the rest?",
     scalar=Scalar(
         "right before the last sublayer, by the mean Jacobian", "share", best_reading, 0.01,
-        lambda _, __, n, ___: {"n": min(n, 256), "resamples": 100, "averaged": 32}, asked_by=(),
+        lambda _, __, n, ___: {"n": min(n, 256)}, asked_by=(),
     ),
 )  # fmt: skip
 def jacobian_lens(
     model: HookedModel,
     *,
-    task: Task | None = None,
-    problems: Any = None,
-    n: int = N_PROBLEMS,
-    seed: int = 0,
-    resamples: Resamples = 1000,
-    averaged: Count = 128,
+    task: TaskLike | None = None,
+    problems: GivenProblems = None,
+    n: Count = N_PROBLEMS,
+    seed: Seed = 0,
 ) -> TranslatedLens:
     """The Jacobian lens at the queries of every target; see the module.
 
     Args:
         model: any model with TransformerLens hooks, ``ln_final`` (if it has a final norm) and ``unembed``.
         task: what its tokens mean; default ``model.task``.
-        problems: problems, of which the first half gives the Jacobians and the other is read; by default ``n`` uniform
-            ones, drawn with ``seed``. Each is counted once.
-        averaged: so many problems of the first half are averaged over, at most all of them.
+        problems: problems, of which the first half gives the Jacobians (128, if it has more) and the other is read; by
+            default ``n`` uniform ones, drawn with ``seed``. Each is counted once.
 
-    Cost: a forward pass of ``averaged`` problems and ``d_model`` backward passes, and one pass over the others.
+    Cost: a forward pass of 128 problems and ``d_model`` backward passes, and one pass over the others.
 
     Raises:
         UserError: as :func:`interp.probes.lens.logit_lens`; fewer than 32 different problems.
@@ -76,7 +73,7 @@ def jacobian_lens(
             Translators(each, torch.zeros_like(each[:, 0])) for each in (matrix, _turned_at_random(matrix, seed))
         )
 
-    return translated(model, task, problems, n, seed, resamples, "Jacobian lens", CONTROL, find, averaged)
+    return translated(model, task, problems, n, seed, "Jacobian lens", CONTROL, find, AVERAGED)
 
 
 def mean_jacobians(
@@ -99,8 +96,7 @@ def mean_jacobians(
                 columns.append(torch.stack([gradient[:, queries].mean(1).sum(0) for gradient in gradients]))
             of_chunk = torch.stack(columns, -1)
             total = of_chunk if not total.numel() else total + of_chunk
-    if not torch.isfinite(total).all():
-        raise UserError("A derivative of the last stream is not a finite number: the model has diverged.")
+    require_finite({"the derivative of the last stream": total})
     return total.detach().to(torch.promote_types(total.dtype, torch.float32)) / len(tokens)
 
 

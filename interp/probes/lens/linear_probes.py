@@ -36,11 +36,12 @@ from jaxtyping import Float, Int
 from interp.core.batches import distinct
 from interp.core.controls import untrained_copy, untrained_twin
 from interp.core.drawings import drawing
+from interp.core.estimate import Estimate
 from interp.core.key_roles import target_labels
-from interp.core.measured import Measured, MeasuredPart
-from interp.core.named_places import positions_for
+from interp.core.named_places import positions_for, stream_points
 from interp.core.probe import Scalar, probe
 from interp.core.results import Provenance, Result
+from interp.core.runs import require_finite
 from interp.core.samples import N_PROBLEMS, draw
 from interp.core.task_checks import resolve_task
 from interp.core.views import Picture, Points, Series
@@ -51,24 +52,15 @@ from interp.probes.lens.probe_labels import (
     probed_signals,
     variable_labels,
 )
-from interp.probes.lens.residual_points import digit_targets, read, stream_points, variable_index
+from interp.probes.lens.residual_points import digit_targets, read, variable_index
 from interp.probes.lens.ridge_probe import FOLDS, answerable, probed, summary
-from models.calls import Several
-from models.calls.argument_kinds import HOOKED, Check
+from models.calls.argument_kinds import Count, GivenProblems, Seed, whole_within
 from models.errors import UserError, known_name, unknown_name
 from models.number_format import in_percent, in_percent_with
-from models.tasks import Role, Task, domain_of
+from models.tasks import Role, Task, TaskLike, domain_of
 from models.transformer import HookedModel, model_name
 
 ALL = "all"  # the rows of all columns together
-DRAWN = "drawn"  # stands for a control that is an untrained copy of the model
-
-
-def _control(name: str, value: Any) -> Any:
-    return value if value is None or (isinstance(value, str) and value == DRAWN) else HOOKED.convert(name, value)
-
-
-Control = Annotated[Any, Check(_control, "a model, or None")]
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,6 +139,7 @@ def compute_linear_probes(
     Raises:
         UserError: NaN activations, or no column with both answers to any question.
     """
+    require_finite(activations)
     asked = [(i, found) for i, each in enumerate(labels) for found in each if len(np.unique(found.value)) > 1]
     if not asked:
         raise UserError("No column has both answers to any of these questions among the problems.")
@@ -154,8 +147,6 @@ def compute_linear_probes(
     left_out: dict[str, list[str]] = {}
     for site, values in activations.items():
         left_out.clear()
-        if not np.isfinite(values).all():
-            raise UserError(f"An activation of {site} is not a finite number: the model has diverged.")
         known = dict.fromkeys((*SIGNALS, *(found.signal for _, found in asked)))
         done: dict[str, list[dict[str, Any]]] = {signal: [] for signal in known}
         for i, found in asked:
@@ -181,7 +172,7 @@ def compute_linear_probes(
     )
 
 
-def _best_read(found: LinearProbes) -> Measured:
+def _best_read(found: LinearProbes) -> Estimate:
     """The signal that is read best, with the best site of each signal as parts."""
     parts = []
     for signal in found.table.signal.unique():
@@ -190,11 +181,11 @@ def _best_read(found: LinearProbes) -> Measured:
         blank = None if np.isnan(best.untrained) else float(best.untrained)
         name = str(SIGNALS.get(signal, signal))
         parts.append(
-            MeasuredPart(name, best.accuracy, best.pair_low, best.pair_high, control=blank, note=f"at {best.site}")
+            Estimate(best.accuracy, best.pair_low, best.pair_high, control=blank, note=f"at {best.site}", name=name)
         )
     worst = min(parts, key=lambda part: part.value)
     note = f"{worst.name} {worst.note}"
-    return Measured(worst.value, worst.low, worst.high, control=worst.control, note=note, parts=tuple(parts))
+    return Estimate(worst.value, worst.low, worst.high, control=worst.control, note=note, parts=tuple(parts))
 
 
 @probe(
@@ -204,24 +195,25 @@ def _best_read(found: LinearProbes) -> Measured:
 def linear_probes(
     model: HookedModel,
     *,
-    task: Task | None = None,
+    task: TaskLike | None = None,
     sites: str | Sequence[str] | None = None,
     at: str = "query",
     signals: str | Sequence[str] | None = None,
     columns: str | Sequence[str] | None = None,
-    problems: Any = None,
-    n: int = N_PROBLEMS,
-    seed: int = 0,
-    folds: Several = FOLDS,
-    untrained: Control = DRAWN,
+    problems: GivenProblems = None,
+    n: Count = N_PROBLEMS,
+    seed: Seed = 0,
+    folds: Annotated[int, whole_within(2, 11)] = FOLDS,
 ) -> LinearProbes:
     """Linear probes for the intermediate values of a task; see the module.
+
+    The control is a copy of the model with weights drawn by ``seed``, where one can be made.
 
     Args:
         model: any model with TransformerLens hooks.
         task: what its tokens mean; default ``model.task``. It must state its domain.
         sites: hook points with positions after the batch (heads and other axes are flattened), or labels of
-            :func:`interp.probes.lens.residual_points.stream_points` such as "L0 mid"; default every residual stream.
+            :func:`interp.core.named_places.stream_points` such as "L0 mid"; default every residual stream.
         at: "query" (the position that predicts the column's digit), a relative role such as "own operands" (several
             positions are read together), or another name of :func:`interp.core.named_places.positions_for`, as "b0".
         signals: names of :data:`interp.probes.lens.probe_labels.SIGNALS`, for column addition, or variables of the task
@@ -229,8 +221,6 @@ def linear_probes(
         columns: the digits whose values are labels, such as "s0"; default all that have these positions.
         problems: problems to probe on, each counted once; by default ``n`` uniform ones, drawn with ``seed``.
         folds: number of folds of pairs, 2 to 11.
-        untrained: the control model; by default a copy of the model with weights drawn by ``seed``, where one can be
-            made. None for no such control.
 
     Cost: a pass over the problems and 2 ``folds`` solves of size [feature, feature] per site, column and signal; half
     as much again for the untrained copy.
@@ -243,8 +233,6 @@ def linear_probes(
     if (signals is not None and not len(signals)) or (sites is not None and not len(sites)):
         raise UserError("There is nothing to probe: give at least one signal and one site, or leave them out for all.")
     signals, added = probed_signals(task, signals)
-    if not 2 <= folds <= 11:
-        raise UserError(f"Pairs of digits are cut into 2 to 11 folds, not {folds}.")
     sample = draw(task, problems, n, seed)
     chosen = distinct(torch.as_tensor(task.as_problems(sample.problems)))
     if len(chosen) < 20 * folds:
@@ -275,10 +263,9 @@ def linear_probes(
     labels = [[x for s in signals if (x := labelled(role, s)) is not None] for role in roles]
     points = stream_points(model)
     named = {site: points.get(site, site) for site in ([sites] if isinstance(sites, str) else sites or points)}
-    control: Any = _untrained(model, task, seed) if isinstance(untrained, str) else untrained
     found, blank = (
         None if one is None else _read_all(one, task.encode(chosen), named, [places[target] for target in targets])
-        for one in (model, control)
+        for one in (model, _untrained(model, task, seed))
     )
     assert found is not None
     source = f"{sample.provenance.source}, {folds} folds of digit pairs"

@@ -29,19 +29,21 @@ from jaxtyping import Float, Int
 from scipy.special import log_softmax
 
 from interp.core.drawings import drawing
+from interp.core.estimate import Estimate
 from interp.core.key_roles import target_labels
-from interp.core.measured import Measured, MeasuredPart
+from interp.core.named_places import stream_points
 from interp.core.probe import Scalar, probe
 from interp.core.results import Provenance, Result
+from interp.core.runs import require_finite
 from interp.core.samples import N_PROBLEMS, draw
 from interp.core.stats import bootstrap_interval, clopper_pearson, clustered_proportion
 from interp.core.task_checks import resolve_task
 from interp.core.views import Grid, Picture
-from interp.probes.lens.residual_points import read, stream_points
-from models.calls import Resamples
+from interp.probes.lens.residual_points import read
+from models.calls import Count, GivenProblems, Seed
 from models.errors import UserError
 from models.number_format import in_percent, in_percent_with
-from models.tasks import Task
+from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel, model_name
 
 
@@ -57,7 +59,7 @@ class LogitLens(Result):
     provenance: Provenance
 
     @property
-    def largest_rise(self) -> tuple[str, str, float, float]:
+    def _largest_rise(self) -> tuple[str, str, float, float]:
         """(point before, point, accuracy before, accuracy) where the accuracy on all targets rises most, or falls
         least."""
         overall = self.table.overall.values
@@ -66,7 +68,7 @@ class LogitLens(Result):
         return str(points[i - 1]), str(points[i]), float(overall[i - 1]), float(overall[i])
 
     def sentence(self) -> str:
-        before, after, low, high = self.largest_rise
+        before, after, low, high = self._largest_rise
         t = self.table.overall, self.table.overall_low, self.table.overall_high
         end = in_percent_with(*(float(x[-1]) for x in t))
         first = float(self.table.kl.mean("target")[0])
@@ -96,7 +98,6 @@ def compute_logit_lens(
     targets: list[str],
     name: str,
     provenance: Provenance,
-    resamples: int = 1000,
 ) -> LogitLens:
     """The measures of the module from logits read at each point; the last point is the end of the model.
 
@@ -107,7 +108,7 @@ def compute_logit_lens(
         UserError: labels that do not fit, or logits that are not finite.
     """
     found, seed = measured(logits, right, points, targets), provenance.resampling_seed
-    return LogitLens(name, lens_table(found, right, points, targets, seed, resamples), provenance)
+    return LogitLens(name, lens_table(found, right, points, targets, seed), provenance)
 
 
 class Measures(NamedTuple):
@@ -136,8 +137,7 @@ def measured(
             raise UserError(
                 f"{len(points)} points and {len(targets)} targets do not fit logits of {list(chunk.shape)}."
             )
-        if not np.isfinite(chunk).all():
-            raise UserError("A logit is not a finite number: the model has diverged.")
+        require_finite(dict(zip(points, chunk, strict=True)))
         log_p, wanted = log_softmax(chunk.astype(np.float64), -1), right[done : done + chunk.shape[1]]
         probability = np.exp(np.take_along_axis(log_p, wanted[None, ..., None], -1)[..., 0])
         kl = (np.exp(log_p[-1]) * (log_p[-1] - log_p)).sum(-1)
@@ -152,7 +152,6 @@ def lens_table(
     points: list[str],
     targets: list[str],
     seed: int,
-    resamples: int,
 ) -> xr.Dataset:
     """Their means with intervals; see :class:`LogitLens`."""
     n, (answer, probability, kl) = len(right), found
@@ -174,20 +173,20 @@ def lens_table(
     }
     for label, values in (("probability", probability), ("kl", kl)):
         by_cell = values.transpose(0, 2, 1)
-        low, high = bootstrap_interval(by_cell, seed, resamples)
+        low, high = bootstrap_interval(by_cell, seed)
         data[label] = (axes, by_cell.mean(-1))
         data[f"{label}_spread"] = (axes, by_cell.std(-1))
         data |= {f"{label}_low": (axes, low), f"{label}_high": (axes, high)}
     return xr.Dataset(data, {"point": points, "target": targets})
 
 
-def _first_stream(found: LogitLens) -> Measured:
+def _first_stream(found: LogitLens) -> Estimate:
     """The accuracy of every stream as parts; the value is that of the last stream but one."""
     names = [str(point) for point in found.table.point.values]
     value, low, high = (found.table[f"overall{end}"].values.tolist() for end in ("", "_low", "_high"))
-    parts = [MeasuredPart(*row) for row in zip(names, value, low, high, strict=True)]
+    parts = [Estimate(*row[:3], name=row[3]) for row in zip(value, low, high, names, strict=True)]
     before = parts[max(0, len(parts) - 2)]
-    return Measured(before.value, before.low, before.high, note=f"read at {before.name}", parts=tuple(parts))
+    return Estimate(before.value, before.low, before.high, note=f"read at {before.name}", parts=tuple(parts))
 
 
 @probe(
@@ -197,18 +196,17 @@ def _first_stream(found: LogitLens) -> Measured:
         "share",
         _first_stream,
         0.01,
-        lambda _, __, n, ___: {"n": min(n, 256), "resamples": 100},
+        lambda _, __, n, ___: {"n": min(n, 256)},
         asked_by=(),
     ),
 )
 def logit_lens(
     model: HookedModel,
     *,
-    task: Task | None = None,
-    problems: Any = None,
-    n: int = N_PROBLEMS,
-    seed: int = 0,
-    resamples: Resamples = 1000,
+    task: TaskLike | None = None,
+    problems: GivenProblems = None,
+    n: Count = N_PROBLEMS,
+    seed: Seed = 0,
 ) -> LogitLens:
     """The logit lens at the queries of every target; see the module.
 
@@ -233,7 +231,7 @@ def logit_lens(
         found["logit lens"]
         for found in read_out(model, sample.tokens, points, task.query_positions, {"logit lens": None})
     )
-    return compute_logit_lens(chunks, right, list(points), labels, model_name(model), sample.provenance, resamples)
+    return compute_logit_lens(chunks, right, list(points), labels, model_name(model), sample.provenance)
 
 
 class Translators(NamedTuple):
@@ -290,7 +288,7 @@ def lens_view(result: LogitLens) -> Picture:
     end, low, high = (float(result.table[f"overall{name}"][-1]) for name in ("", "_low", "_high"))
     control = in_percent(float(result.table.overall_control.max()))
     note = f"Right at the end: {in_percent_with(end, low, high)}; answers of other problems lead in at most {control}"
-    before, after, least, most = result.largest_rise
+    before, after, least, most = result._largest_rise
     title = f"{result.name}: no stream gives more right tokens than the one before"
     if most > least:
         least, most = in_percent(least), in_percent(most)

@@ -28,8 +28,8 @@ from interp.core.task_checks import resolve_task
 from interp.probes.lens.affine_lens import TranslatedLens, best_reading, translated
 from interp.probes.lens.logit_lens import Translators, unembedded
 from interp.probes.lens.residual_points import read
-from models.calls import Count, Resamples
-from models.tasks import Task
+from models.calls import Count, GivenProblems, Seed
+from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel
 
 CONTROL = "trained on other problems' answers"
@@ -40,17 +40,16 @@ PENALTY = 1e-3  # on the mean square of a row of A, and of b
     "What would each stream answer in the last one's words?",
     scalar=Scalar(
         "right before the last sublayer, tuned", "share", best_reading, 0.01,
-        lambda _, __, n, ___: {"n": min(n, 256), "resamples": 100, "steps": 20}, asked_by=(),
+        lambda _, __, n, ___: {"n": min(n, 256), "steps": 20}, asked_by=(),
     ),
 )  # fmt: skip
 def tuned_lens(
     model: HookedModel,
     *,
-    task: Task | None = None,
-    problems: Any = None,
-    n: int = N_PROBLEMS,
-    seed: int = 0,
-    resamples: Resamples = 1000,
+    task: TaskLike | None = None,
+    problems: GivenProblems = None,
+    n: Count = N_PROBLEMS,
+    seed: Seed = 0,
     steps: Count = 60,
 ) -> TranslatedLens:
     """The tuned lens at the queries of every target; see the module.
@@ -76,7 +75,7 @@ def tuned_lens(
         dealt = final[torch.randperm(len(final), generator=generator)]
         return tuple(trained(model, streams, towards, steps) for towards in (final, dealt))
 
-    return translated(model, task, problems, n, seed, resamples, "tuned lens", CONTROL, find)
+    return translated(model, task, problems, n, seed, "tuned lens", CONTROL, find)
 
 
 def trained(

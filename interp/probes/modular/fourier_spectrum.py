@@ -27,8 +27,8 @@ import pandas as pd
 import xarray as xr
 
 from interp.core.drawings import drawing
-from interp.core.measured import Measured
-from interp.core.modular.embedding_replacement import EmbeddingTest
+from interp.core.estimate import Estimate
+from interp.core.modular.embedding_replacement import EmbeddingTest, all_rows, owed_to
 from interp.core.modular.group_spectra import (
     GroupSpectrum,
     element_tokens,
@@ -42,16 +42,16 @@ from interp.core.results import Provenance, Result
 from interp.core.significance import permutation_p
 from interp.core.task_checks import resolve_task
 from interp.core.views import Bars, Picture, Series
-from interp.probes.circle_fit import RESAMPLES, Table, all_rows, owed_to
+from interp.probes.circle_fit import RELABELLINGS, Table
 from interp.probes.circle_geometry import as_table
-from models.calls import Resamples
+from models.calls import Seed
 from models.errors import UserError, known_name
 from models.number_format import in_percent, p_value
-from models.tasks import Task
+from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel
 
 OF = ("embeddings", "neurons", "logits")
-FEW_RESAMPLES = 99  # of activations over all pairs, which are larger than a table of embeddings
+FEW_RELABELLINGS = 99  # of activations over all pairs, which are larger than a table of embeddings
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +100,7 @@ class FourierSpectrum(Result):
         of = "" if self.of in ("table", "embeddings") else f" of the {self.of}"
         text = (
             f"Frequency {top} (period {n / top:.3g} tokens) carries {in_percent(share)} of the variance{of}. 95% of "
-            f"shuffled tables have less than {100 * below:.2g}% there; {self.as_much()} at some frequency "
+            f"shuffled tables have less than {100 * below:.2g}% there; {self._as_much()} at some frequency "
             f"({p_value(self.p_value)})."
         )
         if self.causal is not None and not self.kept:
@@ -114,7 +114,7 @@ class FourierSpectrum(Result):
             )
         return text
 
-    def as_much(self) -> str:
+    def _as_much(self) -> str:
         """How many of the relabellings have as large a share at some frequency, as words."""
         count = round(self.p_value * (self.relabellings + 1)) - 1
         return f"{f'{count:,}' if count else 'none'} of {self.relabellings:,} {'has' if count < 2 else 'have'} as much"
@@ -145,10 +145,10 @@ class FourierSpectrum(Result):
         return frame
 
 
-def _main_frequency(found: FourierSpectrum) -> Measured:
+def _main_frequency(found: FourierSpectrum) -> Estimate:
     shuffled = float(found.null.sel(frequency=found.main))
     note = f"frequency {found.main}"
-    return Measured(float(found.share.max()), control=shuffled, control_note="95% of shuffled tables", note=note)
+    return Estimate(float(found.share.max()), control=shuffled, control_note="95% of shuffled tables", note=note)
 
 
 @probe(
@@ -160,9 +160,8 @@ def fourier_spectrum(
     model: HookedModel | Table,
     *,
     of: str = "embeddings",
-    task: Task | None = None,
-    seed: int = 0,
-    resamples: Resamples | None = None,
+    task: TaskLike | None = None,
+    seed: Seed = 0,
 ) -> FourierSpectrum:
     """Discrete Fourier spectrum over the elements of the task's group, without the mean.
 
@@ -171,7 +170,7 @@ def fourier_spectrum(
         of: "embeddings" of the digits; "neurons", the units of the last MLP at the query that predicts the answer; or
             "logits" of the answers. The last two need a task that adds or multiplies modulo a number.
         task: what the model's tokens mean; default its own.
-        seed, resamples: random relabellings of the control; by default 2,000 of embeddings, else 99.
+        seed: of the control's random relabellings, 2,000 of embeddings, else 99.
 
     Embeddings: ``power_k = c |sum_d x_d exp(-2 pi i k d / n)|^2 / n^2`` with c = 2, or 1 for k = n / 2, so that
     frequencies 1..n/2 add up to the variance (Parseval). Neurons: frequency k has all products of 1, cos w_k a, sin w_k
@@ -186,12 +185,11 @@ def fourier_spectrum(
             values that are all alike.
     """
     of_rows = known_name("kind of values", of, OF) == "embeddings"
-    resamples = resamples or (RESAMPLES if of_rows else FEW_RESAMPLES)
     subject: Any = model
     if not of_rows:
         resolved = resolve_task(subject, task)
-        spectrum, values, phase = pair_spectrum(subject, resolved, of, resamples, seed)
-        source = f"pairs, control of {resamples:,} relabellings"
+        spectrum, values, phase = pair_spectrum(subject, resolved, of, FEW_RELABELLINGS, seed)
+        source = f"pairs, control of {FEW_RELABELLINGS:,} relabellings"
         found = _result(spectrum, of, Provenance(spectrum.n**2, seed, source, "exhaustive"))
         if phase is None:
             return found
@@ -204,12 +202,12 @@ def fourier_spectrum(
         )
     if not hasattr(subject, "run_with_hooks"):
         rows = as_table(subject, 3, 1, "A Fourier spectrum")
-        return _result(table_spectrum(rows, resamples, seed), "table", all_rows(len(rows), resamples, seed))
+        return _result(table_spectrum(rows, RELABELLINGS, seed), "table", all_rows(len(rows), RELABELLINGS, seed))
     resolved = resolve_task(subject, task)
     rows = as_table(subject.W_E[element_tokens(resolved)], 3, 1, "A Fourier spectrum")
-    spectrum = table_spectrum(rows, resamples, seed)
+    spectrum = table_spectrum(rows, RELABELLINGS, seed)
     causal = kept_frequencies_test(subject, resolved, rows, spectrum.kept, seed)
-    return replace(_result(spectrum, of, all_rows(len(rows), resamples, seed)), causal=causal)
+    return replace(_result(spectrum, of, all_rows(len(rows), RELABELLINGS, seed)), causal=causal)
 
 
 def _result(found: GroupSpectrum, of: str, provenance: Provenance) -> FourierSpectrum:
@@ -238,6 +236,6 @@ def spectrum_view(result: FourierSpectrum) -> Picture:
     ]
     bars = Bars("frequency (turns over the table)", "share of the variance", "", series)
     share = in_percent(float(result.share.sel(frequency=result.main)))
-    title = f"Frequency {result.main} holds {share} of the variance; of shuffled tables {result.as_much()} at some"
+    title = f"Frequency {result.main} holds {share} of the variance; of shuffled tables {result._as_much()} at some"
     title += " frequency"
     return Picture([bars], title=title, note=owed_to(result.causal if result.kept else None))

@@ -7,22 +7,26 @@ asked by intervention (:func:`interp.group_program`).
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pandas as pd
 
-from interp.core.measured import Measured
+from interp.core.estimate import Estimate
 from interp.core.modular.gradient_symmetricity import group_marks
 from interp.core.probe import Scalar, group, probe
-from interp.core.results import Findings, Provenance
+from interp.core.results import Provenance
 from interp.core.samples import N_PROBLEMS
+from interp.core.table_result import Measure, TableResult
 from interp.core.task_checks import resolve_task
-from models.tasks import Task, group_of
+from models.calls.argument_kinds import Count, Seed
+from models.tasks import TaskLike, group_of
 from models.transformer import HookedModel, model_name
 
 
-def _symmetry(found: Findings) -> Measured:
-    row = found.table.set_index("measure").loc["gradient symmetricity"]
-    note = f"distance irrelevance {found.table.set_index('measure')['value']['distance irrelevance']:.2f}"
-    return Measured(row["value"], row["low"], row["high"], control=0.0, control_note="unrelated gradients", note=note)
+def _symmetry(found: TableResult) -> Estimate:
+    note = f"distance irrelevance {found.cell('value', mark='distance irrelevance')}"
+    marks = found.cell("value", mark="gradient symmetricity")
+    return replace(marks, control=0.0, control_note="unrelated gradients", note=note)
 
 
 @probe(
@@ -30,7 +34,9 @@ def _symmetry(found: Findings) -> Measured:
     needs=[group],
     scalar=Scalar("gradient symmetricity", "cosine", _symmetry, 0.01, asked_by=("training_dynamics",)),
 )
-def group_symmetry(model: HookedModel, *, task: Task | None = None, n: int = N_PROBLEMS, seed: int = 0) -> Findings:
+def group_symmetry(
+    model: HookedModel, *, task: TaskLike | None = None, n: Count = N_PROBLEMS, seed: Seed = 0
+) -> TableResult:
     """Gradient symmetricity and distance irrelevance.
 
     *Gradient symmetricity*: mean cosine between the gradients of a logit with respect to the embeddings of the first
@@ -52,7 +58,8 @@ def group_symmetry(model: HookedModel, *, task: Task | None = None, n: int = N_P
         ("gradient symmetricity", *found.symmetricity),
         ("distance irrelevance", *[found.irrelevance] * 3),
     ]
-    table = pd.DataFrame(rows, columns=["measure", "value", "low", "high"])
+    table = pd.DataFrame(rows, columns=["mark", "value", "value_low", "value_high"])
     strength = "exhaustive" if found.all_pairs else "sampled"
     provenance = Provenance(found.n, seed, "pairs and answers; the distances, of all pairs", strength)
-    return Findings(f"{model_name(model)}: {found.clause()}.", table, provenance)
+    said = f"{model_name(model)}: {found.clause()}."
+    return TableResult(said, table, provenance, ("mark",), (Measure("value"),))

@@ -8,6 +8,7 @@ by intervention (:func:`interp.group_program`).
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,23 +16,25 @@ import pandas as pd
 import torch
 from jaxtyping import Float
 
-from interp.core.measured import Measured, MeasuredPart
+from interp.core.estimate import Estimate
 from interp.core.modular.group_spectra import frequencies_text, only_frequencies, pair_spectrum, right_logs
 from interp.core.probe import Scalar, group, probe
-from interp.core.results import Findings, Provenance
+from interp.core.results import Provenance
+from interp.core.table_result import Measure, TableResult
 from interp.core.task_checks import resolve_task
-from models.calls import Resamples
-from models.tasks import CyclicGroup, Task, group_of
+from models.calls import Seed
+from models.tasks import CyclicGroup, TaskLike, group_of
 from models.transformer import HookedModel, model_name
 
+RELABELLINGS = 99
 KINDS = ("all logits", "restricted", "excluded")
+ALL = "all pairs"
+MEASURES = (Measure("loss", "nats", ("uniform_guess",)),)
 
 
-def _restricted(found: Findings) -> Measured:
-    rows = found.table[found.table["pairs"] == "all pairs"].set_index("logits")["value"]
-    parts = tuple(MeasuredPart(kind, float(rows[kind])) for kind in KINDS)
-    guess = float(found.table["uniform guess"].iloc[0])
-    return Measured(float(rows["restricted"]), control=guess, control_note="a uniform guess", parts=parts)
+def _restricted(found: TableResult) -> Estimate:
+    parts = tuple(replace(found.cell("loss", logits=kind, pairs=ALL), name=kind) for kind in KINDS)
+    return replace(parts[1], parts=parts)
 
 
 @probe(
@@ -39,9 +42,7 @@ def _restricted(found: Findings) -> Measured:
     needs=[group],
     scalar=Scalar("restricted loss", "nats", _restricted, 1e-3, asked_by=("training_dynamics",)),
 )
-def restricted_loss(
-    model: HookedModel, *, task: Task | None = None, seed: int = 0, resamples: Resamples = 99
-) -> Findings:
+def restricted_loss(model: HookedModel, *, task: TaskLike | None = None, seed: Seed = 0) -> TableResult:
     """Loss of the right answer with all logits, with the kept frequencies' part of them alone, and without that part.
 
     As functions of the pair, the logits are split into the components cos and sin of ``w_k (a + b)`` for the kept
@@ -50,14 +51,14 @@ def restricted_loss(
     others are rows of their own. The softmax is over the group's answers. Nothing is sampled but the control.
 
     Args:
-        seed, resamples: relabellings that say which frequencies are kept.
+        seed: of the 99 relabellings that say which frequencies are kept.
 
     Raises:
         UserError: a task that does not add or multiply modulo a number.
     """
     task = resolve_task(model, task)
     of = group_of(task)
-    spectrum, values, _ = pair_spectrum(model, task, "logits", resamples, seed)
+    spectrum, values, _ = pair_spectrum(model, task, "logits", RELABELLINGS, seed)
     kept = _along_sums(values, of, spectrum.kept)
     logits = {"all logits": values, "restricted": values.mean((0, 1)) + kept, "excluded": values - kept}
     right = right_logs(of)
@@ -67,9 +68,9 @@ def restricted_loss(
         nats = np.take_along_axis(nats, right[..., None], -1)[..., 0].flatten()
         for pairs, where in _pairs(task, of).items():
             rows.append((kind, pairs, nats[where].mean(), int(where.sum())))
-    table = pd.DataFrame(rows, columns=["logits", "pairs", "value", "pairs counted"])
-    table["uniform guess"] = math.log(of.order)
-    found = table[table["pairs"] == "all pairs"].set_index("logits")["value"]
+    table = pd.DataFrame(rows, columns=["logits", "pairs", "loss", "pairs counted"])
+    table["loss_uniform_guess"] = math.log(of.order)
+    found = table[table["pairs"] == ALL].set_index("logits")["loss"]
     said = f"{model_name(model)}: the right answer costs {found['all logits']:.3g} nats"
     if spectrum.kept:
         said += (
@@ -78,8 +79,9 @@ def restricted_loss(
         )
     else:
         said += f" (a uniform guess {math.log(of.order):.3g}). No frequency of the logits stands out."
-    source = f"pairs, {resamples} relabellings for the frequencies"
-    return Findings(said, table, Provenance(of.order**2, seed, source, "exhaustive"))
+    source = f"pairs, {RELABELLINGS} relabellings for the frequencies"
+    provenance = Provenance(of.order**2, seed, source, "exhaustive")
+    return TableResult(said, table, provenance, ("pairs", "logits"), MEASURES)
 
 
 def _along_sums(
@@ -93,7 +95,7 @@ def _along_sums(
 
 def _pairs(task: Any, of: CyclicGroup) -> dict[str, np.ndarray]:
     """Masks [pair] of all pairs, and of those held out and the others, if the task lists them."""
-    found = {"all pairs": np.ones(of.order**2, dtype=bool)}
+    found = {ALL: np.ones(of.order**2, dtype=bool)}
     split = task.held_out
     if split.listed:
         held = {tuple(row) for row in split.problems.tolist()}

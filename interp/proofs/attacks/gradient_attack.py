@@ -18,7 +18,7 @@ import xarray as xr
 from tqdm import tqdm
 
 from interp.core.drawings import drawing
-from interp.core.measured import Measured
+from interp.core.estimate import Estimate
 from interp.core.model_checks import require_hook
 from interp.core.probe import Scalar, probe
 from interp.core.results import Provenance, Result
@@ -27,9 +27,10 @@ from interp.core.views import Curves, Line, Picture, Points, Series
 from interp.proofs.attacks.attack_search import Report, SearchRecord, Wrong, gradient_search, random_search
 from interp.proofs.attacks.counted_runs import EMBED, Runner
 from interp.proofs.attacks.problem_digits import DigitSpace, digit_space
-from models.calls import Count, Seconds
-from models.evaluation import Failure, score
-from models.tasks import Task
+from models.calls import Count, Seconds, Seed
+from models.evaluation import score
+from models.problem_score import Failure
+from models.tasks import Task, TaskLike
 from models.transformer import HookedModel, model_name
 
 RUNS = 20_000
@@ -128,10 +129,10 @@ class Attack(Result):
         return pd.DataFrame(rows)
 
 
-def _smallest_margin(found: Attack) -> Measured:
+def _smallest_margin(found: Attack) -> Estimate:
     random = found.smallest_margin("random")
     wrong = f"{found.n_wrong['attack']:,} wrong"
-    return Measured(found.smallest_margin(), control=random, control_note="a random search", note=wrong)
+    return Estimate(found.smallest_margin(), control=random, control_note="a random search", note=wrong)
 
 
 @probe(
@@ -141,9 +142,9 @@ def _smallest_margin(found: Attack) -> Measured:
 def attack(
     model: HookedModel,
     *,
-    task: Task | None = None,
+    task: TaskLike | None = None,
     runs: Count = RUNS,
-    seed: int = 0,
+    seed: Seed = 0,
     seconds: Seconds | None = None,
     progress: bool = False,
 ) -> Attack:

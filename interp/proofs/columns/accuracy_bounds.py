@@ -15,7 +15,7 @@ import pandas as pd
 import torch
 
 from interp.core.drawings import drawing
-from interp.core.measured import Measured
+from interp.core.estimate import Estimate
 from interp.core.probe import Scalar, probe
 from interp.core.results import Provenance, Result
 from interp.core.views import Picture, Points, Series
@@ -31,7 +31,7 @@ from interp.proofs.verdict.verdict import ArithmeticName
 from interp.proofs.verdict.verdict_files import read_fields, written_fields
 from models.errors import UserError
 from models.number_format import percent
-from models.tasks import Task
+from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel, model_name
 
 LITTLE = Fraction(1, 10**6)  # a share of wrong pairs below which a bound alone is not worth a sentence
@@ -183,13 +183,17 @@ class AccuracyBounds(Result):
     scalar=Scalar(
         "right on all inputs, at least",
         "share",
-        lambda found: Measured(float(found.lower), note=f"at most {float(found.upper):.6g}"),
+        lambda found: Estimate(float(found.lower), note=f"at most {float(found.upper):.6g}"),
         1e-6,
         asked_by=(),
     ),
 )
 def accuracy_bounds(
-    model: HookedModel, *, tolerance: float = WIDTH, arithmetic: ArithmeticName = "interval", task: Task | None = None
+    model: HookedModel,
+    *,
+    tolerance: float = WIDTH,
+    arithmetic: ArithmeticName = "interval",
+    task: TaskLike | None = None,
 ) -> AccuracyBounds:
     """Bound the share of all pairs that a one-layer adder or subtractor answers rightly, rigorously from both sides.
 

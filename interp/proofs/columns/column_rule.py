@@ -11,7 +11,7 @@ from interp.proofs.verdict.verdict import STRENGTHS, ArithmeticName
 from interp.proofs.verdict.verdict_files import read_fields
 from models.errors import UserError
 from models.tasks.columns.column_places import ColumnPlaces
-from models.tasks.columns.schoolbook import OneColumn
+from models.tasks.columns.schoolbook import Column
 from models.tasks.expressions import Expression
 from models.tasks.formats.formatted_task import FormattedTask
 from models.tasks.machines.equal_expressions import first_difference
@@ -20,7 +20,7 @@ from models.tasks.task import Task
 
 
 @dataclass(frozen=True)
-class ColumnRule(OneColumn):
+class ColumnRule(Column):
     """Two numbers are added, or the second is subtracted from the first, column by column.
 
     Out of the last column of a difference comes no borrow, unless it is signed: that is what ``a >= b`` says, and it
@@ -29,16 +29,14 @@ class ColumnRule(OneColumn):
     Attributes:
         digits: how many each number has. written: how many the answer has; one more than ``digits`` shows the carry out
             of the last column, 0 or 1.
-        subtracts: whether it is a difference. base: of the digits. signed: whether the second number of a difference
-            may be the larger one; the answer then shows the borrow that is left.
+        signed: whether the second number of a difference may be the larger one; the answer then shows the borrow that
+            is left.
         tried: on how many problems the rule was compared with the task's own answer, where nothing else is known of
             that, such as of a function in Python; None where the two were derived to be equal on all problems.
     """
 
     digits: int = 10
     written: int = 11
-    subtracts: bool = False
-    base: int = 10
     signed: bool = False
     tried: int | None = None
 
@@ -205,7 +203,7 @@ def column_rule(layout: ColumnPlaces) -> ColumnRule:
             f"The problems of {task.name} must be all pairs of a sum, of a difference that shows a borrow in its last "
             "digit, or the pairs with where='a >= b' of a difference."
         )
-    return ColumnRule(digits, len(columns), layout.subtracts, layout.base, signed)
+    return ColumnRule(digits, len(columns), signed, subtracts=layout.subtracts, base=layout.base)
 
 
 def _ordered(task: Task) -> bool:

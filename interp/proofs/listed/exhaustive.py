@@ -37,8 +37,9 @@ from interp.proofs.verdict.time_limit import ENDED, check_time, ended_by, watche
 from interp.proofs.verdict.verdict import Verdict
 from interp.proofs.verdict.wrong_answers import WrongAnswer, wrong_answer
 from models import UserError
-from models.evaluation import BATCH_SIZE, Score, Tally, margins, most_likely, predict, rows_at_once, teacher_forcing
+from models.evaluation import BATCH_SIZE, Tally, margins, most_likely, predict, rows_at_once, teacher_forcing
 from models.number_format import shown
+from models.problem_score import Score
 from models.run import logits_by_prefix, numbers_kept, shares_prefixes
 from models.tasks import Domain, Task, domain_of
 from models.transformer import HookedModel

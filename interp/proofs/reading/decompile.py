@@ -30,7 +30,7 @@ import numpy as np
 import pandas as pd
 
 from interp.core.drawings import drawing
-from interp.core.measured import Measured
+from interp.core.estimate import Estimate
 from interp.core.probe import Scalar, probe
 from interp.core.results import Provenance, Result
 from interp.core.views import Grid, Picture
@@ -44,7 +44,7 @@ from interp.proofs.numbers.rounding_errors import OWN_OF_RADII
 from interp.proofs.verdict.verdict import IN_WORDS, ArithmeticName
 from models.errors import UserError
 from models.number_format import counted, shown
-from models.tasks import Task
+from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel
 
 BITS_OF_A_NUMBER, BITS_OF_A_CHARACTER = 32, 8
@@ -160,9 +160,9 @@ class Decompiled(Result):
 @probe(
     "Which program is it, and is that all that it does?",
     needs=[one_layer_adder],
-    scalar=Scalar("least gap of its levels", "steps", lambda found: Measured(found.gap), 0.01, asked_by=()),
+    scalar=Scalar("least gap of its levels", "steps", lambda found: Estimate(found.gap), 0.01, asked_by=()),
 )
-def decompile(model: HookedModel, *, task: Task | None = None) -> Decompiled:
+def decompile(model: HookedModel, *, task: TaskLike | None = None) -> Decompiled:
     """Turn a one-layer adder or subtractor into a program of ten lines, with a proof that both are equal on all pairs.
 
     The module's docstring has the proof. Cost: that of a certificate, and 1 to 5 s for the levels.

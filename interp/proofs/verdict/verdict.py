@@ -127,7 +127,7 @@ class Verdict(Result):
             :class:`WrongAnswer`.
         evidence: what the method found. Its attributes can be read from the verdict itself, as in
             ``verdict.smallest_margin``.
-        doubt: of a refuted model, that the task may not be its own (:func:`models.task_mismatch.doubt`); files do
+        task_mismatch: of a refuted model, that the task may not be its own (:mod:`models.task_mismatch`); files do
             not keep it.
     """
 
@@ -140,7 +140,7 @@ class Verdict(Result):
     versions: dict[str, str]
     counterexample: WrongAnswer | None = None
     evidence: Any
-    doubt: str = ""
+    task_mismatch: str = ""
 
     def __getattr__(self, name: str) -> Any:
         if name == "evidence" or name.startswith("__"):  # while a copy is made
@@ -152,11 +152,11 @@ class Verdict(Result):
         return self.evidence.provenance(self)
 
     def finding(self) -> str:
-        """The sentence, without the doubt."""
+        """The sentence, without what :attr:`task_mismatch` says."""
         return self.evidence.finding(self)
 
     def sentence(self) -> str:
-        return " ".join(filter(None, (self.doubt, self.finding())))
+        return " ".join(filter(None, (self.task_mismatch, self.finding())))
 
     def to_dataframe(self) -> pd.DataFrame:
         """What was judged, piece by piece: classes, parts of a proof, or targets and right tokens."""
@@ -169,7 +169,7 @@ class Verdict(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """The verdict as JSON, with ``format``, its own fields and those of its evidence."""
-        kept = [field.name for field in fields(self) if field.name not in ("evidence", "doubt")]
+        kept = [field.name for field in fields(self) if field.name not in ("evidence", "task_mismatch")]
         own = {name: getattr(self, name) for name in kept}
         return {"format": FORMAT} | written(own) | self.evidence.to_dict()
 

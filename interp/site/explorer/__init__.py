@@ -12,7 +12,7 @@ from typing import Any
 
 from interp.site.explorer.pack import ExploredModel, view_data
 from interp.site.explorer.static import assets, bundle, static_view, write_explorer
-from models.calls import asking
+from models.calls.progress_line import progress_line
 from models.errors import UserError
 from models.tasks import Task
 from models.transformer import HookedModel
@@ -53,7 +53,7 @@ def explore(
         if error.name not in ("anywidget", "ipywidgets", "traitlets"):
             raise
         raise UserError("The explorer needs anywidget, which is not installed: pip install 'carrylens[lab]'.") from None
-    with asking("explore"):
+    with progress_line("explore"):
         models = [load(model) if isinstance(model, str) else model for model in (a, b) if model is not None]
         subjects = [ExploredModel(model, task if getattr(model, "task", None) is None else None) for model in models]
         return Explorer(subjects, view_data(subjects, None, method, problem))

@@ -76,7 +76,7 @@ class ExploredModel:
     def __init__(self, model: HookedModel, task: Task | None = None):
         task = resolve_task(model, task)
         self.name = own_name(model)
-        if task.compared_by == "loss":
+        if task.selected_by == "loss":
             raise UserError(f"{self.name} predicts text: its task has no problems to type and answers to step to.")
         require_evaluation_mode(model)
         self.model, self.task = from_transformer_lens(model, task), task

@@ -28,7 +28,7 @@ def _addition(digits: Sequence[DigitRows], base: int) -> Variables:
         found = schoolbook(digits[0], digits[1], base)
         alone = digits[0].shape[1] == 1
         return {name: found[name] for name in ("a", "b", "digit_sum", "carry_out", "s")} if alone else found
-    found = signals(torch.stack(list(digits)).sum(0), Column(base))
+    found = signals(torch.stack(list(digits)).sum(0), Column(base=base))
     return {name: found[name] for name in ("digit_sum", "carry_in", "carry_out", "s")}
 
 
@@ -42,14 +42,14 @@ def _subtraction(digits: Sequence[DigitRows], base: int) -> Variables:
         own = difference[:, column]
         negative = torch.where(own == 0, negative, (own < 0).long())
     difference = torch.where(negative[:, None] == 1, -difference, difference)
-    return {"a": a, "b": b, "negative": negative[:, None]} | signals(difference, Column(base, subtracts=True))
+    return {"a": a, "b": b, "negative": negative[:, None]} | signals(difference, Column(base=base, subtracts=True))
 
 
 def _complement(digits: Sequence[DigitRows], base: int) -> Variables:
     """The second operand is taken from the first, whichever is larger: the variables of subtraction without
     ``negative``. The answer has one column more than the operands, and in it the borrow that is left: 1 where a < b."""
     a, b = digits
-    found = signals(a - b, Column(base, subtracts=True))
+    found = signals(a - b, Column(base=base, subtracts=True))
     return {"a": a, "b": b} | found | {"s": torch.cat((found["s"][:, :-1], found["borrow_in"][:, -1:]), 1)}
 
 
@@ -86,7 +86,7 @@ def _multiplication(digits: Sequence[DigitRows], base: int) -> Variables:
     total = torch.stack(
         [sum((a[:, i] * b[:, k - i] for i in range(k + 1)), torch.zeros_like(a[:, 0])) for k in columns], 1
     )
-    found, chain = signals(total, Column(base)), [torch.zeros_like(a[:, 0])]
+    found, chain = signals(total, Column(base=base)), [torch.zeros_like(a[:, 0])]
     for column in columns:
         chain.append(torch.where(found["carry_out"][:, column] > 0, chain[-1] + 1, 0))
     named = {name: found[name] for name in ("digit_sum", "carry_in", "carry_out", "s")}
@@ -108,22 +108,23 @@ def _ordered(found: Variables, answers: Int[Tensor, " n"], base: int) -> bool:
 
 @dataclass(frozen=True)
 class ColumnFamily:
-    """``explains(variables, answers, base)``: whether these are the variables of those answers. ``complement``: in
-    hard problems of addition, one of a column's digits is replaced by base - 1 minus it, and they become hard here."""
+    """``explains(variables, answers, base)``: whether these are the variables of those answers. ``complement``: what
+    travels here travels far where one digit of a column is replaced by base - 1 minus it, in problems of addition with
+    long carries."""
 
     variables: Callable[[Sequence[DigitRows], int], Variables]
     operands: int | None  # how many it takes; None: two or more
     explains: Callable[[Variables, Tensor, int], bool]
     complement: bool = False
     as_wide_as_answer: bool = False  # whether there are as many columns as the answer has, and no more
-    hard: bool = True  # whether hard problems of addition are hard here, too
+    long_carries: bool = True  # whether they travel far here where those of addition do
 
 
 FAMILIES: Mapping[str, ColumnFamily] = {
     "addition": ColumnFamily(_addition, None, _spelt, as_wide_as_answer=True),
     "subtraction": ColumnFamily(_subtraction, 2, _spelt, complement=True),
     "complement": ColumnFamily(_complement, 2, _spelt, complement=True),
-    "multiplication": ColumnFamily(_multiplication, 2, _spelt, as_wide_as_answer=True, hard=False),
+    "multiplication": ColumnFamily(_multiplication, 2, _spelt, as_wide_as_answer=True, long_carries=False),
     "comparison": ColumnFamily(_comparison, 2, _ordered, complement=True),
     "max": ColumnFamily(_max, 2, _spelt, complement=True),
 }

@@ -79,7 +79,7 @@ def chain_length(pairs: Int[Tensor, "n 2"]) -> Int[Tensor, " n"]:
     return schoolbook(a, b)["chain"].max(1).values
 
 
-def hard_digits(columns: int, base: int, draw: Callable[[int], Tensor]) -> Int[Tensor, "n 2 column"]:
+def digits_with_long_carries(columns: int, base: int, draw: Callable[[int], Tensor]) -> Int[Tensor, "n 2 column"]:
     """Digits of two operands in which carries travel far: in a problem whose rate r is uniform in [0, 0.95], a column
     adds up to base - 1, and so passes a carry on, with probability r. Half of the other columns make a carry, and the
     rest have uniform digits.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -12,16 +12,20 @@ from jaxtyping import Int
 from torch import Tensor
 
 
-class OneColumn:
+@dataclass(frozen=True)
+class Column:
     """Two digits are added, or the second is subtracted from the first.
 
     With sign = 1 or -1, a column with the digits x and y has the *total* ``x + sign y``. Into it comes a carry of 0 or
     1 (a borrow, where one subtracts), none into the units. It writes ``(total + sign carry) mod base``, and sends a
     carry on where ``total + sign carry`` is not a digit. Sums of more digits have larger totals, and carries above 1.
+
+    Attributes:
+        base: of the digits. subtracts: whether the second digit is subtracted.
     """
 
-    base: int
-    subtracts: bool
+    base: int = field(default=10, kw_only=True)
+    subtracts: bool = field(default=False, kw_only=True)
 
     @property
     def sign(self) -> int:
@@ -91,13 +95,7 @@ class OneColumn:
         return torch.stack(digits, -1), torch.stack(carry, -1)
 
 
-@dataclass(frozen=True)
-class Column(OneColumn):
-    base: int = 10
-    subtracts: bool = False
-
-
-def signals(total: Int[Tensor, "*n column"], rule: OneColumn) -> dict[str, Int[Tensor, "*n column"]]:
+def signals(total: Int[Tensor, "*n column"], rule: Column) -> dict[str, Int[Tensor, "*n column"]]:
     """What goes from column to column, from the digits' totals, units first.
 
     digit_sum or digit_difference: the totals. carry_in, carry_out (or borrow_in, borrow_out): what comes into a column
@@ -127,4 +125,4 @@ def schoolbook(
 ) -> dict[str, Int[Tensor, "*n column"]]:
     """Every intermediate value of adding two numbers given as digits of a base, least significant first: a and b, the
     digits, and :func:`signals`."""
-    return {"a": a, "b": b} | signals(a + b, Column(base))
+    return {"a": a, "b": b} | signals(a + b, Column(base=base))

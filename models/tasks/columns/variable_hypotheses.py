@@ -42,6 +42,19 @@ class TaskVariables:
         check_fields(self)
 
 
+def looked_up_answers(
+    known: Int[Tensor, "m key"], answers: Int[Tensor, "m column"], asked: Int[Tensor, "n key"]
+) -> Int[Tensor, "n column"]:
+    """The answers to keys that are ``asked``, from those of ``known`` ones: problems with one key are a group, and the
+    answer is known where all of a group have the same. It is -1 elsewhere."""
+    _, group = torch.unique(torch.cat((known, asked)), dim=0, return_inverse=True)
+    none = torch.full((int(group.max()) + 1, answers.shape[1]), -1)
+    least, most = (
+        none.index_reduce(0, group[: len(known)], answers, how, include_self=False) for how in ("amin", "amax")
+    )
+    return torch.where(least == most, least, -1)[group[len(known) :]]
+
+
 @dataclass(frozen=True, eq=False)
 class TaskColumns(ColumnPlaces):
     """A :class:`ColumnPlaces` for any task: column k is the answer digit with that column (the last of several), or the
@@ -59,15 +72,8 @@ class TaskColumns(ColumnPlaces):
         own = self._keys(algorithm, name, column, problems)
         own = torch.cat((torch.as_tensor(value).expand(len(own))[:, None], own[:, 1:]), 1)
         known = self._keys(algorithm, name, column, self._looked_up)
-        _, group = torch.unique(torch.cat((known, own)), dim=0, return_inverse=True)
         right = self.task.targets(self._looked_up)[:, list(self.targets)]
-        least, most = (
-            torch.full((int(group.max()) + 1, len(self)), -1).index_reduce_(
-                0, group[: len(known)], right, how, include_self=False
-            )
-            for how in ("amin", "amax")
-        )
-        return {"answer": torch.where(least == most, least, -1)[group[len(known) :]]}
+        return {"answer": looked_up_answers(known, right, own)}
 
     def _keys(self, algorithm: TaskVariables, name: str, column: int, problems: Any) -> Int[Tensor, "n key"]:
         variables = self.task.variables(problems)

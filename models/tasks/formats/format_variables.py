@@ -11,7 +11,7 @@ from torch import Tensor
 
 from models.errors import UserError, known_name
 from models.tasks.columns.column_families import FAMILIES, require_operands
-from models.tasks.columns.long_carries import hard_digits
+from models.tasks.columns.long_carries import digits_with_long_carries
 from models.tasks.formats.parsed_format import ParsedFormat
 from models.tasks.held_out import Draws
 
@@ -104,10 +104,10 @@ class FormatVariables:
         width = self.parsed.answer_fields[0].width if FAMILIES[family].as_wide_as_answer else rows[0].shape[1]
         return FAMILIES[family].variables([row[:, :width] for row in rows], self.parsed.base)
 
-    def hard_problems(self, uniform: Int[Tensor, "n field"], draw: Draws) -> Int[Tensor, "n field"]:
+    def with_long_carries(self, uniform: Int[Tensor, "n field"], draw: Draws) -> Int[Tensor, "n field"]:
         """Problems in which carries or borrows travel far, made of uniform ones and of further draws."""
         parsed, width = self.parsed, max(field.width for field in self.parsed.operand_fields)
-        digits = hard_digits(width, parsed.base, draw)
+        digits = digits_with_long_carries(width, parsed.base, draw)
         # a + b = base - 1 becomes a = b, which passes a borrow on, whichever digit is replaced. Were it always the
         # same one, the larger number would have the larger digit in most columns, and no borrow would start.
         first = torch.stack([draw(4 * width + 1 + column) < 0.5 for column in range(width)], 1)
@@ -121,6 +121,6 @@ class FormatVariables:
         return uniform
 
     @property
-    def are_hard(self) -> bool:
+    def have_long_carries(self) -> bool:
         """Whether there are such problems."""
-        return len(self.parsed.operand_fields) == 2 and any(FAMILIES[family].hard for family in self.families)
+        return len(self.parsed.operand_fields) == 2 and any(FAMILIES[family].long_carries for family in self.families)

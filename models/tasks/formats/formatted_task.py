@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from models.calls.argument_kinds import Place, shown
+from models.calls.argument_kinds import Place, Seed, shown
 from models.calls.bound_arguments import checked_method, typed
 from models.errors import UserError
-from models.tasks.columns.long_carries import hard_digits
+from models.tasks.columns.long_carries import digits_with_long_carries
 from models.tasks.domain import Domain
 from models.tasks.expressions import Expression
 from models.tasks.formats.answer_functions import AnswerFunction
@@ -25,14 +25,14 @@ from models.tasks.formats.machine_by_columns import machine_by_columns
 from models.tasks.formats.machine_by_reading import machine_by_reading
 from models.tasks.formats.operations import OPERATIONS
 from models.tasks.formats.parsed_format import ParsedFormat
-from models.tasks.formats.task_definitions import KINDS, as_definition
 from models.tasks.given_problems import as_rows
-from models.tasks.held_out import LISTED, Draws, SplitDomain
+from models.tasks.held_out import MOST_SPLIT, Draws, SplitDomain
 from models.tasks.machines.column_machines import machine_where
 from models.tasks.machines.machine import Machine
 from models.tasks.refusals import NoMachine, NoProblems, TooManyStates
 from models.tasks.roles import Role
 from models.tasks.task import Task
+from models.tasks.task_definitions import KINDS, as_definition
 
 LARGEST_BASE = 100_000  # each digit has a token
 LOOKED_AT = 1024  # problems whose answers must fit when a task is made
@@ -90,7 +90,7 @@ class FormattedTask(Task):
         where: Any = None,
         variables: Any = None,
         held_out: float | int | str | None = None,
-        seed: int = 0,
+        seed: Seed = 0,
         name: str | None = None,
     ):
         if not 2 <= base <= LARGEST_BASE:
@@ -155,7 +155,7 @@ class FormattedTask(Task):
         self._values.require_right(problems, self._answers(problems))
 
     def _has_problem(self) -> bool:
-        return self.domain.allowed is not None or self.domain.combinations > LISTED or len(self.domain.kept) > 0
+        return self.domain.allowed is not None or self.domain.combinations > MOST_SPLIT or len(self.domain.kept) > 0
 
     # ---- problems
 
@@ -207,12 +207,12 @@ class FormattedTask(Task):
         return torch.stack([(draw(i) * size).long() for i, size in enumerate(sizes)], 1)
 
     @property
-    def hard_by(self) -> Callable[[Draws], Tensor] | None:
-        """As the base says; None without a family of hard problems."""
-        if not self._values.are_hard:
+    def long_carries_by(self) -> Callable[[Draws], Tensor] | None:
+        """As the base says; None without a family in which something travels."""
+        if not self._values.have_long_carries:
             return None
         n = len(self.parsed.fields)
-        return lambda draw: self._values.hard_problems(self.uniform_by(draw), lambda i: draw(n + i))
+        return lambda draw: self._values.with_long_carries(self.uniform_by(draw), lambda i: draw(n + i))
 
     def as_problems(self, problems: Any) -> Int[Tensor, "n field"]:
         parsed, reader = self.parsed, self._reader
@@ -402,7 +402,7 @@ class FormattedTask(Task):
             return []
         limits, width = torch.tensor([self.base**f.width for f in fields]), max(f.width for f in fields)
         uniform = torch.rand(4 * width + 1, n, generator=generator, dtype=torch.float64)
-        digits, found = hard_digits(width, self.base, lambda i: uniform[i]), []
+        digits, found = digits_with_long_carries(width, self.base, lambda i: uniform[i]), []
         for passing in (digits[:, 1], self.base - 1 - digits[:, 1]):  # where a carry passes, or a borrow
             numbers = self.sample(n, generator)
             pair = torch.stack((digits[:, 0], passing), 1)

@@ -10,7 +10,7 @@ from models.tasks.expressions import Expression
 from models.tasks.formats.format_grammar import NumberField
 from models.tasks.formats.parsed_format import SIGNS, ParsedFormat
 from models.tasks.machines.affine_cases import Affine, AffineCases, Condition
-from models.tasks.machines.column_machines import AnswerNumber, Cell, Choice, ColumnGraph, choices_of
+from models.tasks.machines.column_machines import AnswerCase, AnswerNumber, Cell, ColumnGraph, answer_cases
 from models.tasks.machines.machine import Machine
 from models.tasks.refusals import NoMachine
 
@@ -87,20 +87,20 @@ def machine_by_columns(parsed: ParsedFormat, answers: Sequence[str | Expression]
     known = AffineCases(limits, parsed.base)
     given: list[list[object]] = [[each.function for each in functions] for functions in parsed.functions]
     given = given if answers is None else [[answer] for answer in answers]
-    choices: list[Choice] = []
+    cases: list[AnswerCase] = []
     for operator, answer in enumerate(given):
         under = _allowed(parsed, operator, known)
         trees = [_expression(each, "its answer").tree for each in answer]
         for conditions in under:
             if len(trees) > 1:
                 for found, values in _joint(trees, conditions, known):
-                    choices.append(Choice(found, values, False, operator))
-                    if len(choices) > MOST_TOGETHER:
+                    cases.append(AnswerCase(found, values, False, operator))
+                    if len(cases) > MOST_TOGETHER:
                         raise NoMachine("its numbers have too many pieces together")
             else:
-                choices += choices_of(known.of(trees[0], conditions), parsed.signed, known, operator)
-    graph = ColumnGraph(slots.cells, slots.written, choices, parsed.base)
-    return graph.machine(slots.fixed, state_name(choices), slots.input_length, slots.n_targets)
+                cases += answer_cases(known.of(trees[0], conditions), parsed.signed, known, operator)
+    graph = ColumnGraph(slots.cells, slots.written, cases, parsed.base)
+    return graph.machine(slots.fixed, state_name(cases), slots.input_length, slots.n_targets)
 
 
 def _joint(
@@ -135,11 +135,11 @@ def _expression(function: object, what: str) -> Expression:
     return function
 
 
-def state_name(choices: Sequence[Choice]) -> str:
+def state_name(cases: Sequence[AnswerCase]) -> str:
     """The word for what is remembered: "carry", "borrow", "order" or "residue"."""
-    values = [value for choice in choices for value in choice.values]
+    values = [value for case in cases for value in case.values]
     if all(value.is_constant for value in values):
-        moduli = any(each.modulus for choice in choices for each in choice.conditions)
+        moduli = any(each.modulus for case in cases for each in case.conditions)
         return "residue" if moduli else "order"
     factors = [factor for value in values for _, factor in value.factors]
     if min(factors) < 0:

@@ -11,11 +11,10 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from models.calls.argument_kinds import shown
+from models.calls.argument_kinds import Seed, shown
 from models.calls.bound_arguments import checked_method, typed
 from models.errors import UserError
 from models.tasks.domain import Domain
-from models.tasks.formats.task_definitions import KINDS
 from models.tasks.given_problems import as_rows
 from models.tasks.held_out import SplitDomain
 from models.tasks.machines.automata import AUTOMATA, YES_OR_NO, Automaton, named_automaton
@@ -25,6 +24,7 @@ from models.tasks.machines.machine import Machine, target_slots
 from models.tasks.refusals import NoMachine
 from models.tasks.roles import OUTPUT, OWN, Role, with_rest
 from models.tasks.task import Task
+from models.tasks.task_definitions import KINDS
 
 _NO_NAMES = ("state", "counts")  # of states that are no variable
 
@@ -69,7 +69,7 @@ class TokenFunction(Task):
         answer: Any,
         answers: Any = None,
         held_out: float | int | None = None,
-        seed: int = 0,
+        seed: Seed = 0,
         name: str | None = None,
         variables: Any = None,
         machine: Any = None,

@@ -5,8 +5,7 @@ conditions under which it is the answer. A form's digits come column by column, 
 the columns so far are worth, divided by the power of the base that they reach. A condition is known when all columns
 are read, from the sign of its form's carry, or from a residue. So the state is: the carries of all forms, and which
 cases the digits written so far fit. A path counts if the case whose conditions hold at its end is one of those. This is
-unambiguous, and
-:func:`models.tasks.machines.minimal_machine.minimised` finds what of it has to be remembered.
+unambiguous, and :func:`models.tasks.machines.minimal_machine.minimised` finds what of it has to be remembered.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from models.tasks.machines.machine import Machine
 from models.tasks.machines.minimal_machine import RawLayer, minimised
 from models.tasks.refusals import NoMachine, NoProblems, TooManyStates
 
-MOST_COMBINATIONS = 4_096  # of a step's digits; a column with more has a step for each digit
+MOST_COMBINATIONS = 4_096  # of a layer's digits; a column with more has a layer for each digit
 MOST_NUMBERS, MOST_EDGES, MOST_STATES = 50_000_000, 2**22, 2**15  # in one layer, before states are merged
 
 
@@ -69,8 +68,9 @@ class AnswerNumber:
 
 
 @dataclass(frozen=True)
-class Choice:
-    """A case of the answer: what each written number is (without its sign), where the conditions hold."""
+class AnswerCase:
+    """A case of an answer of several numbers or signs: what each written number is, without its sign, where the
+    conditions hold."""
 
     conditions: frozenset[Condition]
     values: tuple[Affine, ...]
@@ -78,32 +78,32 @@ class Choice:
     operator: int = 0
 
 
-def choices_of(cases: Sequence[AffineCase], signed: bool, known: AffineCases, operator: int = 0) -> list[Choice]:
+def answer_cases(cases: Sequence[AffineCase], signed: bool, known: AffineCases, operator: int = 0) -> list[AnswerCase]:
     """The cases of one answer; those of a signed one have the sign of their value as a condition."""
     if not signed:
-        return [Choice(case.conditions, (case.value,), False, operator) for case in cases]
+        return [AnswerCase(case.conditions, (case.value,), False, operator) for case in cases]
     return [
-        Choice(under, (case.value.times(1 if holds else -1),), not holds, operator)
+        AnswerCase(under, (case.value.times(1 if holds else -1),), not holds, operator)
         for case in cases
         for under, holds in known.split(case.value, case.conditions)
     ]
 
 
 class ColumnGraph:
-    """The layers of a machine of columns: ``cells`` and ``written`` say what stands where, ``choices`` what is right.
+    """The layers of a machine of columns: ``cells`` and ``written`` say what stands where, ``cases`` what is right.
 
     If all values are constants, as in a comparison, the answer is written after all columns. A cell on which nothing
-    depends has a step of its own, before all others.
+    depends has a layer of its own, before all others.
     """
 
-    def __init__(self, cells: Sequence[Cell], written: Sequence[AnswerNumber], choices: Sequence[Choice], base: int):
-        self.cells, self.written, self.choices, self.base = cells, written, choices, base
-        self.last = all(value.is_constant for choice in choices for value in choice.values)
-        values = () if self.last else (value for choice in choices for value in choice.values)
-        conditions = list(dict.fromkeys(each for choice in choices for each in sorted(choice.conditions, key=str)))
+    def __init__(self, cells: Sequence[Cell], written: Sequence[AnswerNumber], cases: Sequence[AnswerCase], base: int):
+        self.cells, self.written, self.cases, self.base = cells, written, cases, base
+        self.last = all(value.is_constant for case in cases for value in case.values)
+        values = () if self.last else (value for case in cases for value in case.values)
+        conditions = list(dict.fromkeys(each for case in cases for each in sorted(case.conditions, key=str)))
         self.forms = list(dict.fromkeys((*values, *(each.form for each in conditions if not each.modulus))))
         self.residues = list(dict.fromkeys((each.form, each.modulus) for each in conditions if each.modulus))
-        self.value_at = [[0 if self.last else self.forms.index(v) for v in choice.values] for choice in choices]
+        self.value_at = [[0 if self.last else self.forms.index(v) for v in case.values] for case in cases]
         forms = [*self.forms, *(form for form, _ in self.residues)]
         self.variables = list(dict.fromkeys(variable for form in forms for variable, _ in form.factors))
         self.factors = np.array([[dict(form.factors).get(v, 0) for v in self.variables] for form in forms])
@@ -118,8 +118,8 @@ class ColumnGraph:
             NoMachine: too many states on the way. NoProblems: no problem has an answer.
         """
         constants = [form.constant for form in self.forms] + [form.constant % m for form, m in self.residues]
-        # a state: which choices are alive, the forms' carries, and the residues
-        self.states = np.array([[1] * len(self.choices) + constants], dtype=np.int64)
+        # a state: which cases are alive, the forms' carries, and the residues
+        self.states = np.array([[1] * len(self.cases) + constants], dtype=np.int64)
         layers = [*self._prompt(), *self._columns()]
         if self.last:
             layers.append(self._answer())
@@ -135,17 +135,17 @@ class ColumnGraph:
     def _prompt(self) -> Iterator[RawLayer]:
         """What is read before the columns: cells on which nothing depends, the operator, and the answer's sign."""
         self.read = [cell for cell in self.cells if cell.name in {n for v in self.variables for n in _names(v)}]
-        any_case = np.zeros((1, 1, len(self.choices)), dtype=np.int64)
+        any_case = np.zeros((1, 1, len(self.cases)), dtype=np.int64)
         for cell in self.cells:
             if cell.name is not None and cell not in self.read:
                 yield self._layer([cell], any_case)
         for cell in self.cells:
             if cell.name is None:
-                fits = np.array([[choice.operator == k for choice in self.choices] for k in range(len(cell))])
+                fits = np.array([[case.operator == k for case in self.cases] for k in range(len(cell))])
                 yield self._layer([cell], np.where(fits, 0, -1)[None])
         for number in self.written:
             if number.sign and not self.last:
-                minus = np.array([int(choice.minus) for choice in self.choices])
+                minus = np.array([int(case.minus) for case in self.cases])
                 yield self._layer([], minus[None, None], [(number.sign, number.signs)])
 
     def _columns(self) -> Iterator[RawLayer]:
@@ -168,48 +168,50 @@ class ColumnGraph:
         of_name = {cell.name: digits[:, k] for k, cell in enumerate(cells)}
         values = [_digit(variable, of_name) for variable in self.variables]
         added = np.stack([np.broadcast_to(v, len(digits)) for v in values], 1) @ self.factors.T  # [combination, form]
-        first, n = len(self.choices), len(self.forms)
+        first, n = len(self.cases), len(self.forms)
         carries = self.states[:, None, first : first + n] + added[:, :n]
         modulus = np.array([m for _, m in self.residues], dtype=np.int64)
         power = np.array([pow(self.base, column, m) for _, m in self.residues], dtype=np.int64)
         residues = (self.states[:, None, first + n :] + added[:, n:] % modulus * power) % modulus
-        codes = np.zeros((*carries.shape[:2], first), dtype=np.int64)
+        written_digits = np.zeros((*carries.shape[:2], first), dtype=np.int64)
         written: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
         if ends and not self.last:
             for k, number in enumerate(self.written):
                 digit = (carries % self.base)[..., [at[k] for at in self.value_at]]
                 if column < len(number.digits):
-                    codes = np.where((codes < 0) | (digit >= len(number.tokens)), -1, codes * self.base + digit)
+                    written_digits = np.where(
+                        (written_digits < 0) | (digit >= len(number.tokens)), -1, written_digits * self.base + digit
+                    )
                     written.append((number.digits[column], number.tokens))
                 else:
-                    codes = np.where(digit == 0, codes, -1)
+                    written_digits = np.where(digit == 0, written_digits, -1)
         carries = carries // self.base if ends else carries
-        return self._layer(cells, codes, written, np.concatenate((carries, residues), 2))
+        return self._layer(cells, written_digits, written, np.concatenate((carries, residues), 2))
 
     def _answer(self) -> RawLayer:
         """The answer after all columns: that of the case that is right."""
-        codes, written = np.zeros(len(self.choices), dtype=np.int64), []
+        written_digits, written = np.zeros(len(self.cases), dtype=np.int64), []
         for k, number in enumerate(self.written):
             for column, slots in enumerate(number.digits):
-                digit = [choice.values[k].constant // self.base**column % self.base for choice in self.choices]
-                codes = codes * self.base + np.array(digit)
+                digit = [case.values[k].constant // self.base**column % self.base for case in self.cases]
+                written_digits = written_digits * self.base + np.array(digit)
                 written.append((slots, number.tokens))
-            fits = [0 <= choice.values[k].constant < self.base ** len(number.digits) for choice in self.choices]
-            codes = np.where(fits, codes, -1)
+            fits = [0 <= case.values[k].constant < self.base ** len(number.digits) for case in self.cases]
+            written_digits = np.where(fits, written_digits, -1)
             if number.sign:
-                minus = np.array([choice.minus for choice in self.choices])
-                codes = np.where(codes < 0, -1, codes * self.base + minus)
+                minus = np.array([case.minus for case in self.cases])
+                written_digits = np.where(written_digits < 0, -1, written_digits * self.base + minus)
                 written.append((number.sign, number.signs))
-        right = np.where(self._right(), codes, -1)[:, None]
+        right = np.where(self._right(), written_digits, -1)[:, None]
         return self._layer([], right, written, np.zeros((*right.shape[:2], 0), dtype=np.int64))
 
-    def _right(self) -> Bool[np.ndarray, "state choice"]:
-        """After all columns: which choices are alive, meet their conditions, and have no digit left to write."""
-        first, n = len(self.choices), len(self.forms)
+    def _right(self) -> Bool[np.ndarray, "state case"]:
+        """After all columns: which cases are alive, meet their conditions, and have no digit left to write."""
+        first, n = len(self.cases), len(self.forms)
         carries, residues = self.states[:, first : first + n], self.states[:, first + n :]
         found = self.states[:, :first] > 0
-        for i, choice in enumerate(self.choices):
-            for each in choice.conditions:
+        for i, case in enumerate(self.cases):
+            for each in case.conditions:
                 if each.modulus:
                     at = self.residues.index((each.form, each.modulus))
                     found[:, i] &= residues[:, at] == each.residue
@@ -222,54 +224,67 @@ class ColumnGraph:
     def _layer(
         self,
         cells: Sequence[Cell],
-        codes: Int[np.ndarray, "_ _ choice"],
+        written_digits: Int[np.ndarray, "_ _ case"],
         written: Sequence[tuple[tuple[int, ...], tuple[int, ...]]] = (),
         rest: Int[np.ndarray, "state combination _"] | None = None,
     ) -> RawLayer:
         """The layer in which cells are read, and the states after it.
 
         Args:
-            codes: what each choice would write for a state and a combination of the cells' values: the digits of
-                :attr:`written <slots and tokens>` in base ``base``, the last one lowest; -1 if it does not fit.
-            written: (slots, tokens of the values) of what is written.
-            rest: the state after, but for the choices; by default as before.
+            written_digits: what each case would write for a state and a combination of the cells' values: the digits of
+                ``written`` in base :attr:`base` as one number, the last one lowest; -1 if the case does not fit.
+            written: (slots, tokens of the values) of each digit that is written.
+            rest: the state after, but for the cases; by default as before.
         """
-        digits, first = _combinations(cells), len(self.choices)
-        n, m = len(self.states), len(digits)
+        combinations, first = _combinations(cells), len(self.cases)
+        n = len(self.states)
+        shape = (n, len(combinations), first)
         if rest is None:
-            rest = np.broadcast_to(self.states[:, None, first:], (n, m, self.states.shape[1] - first))
-        alive = (self.states[:, None, :first] > 0) & (codes >= 0)
-        alive = np.broadcast_to(alive, (n, m, first))
-        codes = np.broadcast_to(codes, (n, m, first))
-        before, label, after, left = [], [], [], alive.copy()
-        while left.any():  # once for each different thing that choices would write
-            state, combination = np.nonzero(left.any(2))
-            code = codes[state, combination, left[state, combination].argmax(1)]
-            same = alive[state, combination] & (codes[state, combination] == code[:, None])
-            before.append(state)
-            label.append(np.stack((combination, code), 1))
-            after.append(np.concatenate((same, rest[state, combination]), 1))
-            left[state, combination] &= ~same
-        if not before:
-            raise NoProblems
-        labels, label_of = _distinct(np.concatenate(label))
-        self.states, after_of = _distinct(np.concatenate(after).astype(np.int64))
+            rest = np.broadcast_to(self.states[:, None, first:], (*shape[:2], self.states.shape[1] - first))
+        alive = np.broadcast_to((self.states[:, None, :first] > 0) & (written_digits >= 0), shape)
+        before, label, after = self._transitions(alive, np.broadcast_to(written_digits, shape), rest)
+        labels, label_of = _distinct(label)
+        self.states, after_of = _distinct(after)
         if len(self.states) > MOST_STATES:
             raise TooManyStates("it has to remember too much")
-        combination, code = labels.T
+        combination, digits = labels.T
         slots = [cell.slot for cell in cells]
-        tokens = [np.array(c.tokens)[digits[:, k] - c.lowest][combination] for k, c in enumerate(cells)]
+        tokens = [np.array(c.tokens)[combinations[:, k] - c.lowest][combination] for k, c in enumerate(cells)]
         for places, texts in reversed(written):
             slots += places
-            tokens += [np.array(texts)[code % self.base]] * len(places)
-            code = code // self.base
-        parts = np.zeros((len(digits), self.n_parts), dtype=np.int64)
+            tokens += [np.array(texts)[digits % self.base]] * len(places)
+            digits = digits // self.base
+        increments = np.zeros((len(combinations), self.n_parts), dtype=np.int64)
         for k, cell in enumerate(cells):
-            parts[:, cell.part] += cell.worth * digits[:, k]
+            increments[:, cell.part] += cell.worth * combinations[:, k]
         table = np.stack(tokens, 1) if tokens else np.zeros((len(labels), 0), dtype=np.int64)
         if len(_distinct(table)[0]) < len(labels) and slots:
             raise NoMachine("two of its symbols are one token")
-        return RawLayer(tuple(slots), table, parts[combination], np.concatenate(before), label_of, after_of, n)
+        return RawLayer(tuple(slots), table, increments[combination], before, label_of, after_of, n)
+
+    def _transitions(
+        self,
+        alive: Bool[np.ndarray, "state combination case"],
+        written_digits: Int[np.ndarray, "state combination case"],
+        rest: Int[np.ndarray, "state combination _"],
+    ) -> tuple[Int[np.ndarray, " transition"], Int[np.ndarray, "transition 2"], Int[np.ndarray, "transition _"]]:
+        """The state before, (combination, digits written) and the state after, of every transition.
+
+        This is the subset construction: a state is the set of cases that still fit, with all carries. In each round the
+        transitions that write the same digits are taken out of ``left``, for every state and combination at once.
+        """
+        before, label, after, left = [], [], [], alive.copy()
+        while left.any():
+            state, combination = np.nonzero(left.any(2))
+            digits = written_digits[state, combination, left[state, combination].argmax(1)]
+            same = alive[state, combination] & (written_digits[state, combination] == digits[:, None])
+            before.append(state)
+            label.append(np.stack((combination, digits), 1))
+            after.append(np.concatenate((same, rest[state, combination]), 1).astype(np.int64))
+            left[state, combination] &= ~same
+        if not before:
+            raise NoProblems
+        return np.concatenate(before), np.concatenate(label), np.concatenate(after)
 
 
 def machine_where(rules: Sequence[ast.expr], widths: Mapping[str, int], base: int) -> Machine:
@@ -287,8 +302,8 @@ def machine_where(rules: Sequence[ast.expr], widths: Mapping[str, int], base: in
     cells = [
         Cell(name, column, tuple(range(base)), slot, i, base**column) for slot, (i, name, column) in enumerate(columns)
     ]
-    choices = [Choice(conditions, ()) for conditions in met]
-    return ColumnGraph(cells, (), choices, base).machine({}, "order", len(cells), 0)
+    cases = [AnswerCase(conditions, ()) for conditions in met]
+    return ColumnGraph(cells, (), cases, base).machine({}, "order", len(cells), 0)
 
 
 def _names(variable: Variable) -> set[str]:

@@ -43,26 +43,26 @@ def machine_of_all(task: Task, state_name: str = "state") -> Machine:
     state = np.zeros(len(tokens), dtype=np.int64)
     n_states = 1
 
-    def parts(rows: Int[np.ndarray, "n cell"], slots: Sequence[int]) -> Int[Tensor, "n *operands"]:
+    def increments(rows: Int[np.ndarray, "n cell"], slots: Sequence[int]) -> Int[Tensor, "n *operands"]:
         """What the digits that stand in some slots add to the problem."""
         own = np.array([places[cell] in slots for cell in range(len(domain))])
         return domain.problems(torch.as_tensor(rows * own))
 
-    for slots in _steps(task, domain, places, varied):
+    for slots in _layers(task, domain, places, varied):
         label = np.zeros(len(tokens), dtype=np.int64)
         for slot in slots:
             label = np.unique(label * task.d_vocab + tokens[:, slot], return_inverse=True)[1].reshape(-1)
         first = np.unique(label, return_index=True)[1]
         edges, after = np.unique(state * len(first) + label, return_inverse=True)
         before, labels = np.divmod(edges, len(first))
-        own = parts(digits[first], slots).flatten(1).numpy()
+        own = increments(digits[first], slots).flatten(1).numpy()
         table = tokens[first][:, slots].astype(np.int64)
         layers.append(RawLayer(tuple(slots), table, own, before, labels, np.arange(len(edges)), n_states))
         state, n_states = after.reshape(-1), len(edges)
     machine_layers, states = minimised(layers, np.ones(n_states, dtype=bool))
     if max(states) > MOST_STATES:
         raise UserError(f"{task.name} needs no small memory only: {max(states):,} states in one place.")
-    origin = parts(digits[:1], list(fixed))[0]
+    origin = increments(digits[:1], list(fixed))[0]
     return Machine(machine_layers, states, fixed, state_name, task.input_length, len(task.query_positions), origin)
 
 
@@ -87,10 +87,10 @@ def _places(
     return found
 
 
-def _steps(task: Task, domain: Domain, places: dict[int, int], varied: Sequence[int]) -> list[list[int]]:
-    """Which slots each step says. Of a task that :attr:`is read by columns <models.tasks.task.Task.by_columns>` they go
-    from the units up, each with the digit that is written there, after its sign; an answer of one token, and any other
-    task's answer, is said after what is read."""
+def _layers(task: Task, domain: Domain, places: dict[int, int], varied: Sequence[int]) -> list[list[int]]:
+    """Which slots each layer says. Of a task that :attr:`is read by columns <models.tasks.task.Task.by_columns>` they
+    go from the units up, each with the digit that is written there, after its sign; an answer of one token, and any
+    other task's answer, is said after what is read."""
     length, queries = task.input_length, list(task.query_positions)
     of_target = [
         [length + i, *([query + 1] if query + 1 < length else [])]
@@ -99,12 +99,12 @@ def _steps(task: Task, domain: Domain, places: dict[int, int], varied: Sequence[
     ]
     written = [length + i for i in range(len(queries)) if length + i in varied]
     read = {slot: cell for cell, slot in places.items() if slot in varied}
-    steps: list[list[int]] = []
+    found: list[list[int]] = []
     if task.by_columns:
         roles = {slot: task.target_roles[slot - length] for slot in written}
         numbers = {slot: cell for slot, cell in read.items() if task.roles[slot].kind == "operand"}
-        steps += [[slot] for slot in read if slot not in numbers]
-        steps += [slots for slots in of_target if roles[slots[0]].kind == "sign"]
+        found += [[slot] for slot in read if slot not in numbers]
+        found += [slots for slots in of_target if roles[slots[0]].kind == "sign"]
         at_end = task.answer_is_one_token
         for column in range(1 + max(domain.column + tuple(role.column or 0 for role in roles.values()))):
             own = [slot for slot, cell in numbers.items() if domain.column[cell] == column]
@@ -112,12 +112,12 @@ def _steps(task: Task, domain: Domain, places: dict[int, int], varied: Sequence[
                 slots for slots in of_target if (roles[slots[0]].kind, roles[slots[0]].column) == ("answer", column)
             ]
             if prod(len(domain.digits(numbers[slot])) for slot in own) > MOST_COMBINATIONS:
-                steps += [[slot] for slot in own[:-1]]
+                found += [[slot] for slot in own[:-1]]
                 own = own[-1:]
-            steps.append([*own, *chain(*([] if at_end else answer))])
-        steps += of_target if at_end else []
+            found.append([*own, *chain(*([] if at_end else answer))])
+        found += of_target if at_end else []
     else:
-        steps = [[slot] for slot in sorted(read)] + of_target
-    steps = [slots for slots in steps if slots]
-    said = {slot for slots in steps for slot in slots}
-    return steps + [[slot] for slot in varied if slot not in said]
+        found = [[slot] for slot in sorted(read)] + of_target
+    found = [slots for slots in found if slots]
+    said = {slot for slots in found for slot in slots}
+    return found + [[slot] for slot in varied if slot not in said]

@@ -6,7 +6,7 @@
 
 A machine is a graph in layers. It says the tokens of a problem and of its answer layer by layer, where a layer has
 several tokens, such as a column's digits and the digit written there; between layers it remembers a *state*, such as
-the carry. All problems are the paths through it, each exactly one. Steps go in the order in which little has to be
+the carry. All problems are the paths through it, each exactly one. Layers go in the order in which little has to be
 remembered: columns from the units up, in whichever order they are written. Every machine here is the smallest with its
 layers: two states from which the same can follow are one.
 """
@@ -65,7 +65,7 @@ class Layer:
     def _most(self) -> int:
         return int(self.tokens.max(initial=0)) + 1
 
-    def option_of(
+    def transition_of(
         self, tokens: Int[np.ndarray, "n slot"], before: Int[np.ndarray, " n"]
     ) -> tuple[Int[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
         """The transition that puts these tokens into :attr:`slots` from a state, and whether there is one."""
@@ -79,7 +79,7 @@ class Layer:
 
 
 #: For each layer, which transitions are left.
-Kept = Sequence[Bool[np.ndarray, " transition"]]
+Allowed = Sequence[Bool[np.ndarray, " transition"]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,8 +97,7 @@ class Machine:
         input_length: how many slots are inputs. n_targets: how many are targets.
         origin: the problem to which a path's increments are added, in the form that the task takes.
         checked_on: on how many problems it was compared with the task's answer where nothing else is known, as for a
-        Python
-            function of too many problems; None where it was derived, or all problems were run.
+            Python function of too many problems; None where it was derived, or all problems were run.
     """
 
     layers: tuple[Layer, ...]
@@ -110,20 +109,20 @@ class Machine:
     origin: Int[Tensor, "*operands"]
     checked_on: int | None = None
 
-    def count(self, kept: Kept | None = None) -> int:
+    def count(self, allowed: Allowed | None = None) -> int:
         """How many paths there are, exactly: the size of the task's domain; or of those whose transitions are all
-        ``kept``. Cost: one pass over all transitions."""
-        return sum((self._path_counts if kept is None else self.path_counts(kept))[0])
+        ``allowed``. Cost: one pass over all transitions."""
+        return sum((self._path_counts if allowed is None else self.path_counts(allowed))[0])
 
     @cached_property
     def _path_counts(self) -> list[list[int]]:
         return self.path_counts([np.ones(len(layer.before), bool) for layer in self.layers])
 
-    def path_counts(self, kept: Kept) -> list[list[int]]:
-        """For every state before each layer, and after the last, how many paths of transitions that are kept lead on
+    def path_counts(self, allowed: Allowed) -> list[list[int]]:
+        """For every state before each layer, and after the last, how many paths of transitions that are allowed lead on
         from it (Python integers)."""
         found = [[1] * self.states[-1]]
-        for layer, own, n in zip(reversed(self.layers), reversed(kept), reversed(self.states[:-1]), strict=True):
+        for layer, own, n in zip(reversed(self.layers), reversed(allowed), reversed(self.states[:-1]), strict=True):
             pairs, times = np.unique(np.stack((layer.before[own], layer.after[own])), axis=1, return_counts=True)
             counts = [0] * n
             for before, after, each in zip(*pairs.tolist(), times.tolist(), strict=True):
@@ -131,9 +130,9 @@ class Machine:
             found.insert(0, counts)
         return found
 
-    def trimmed(self, kept: Kept) -> list[Bool[np.ndarray, " transition"]]:
-        """The transitions that lie on a path of transitions that are kept."""
-        found, reached = list(kept), np.ones(self.states[0], bool)
+    def trimmed(self, allowed: Allowed) -> list[Bool[np.ndarray, " transition"]]:
+        """The transitions that lie on a path of transitions that are allowed."""
+        found, reached = list(allowed), np.ones(self.states[0], bool)
         for k, layer in enumerate(self.layers):
             found[k] = found[k] & reached[layer.before]
             reached = np.bincount(layer.after[found[k]], minlength=self.states[k + 1]) > 0
@@ -144,21 +143,21 @@ class Machine:
         return found
 
     def first_paths(
-        self, kept: Sequence[Bool[np.ndarray, "node transition"]] | None = None
+        self, allowed: Sequence[Bool[np.ndarray, "node transition"]] | None = None
     ) -> Int[np.ndarray, "node layer"]:
-        """The first path of each node whose transitions are all kept; by default the first of all. Precondition: there
-        is one."""
-        kept = [np.ones((1, len(layer.before)), bool) for layer in self.layers] if kept is None else kept
-        n = len(kept[0])
+        """The first path of each node whose transitions are all allowed; by default the first of all. Precondition:
+        there is one."""
+        allowed = [np.ones((1, len(layer.before)), bool) for layer in self.layers] if allowed is None else allowed
+        n = len(allowed[0])
         onward = [np.ones((n, self.states[-1]), bool)]
-        for k in range(len(kept) - 1, -1, -1):
-            node, transition = (kept[k] & onward[0][:, self.layers[k].after]).nonzero()
+        for k in range(len(allowed) - 1, -1, -1):
+            node, transition = (allowed[k] & onward[0][:, self.layers[k].after]).nonzero()
             here = np.zeros((n, self.states[k]), bool)
             here[node, self.layers[k].before[transition]] = True
             onward.insert(0, here)
         open_, chosen = onward[0], []
         for k, layer in enumerate(self.layers):
-            transition = (kept[k] & open_[:, layer.before] & onward[k + 1][:, layer.after]).argmax(1)
+            transition = (allowed[k] & open_[:, layer.before] & onward[k + 1][:, layer.after]).argmax(1)
             chosen.append(transition)
             open_ = np.arange(self.states[k + 1]) == layer.after[transition][:, None]
         return np.stack(chosen, 1)
@@ -168,13 +167,13 @@ class Machine:
         """Of every slot that is not in ``fixed``: which layer says it, and in which column of that layer's tokens."""
         return {slot: (k, column) for k, layer in enumerate(self.layers) for column, slot in enumerate(layer.slots)}
 
-    def tokens_at(self, slot: int, kept: Kept | None = None) -> list[int]:
-        """The tokens that the transitions of a slot's layer have there, all or those that are kept, in order."""
+    def tokens_at(self, slot: int, allowed: Allowed | None = None) -> list[int]:
+        """The tokens that the transitions of a slot's layer have there, all or those that are allowed, in order."""
         if slot in self.fixed:
             return [self.fixed[slot]]
         k, column = self.places[slot]
         tokens = self.layers[k].tokens[:, column]
-        return np.unique(tokens if kept is None else tokens[kept[k]]).tolist()
+        return np.unique(tokens if allowed is None else tokens[allowed[k]]).tolist()
 
     def having(self, wanted: Mapping[int, int]) -> list[Bool[np.ndarray, " transition"]]:
         """The transitions that put the ``wanted`` tokens at these slots, as far as their layer says such a slot."""
@@ -258,7 +257,7 @@ class Machine:
         state = np.zeros(len(tokens), dtype=np.int64)
         found = np.empty((len(tokens), len(self.layers)), dtype=np.int64)
         for k, layer in enumerate(self.layers):
-            found[:, k], fits = layer.option_of(tokens[:, list(layer.slots)], state)
+            found[:, k], fits = layer.transition_of(tokens[:, list(layer.slots)], state)
             wrong |= ~fits
             state = layer.after[found[:, k]]
         if wrong.any():

@@ -26,7 +26,7 @@ class RawLayer:
 
 
 def minimised(raw: Sequence[RawLayer], accepted: np.ndarray) -> tuple[tuple[Layer, ...], tuple[int, ...]]:
-    """Steps and numbers of states of the smallest graph with the paths of some layers that end in accepted states.
+    """Layers and numbers of states of the smallest graph with the paths of some layers that end in accepted states.
 
     Precondition: in each layer, a state has at most one edge with a label. Lemma: from the last layer down, two states
     may be one if they have the same edges (label, state after), and a state with none is on no path; what is left is

@@ -20,8 +20,9 @@ from typing import Any
 
 from models.errors import UserError
 
-#: A whole number, or (operation, ...): ("name", name, least, most), ("sum", constant, ((form, factor), ...)), and
-#: others of a name, a constant and forms.
+#: A whole number, or a tuple whose first entry says what the others are: ("name", name, least, most);
+#: ("sum", constant, ((form, factor), ...)); ("*", form, form, ...); of an operation of :data:`_GATHERED`, (operation,
+#: its constant if it has one, form, ...), whose forms are different and in order; of any other, (operation, form, ...).
 Form = int | tuple[Any, ...]
 
 #: Operations whose parts are gathered, with the value of none.
@@ -96,14 +97,14 @@ def known(form: Form, name: str, value: int) -> Form:
         return form
     if form[0] == "sum":
         return _sum([(known(part, name, value), factor) for part, factor in form[2]], form[1])
-    parts = [known(part, name, value) for part in form[1:] if part is not None]
+    parts = [known(part, name, value) for part in form[1:]]
     return _product(parts) if form[0] == "*" else _applied(form[0], parts)
 
 
 @lru_cache(_KEPT)
 def names(form: Form) -> frozenset[str]:
     """The names that a form depends on."""
-    if isinstance(form, int) or form is None:
+    if isinstance(form, int):
         return frozenset()
     if form[0] == "name":
         return frozenset((form[1],))
@@ -124,7 +125,7 @@ def ends(form: Form) -> tuple[float, float]:
             a, b = sorted(factor * end for end in ends(part))
             low, high = low + a, high + b
         return low, high
-    parts = [ends(part) for part in form[1:] if part is not None]
+    parts = [ends(part) for part in form[1:]]
     match form[0]:
         case ">=0" | "==0" | "!=0":
             return 0, 1
@@ -238,27 +239,29 @@ def _number(name: str, parts: list[Form]) -> int:
 
 
 def _gathered(name: str, parts: list[Form]) -> Form:
-    """``max``, ``min`` or a bitwise operation of forms, gathered: its number is a part of its own, or None."""
-    operation, nothing = _GATHERED[name]
-    number, others = None, []
+    """The normal form of an operation that is associative and commutative, ``max``, ``min`` or a bitwise one: one
+    constant, then different forms in order."""
+    operation, neutral = _GATHERED[name]
+    constant, others = None, []
     inside = lambda part: part[1:] if isinstance(part, tuple) and part[0] == name else [part]  # noqa: E731
     for part in (inner for given in parts for inner in inside(given)):
         if isinstance(part, int):
-            number = part if number is None else operation(number, part)
-        elif part is not None:
+            constant = part if constant is None else operation(constant, part)
+        else:
             others.append(part)
     if name == "^":  # twice is nothing
         others = [part for part in dict.fromkeys(others) if others.count(part) % 2]
     others = sorted(dict.fromkeys(others), key=repr)
-    if name in ("max", "min") and number is not None:
+    if name in ("max", "min") and constant is not None:
         sign = 1 if name == "max" else -1
-        others = [part for part in others if max(sign * end for end in ends(part)) > sign * number]
-        if any(min(sign * end for end in ends(part)) >= sign * number for part in others):
-            number = None
-    if name == "&" and number == 0 and all(ends(part)[0] >= 0 for part in others):
+        others = [part for part in others if max(sign * end for end in ends(part)) > sign * constant]
+        if any(min(sign * end for end in ends(part)) >= sign * constant for part in others):
+            constant = None
+    if name == "&" and constant == 0 and all(ends(part)[0] >= 0 for part in others):
         return 0
-    if number == nothing:
-        number = None
+    if constant == neutral:
+        constant = None
     if not others:
-        return (nothing or 0) if number is None else number
-    return others[0] if number is None and len(others) == 1 else (name, number, *others)
+        return (neutral or 0) if constant is None else constant
+    parts = others if constant is None else [constant, *others]
+    return parts[0] if len(parts) == 1 else (name, *parts)

@@ -17,12 +17,13 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from models.calls.argument_kinds import Seed
 from models.calls.bound_arguments import typed
 from models.errors import UserError
 from models.tasks.formats.string_task import TokenFunction
-from models.tasks.formats.task_definitions import KINDS
 from models.tasks.named.arrangements import FREE, Arrangements
 from models.tasks.task import Task
+from models.tasks.task_definitions import KINDS
 
 MOST = 4_096  # tokens
 MOST_SETS = 100_000  # of arrangements, each of which takes a proof some hundredths of a second
@@ -64,7 +65,7 @@ class Induction(TokenFunction):
     """
 
     @typed
-    def __init__(self, length: int = 6, tokens: int = 16, held_out: float | int | None = None, seed: int = 0):
+    def __init__(self, length: int = 6, tokens: int = 16, held_out: float | int | None = None, seed: Seed = 0):
         if not 3 <= length <= tokens + 1 or tokens > MOST:
             raise UserError(
                 f"Induction needs at least 3 tokens in a row and at most {tokens + 1:,}, one more than there are, and "

@@ -63,7 +63,7 @@ class CharacterLanguage(Task):
     vocabulary = CHARACTERS
     d_vocab = len(CHARACTERS)
     input_length = N_CTX
-    compared_by = "loss"
+    selected_by = "loss"
 
     @cached_property
     def roles(self) -> Sequence[Role]:

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from models.calls.argument_kinds import Count, Index
+from models.calls.argument_kinds import Count, Index, Seed
 from models.calls.checked_calls import checked
 from models.errors import UserError, known_name
 from models.tasks.check_task import domain_of
@@ -34,6 +34,7 @@ from models.tasks.paired.pair_space import CellBlock
 from models.tasks.paired.problem_pairs import KINDS, ProblemPairs, column_of
 from models.tasks.paired.variable_pairs import checked_pairs, draw_variable_pairs
 from models.tasks.task import Task
+from models.tasks.task_definitions import TaskLike
 
 SIDES = ("clean", "mixed")
 MADE, PASSED = "made", "passed"
@@ -81,7 +82,7 @@ class _Columns(NamedTuple):
 
 @checked
 def carry_pairs(
-    task: Task, column: Index, n: Count | None, seed: int = 0, way: str | None = None, side: str = "clean"
+    task: TaskLike, column: Index, n: Count | None, seed: Seed = 0, way: str | None = None, side: str = "clean"
 ) -> ProblemPairs:
     """Pairs that differ in the carry into ``column``, with equal digits in that column and in all above.
 
@@ -115,7 +116,9 @@ def carry_pairs(
 
 
 @checked
-def same_carry_pairs(task: Task, column: Index, n: Count | None, seed: int = 0, way: str | None = None) -> ProblemPairs:
+def same_carry_pairs(
+    task: TaskLike, column: Index, n: Count | None, seed: Seed = 0, way: str | None = None
+) -> ProblemPairs:
     """The controls of :func:`carry_pairs`, with the same carries into the column: the previous column has other digits
     of the same sum ("made"), or is the same 9 with the same carry into it and other digits below ("passed").
 
@@ -211,7 +214,7 @@ def _same_passed(at: _Columns, n: int | None, seed: int) -> ProblemPairs:
 
 
 @checked
-def digit_pairs(task: Task, column: Index, n: Count | None, seed: int = 0) -> ProblemPairs:
+def digit_pairs(task: TaskLike, column: Index, n: Count | None, seed: Seed = 0) -> ProblemPairs:
     """Pairs that differ in one operand digit of ``column`` and in no carry, so that the answer differs only there.
 
     ``n`` None: all pairs.
@@ -230,7 +233,7 @@ def digit_pairs(task: Task, column: Index, n: Count | None, seed: int = 0) -> Pr
 
 @checked
 def chain_pairs(
-    task: Task, column: Index, n: Count | None, seed: int = 0, lengths: tuple[Index, Index] = (0, 1)
+    task: TaskLike, column: Index, n: Count | None, seed: Seed = 0, lengths: tuple[Index, Index] = (0, 1)
 ) -> ProblemPairs:
     """Pairs in which the carry into ``column`` has travelled ``lengths[0]`` columns (clean) and ``lengths[1]``.
 

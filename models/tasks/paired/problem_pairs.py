@@ -25,6 +25,7 @@ from models.tasks.check_task import domain_of, require_sound
 from models.tasks.columns.schoolbook import Column
 from models.tasks.paired.pair_constraint import PairConstraint, changed_variables, first_of_each, first_rows
 from models.tasks.task import Task
+from models.tasks.task_definitions import TaskLike
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -170,7 +171,7 @@ class ProblemPairs:
 
 @typed
 def pairs(
-    task: Task, clean: Problems, corrupted: Problems, target: Index | str | None = None, what: str | None = None
+    task: TaskLike, clean: Problems, corrupted: Problems, target: Index | str | None = None, what: str | None = None
 ) -> ProblemPairs:
     """Pairs of problems that you type: ``pairs(task, clean=[(15, 27)], corrupted=[(15, 22)])``.
 
@@ -215,7 +216,7 @@ def pairs(
 def column_of(task: Task) -> Column | None:
     """What a column does of a task that knows the variables of addition or subtraction; None of another."""
     values, base = task.variables(task.sample(1, torch.Generator().manual_seed(0))), domain_of(task).base
-    for rule in (Column(base), Column(base, subtracts=True)):
+    for rule in (Column(base=base), Column(base=base, subtracts=True)):
         needed = {"a", "b", rule.name_in, "s", rule.total_name, "chain"}
         if needed <= values.keys() and all(values[name].ndim == 2 for name in needed):
             return rule
@@ -227,7 +228,7 @@ KINDS: dict[str, Callable[..., ProblemPairs]] = {}
 
 
 @checked
-def problem_pairs(task: Task, kind: str, **arguments: Any) -> ProblemPairs:
+def problem_pairs(task: TaskLike, kind: str, **arguments: Any) -> ProblemPairs:
     """Pairs of a kind: "carry", "made carry", "passed carry", "same carry" (controls), "digit", "chain", "variable".
     In a subtraction, the first four may be called "borrow" and so on; a sum has no borrows.
 
@@ -249,10 +250,3 @@ def problem_pairs(task: Task, kind: str, **arguments: Any) -> ProblemPairs:
     if "borrow" in kind and (rule := column_of(task)) is not None and not rule.subtracts:
         raise UserError(f"{task.name} adds and has no borrows; ask for {kind.replace('borrow', 'carry')!r} pairs.")
     return generator(task, **arguments)
-
-
-def read_argument(name: str, value: Any) -> ProblemPairs:
-    """Problem pairs that a question was given."""
-    if not isinstance(value, ProblemPairs):
-        raise UserError(f"{name} must be problem pairs (models.tasks.problem_pairs makes them), not {shown(value)}.")
-    return value

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from models.calls.argument_kinds import Count, Index
+from models.calls.argument_kinds import Count, Index, Seed
 from models.calls.checked_calls import checked
 from models.errors import UserError, unknown_name
 from models.tasks.check_task import domain_of
@@ -22,6 +22,7 @@ from models.tasks.paired.pair_constraint import PairConstraint, changed_variable
 from models.tasks.paired.pair_space import CellBlock, PairSpace
 from models.tasks.paired.problem_pairs import KINDS, ProblemPairs
 from models.tasks.task import Task
+from models.tasks.task_definitions import TaskLike
 
 PROBES = 512  # one-digit pairs that tell in which of several targets a variable shows most
 FEW_PROBES = 32  # and whether it shows in a target at all
@@ -68,11 +69,11 @@ def checked_pairs(
 
 @checked
 def variable_pairs(
-    task: Task,
+    task: TaskLike,
     variable: str,
     column: Index | tuple[Index, ...],
     n: Count | None,
-    seed: int = 0,
+    seed: Seed = 0,
     keep: Sequence[str] = (),
     target: Index | None = None,
     answer: str | None = "different",

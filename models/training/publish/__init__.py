@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from models.errors import UserError
-from models.evaluation import Score
 from models.files.checkpoint import format_weights
+from models.problem_score import Score
 from models.rates import Rate
 from models.registry import build
 from models.text_scores import TextLoss
@@ -29,7 +29,8 @@ from models.training.publish.report import Report, Runs, Seed, report_text
 from models.training.publish.ten_digit import report_ten_digit
 from models.training.run_folder import MEASURED, RunFolder, differences
 from models.training.stacked_objective import ParameterLayout
-from models.zoo import ZOO, save_entry
+from models.zoo import ZOO
+from models.zoo.entry_writer import save_entry
 
 #: Where the configs of runs that are published together may differ.
 _OF_ONE_RUN = {"seeds", "first_seed", "parts_of", "recipe.snapshots"}
@@ -57,7 +58,7 @@ def publish(
         UserError: unfinished runs, runs of different models or recipes, seeds tried twice, a task without a test set.
     """
     runs = _runs(folders, repeats)
-    report = report or (report_text if runs.model.task.compared_by == "loss" else report_ten_digit)
+    report = report or (report_text if runs.model.task.selected_by == "loss" else report_ten_digit)
     if repeats and report is not report_ten_digit:
         raise UserError(f"--repeats counts seeds that grok; those of {runs.name} are compared otherwise.")
     if judge is not None and report is not report_ten_digit:

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from models.errors import UserError
-from models.evaluation import Score
+from models.problem_score import Score
 from models.rates import Rate
 from models.text_scores import TextLoss, text_loss
 from models.training.run_folder import RunFolder

@@ -22,8 +22,9 @@ import torch
 from torch import Tensor
 
 from models.errors import UserError
-from models.evaluation import Score, score
+from models.evaluation import score
 from models.files.checkpoint import format_weights
+from models.problem_score import Score
 from models.rates import Rate
 from models.tasks.task import Task
 from models.training.acceptance import Acceptance, AcceptanceTest

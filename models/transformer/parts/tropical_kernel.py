@@ -23,7 +23,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from models.errors import UserError
-from models.training.native import library, pointers
+from models.training.native.compiled_kernels import library, pointers
 
 Queries = Float[Tensor, "batch head query d_head"]
 Keys = Float[Tensor, "batch head key d_head"]

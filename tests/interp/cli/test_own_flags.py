@@ -68,7 +68,7 @@ def test_a_file_without_its_task_is_refused(adder_file: Path):
 
 
 def test_operators_are_given_one_by_one():
-    from models.tasks.formats.task_definitions import task_of_text
+    from models.tasks.task_definitions import task_of_text
 
     task = task_of_text("{a:2}{op}{b:2}={s:+3}; op + = a + b; op - = a - b; held_out=0.2; seed=4")
     assert task.decode(task.targets(["31+4", "4-31"])) == [35, -27]
@@ -104,7 +104,7 @@ import pandas as pd
 from interp.core.probe import probe
 from interp.core.task_checks import resolve_task
 from interp.core.samples import draw
-from interp.core.results import Findings
+from interp.core.table_result import TableResult
 
 
 @dataclass
@@ -113,11 +113,11 @@ class Kept:
 
 
 @probe("How many problems?")
-def how_many(model, *, task=None, problems=None, n: int = 7, seed: int = 0) -> Findings:
+def how_many(model, *, task=None, problems=None, n: int = 7, seed: int = 0) -> TableResult:
     \"\"\"How many problems are drawn.\"\"\"
     sample = draw(resolve_task(model, task), problems, n, seed)
     table = pd.DataFrame({"n": [Kept(len(sample.problems)).n]})
-    return Findings(f"{len(sample.problems)} problems are drawn", table, sample.provenance)
+    return TableResult(f"{len(sample.problems)} problems are drawn", table, sample.provenance)
 """
 
 

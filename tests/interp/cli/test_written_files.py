@@ -11,7 +11,7 @@ import pytest
 import models
 from interp.cli import main
 from models.files.stored_names import ZOO
-from models.zoo import save_entry
+from models.zoo.entry_writer import save_entry
 
 SCORE = ["score", "microadder-57"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any
 
 import plotly.graph_objects as go
@@ -23,7 +24,14 @@ pytestmark = pytest.mark.usefixtures("without_shape_checks")
 
 @pytest.fixture(scope="module")
 def itself() -> Comparison:
-    return interp.compare(dense(), dense(), n=12, untrained=[dense(seed) for seed in (1, 2, 3)])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(import_module("interp.compare.compare"), "UNTRAINED", 3)
+        return interp.compare(dense(), dense(), n=12)
+
+
+@pytest.fixture
+def without_copies(monkeypatch):
+    monkeypatch.setattr(import_module("interp.compare.compare"), "UNTRAINED", 0)
 
 
 @pytest.fixture(scope="module")
@@ -33,9 +41,9 @@ def seeds() -> Comparison:
 
 def test_a_model_is_at_distance_zero_from_itself_and_matched_with_itself(itself: Comparison):
     assert itself.table["distance"].max() < 1e-7
-    assert all(a == b for a, b in itself.head_pairs)
+    assert all(a == b for a, b in itself._head_pairs)
     assert (itself.unit_pairs["a"] == itself.unit_pairs["b"]).all()
-    assert len(itself.head_pairs) == 3 and len(itself.unit_pairs) == 5
+    assert len(itself._head_pairs) == 3 and len(itself.unit_pairs) == 5
     assert (itself.table["untrained"] > 0.05).all()
     assert itself.table["factor"].dropna().to_numpy() == pytest.approx(1)
     assert itself.parameters is not None and (itself.parameters["difference"] == 0).all()
@@ -46,26 +54,28 @@ def test_every_kind_of_table_is_there(itself: Comparison):
     assert set(NAMES.values()) <= set(itself.table["quantity"])
 
 
+@pytest.mark.usefixtures("without_copies")
 def test_permuted_heads_and_units_give_the_permutation():
     two_layers = CONFIG.replace(n_layers=2)
-    result = interp.compare(dense(config=two_layers), dense(change=permute, config=two_layers), n=8, untrained=[])
+    result = interp.compare(dense(config=two_layers), dense(change=permute, config=two_layers), n=8)
     assert result.table["distance"].max() < 1e-7
-    assert {(a, b) for a, b in result.head_pairs} == {
+    assert {(a, b) for a, b in result._head_pairs} == {
         (f"L{layer}H{(head + 1) % 3}", f"L{layer}H{head}") for layer in (0, 1) for head in range(3)
     }
     pairs = set(zip(result.unit_pairs["a"], result.unit_pairs["b"], strict=True))
     assert pairs == {(f"L{layer}N{4 - unit}", f"L{layer}N{unit}") for layer in (0, 1) for unit in range(5)}
 
 
+@pytest.mark.usefixtures("without_copies")
 @pytest.mark.parametrize("change", [rotate, rescale], ids=["basis of the stream", "scales within heads"])
 def test_what_a_basis_changes_is_not_seen(change: Change):
     other = dense(change=change)
     tokens = TASK.encode([(12345, 67890), (9999999999, 1)])
     assert torch.allclose(other(tokens), dense()(tokens))  # the same model
     assert not torch.allclose(other.W_Q, dense().W_Q)
-    result = interp.compare(dense(), other, n=12, untrained=[])
+    result = interp.compare(dense(), other, n=12)
     assert result.table["distance"].max() < 1e-7
-    assert all(a == b for a, b in result.head_pairs)
+    assert all(a == b for a, b in result._head_pairs)
 
 
 def test_another_seed_is_as_far_as_untrained_copies_are(seeds: Comparison):
@@ -85,12 +95,13 @@ def test_trained_models_are_closer_to_each_other_than_untrained_ones_are():
     assert rows.loc[NAMES["logits"], "p_shuffled"] == pytest.approx(1 / 200)
 
 
-def test_copies_are_of_the_model_that_has_something_to_draw():
+def test_copies_are_of_the_model_that_has_something_to_draw(monkeypatch):
+    monkeypatch.setattr(import_module("interp.compare.compare"), "UNTRAINED", 1)
     built = models.build("position-coupling-hand-built", max_operands=2, max_digits=2)
     trained = models.build("position-coupling-1l4h-small")
     task = MultiOperandAddition(2, 2)
-    forth = interp.compare(trained, built, task=task, n=6, untrained=[models.build("position-coupling-1l4h-small", 3)])
-    assert forth.control[1] == 1
+    forth = interp.compare(trained, built, task=task, n=6)
+    assert forth.control == ("position-coupling-1l4h-small", 1)
     assert (forth.table["nothing"] == "b").any(), "the constructed heads write nothing that W_U reads"
     alone = interp.compare(built, built, n=6)
     assert alone.control == ("", 0)
@@ -109,26 +120,29 @@ def test_numbers_set_by_hand_are_no_control_and_the_order_of_the_two_changes_no_
     assert forth.parameters is not None and len(forth.parameters) == 57
 
 
+@pytest.mark.usefixtures("without_copies")
 def test_models_with_different_numbers_of_heads_and_units_are_matched_as_far_as_they_go():
     small = dense(config=CONFIG.replace(n_heads=2, d_mlp=3))
-    result = interp.compare(dense(), small, n=8, untrained=[])
-    assert len(result.head_pairs) == 2 and len(result.unit_pairs) == 3
+    result = interp.compare(dense(), small, n=8)
+    assert len(result._head_pairs) == 2 and len(result.unit_pairs) == 3
     assert result.parameters is None
     assert result.heads.sizes == {"a": 3, "b": 2}
 
 
+@pytest.mark.usefixtures("without_copies")
 def test_a_model_without_mlp_has_no_units():
     bare = dense(config=CONFIG.replace(d_mlp=0))
-    result = interp.compare(bare, bare, n=8, untrained=[])
+    result = interp.compare(bare, bare, n=8)
     assert result.unit_pairs.empty and "units" not in set(result.table["part"])
     assert isinstance(result.figure(), go.Figure)
 
 
+@pytest.mark.usefixtures("without_copies")
 def test_units_that_never_vary_are_left_out():
     def still(table: Mapping[str, Tensor]) -> None:
         table["blocks/0/mlp/W_in"][:, 2] = 0
 
-    result = interp.compare(dense(change=still), dense(), n=8, untrained=[])
+    result = interp.compare(dense(change=still), dense(), n=8)
     assert "L0N2" not in set(result.unit_pairs["a"]) and len(result.unit_pairs) == 4
 
 

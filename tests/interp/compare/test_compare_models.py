@@ -17,9 +17,9 @@ from interp.compare.compare_models import question_of, task_asked_about
 from interp.compare.model_table import ModelRow, ModelTable, TableQuestion, cell_text
 from interp.core import probe as registry
 from interp.core.controls import untrained_twin
-from interp.core.measured import DoesNotApply, Measured, MeasuredPart
+from interp.core.estimate import DoesNotApply, Estimate
 from interp.core.probe import Scalar, find_probe, probe, registered, with_number
-from interp.core.results import Findings
+from interp.core.table_result import TableResult
 from models.errors import UserError
 from models.tasks.columns.addition_algorithms import RIPPLE
 from models.tasks.columns.column_places import column_places
@@ -39,9 +39,9 @@ def by_hand() -> ModelTable:
         return interp.compare_models([models.build("microadder-57-by-hand")], n=200)
 
 
-def answer(table: ModelTable, name: str, model: int = 0) -> Measured:
+def answer(table: ModelTable, name: str, model: int = 0) -> Estimate:
     found = table.rows[model].answers[name]
-    assert isinstance(found, Measured), found
+    assert isinstance(found, Estimate), found
     return found
 
 
@@ -53,7 +53,7 @@ def test_a_cell_is_the_number_that_the_probe_gives() -> None:
     table = interp.compare_models([model], questions=["attention_by_role", "attention_readout", "carry_units"], n=100)
     gap = interp.attention_by_role(model, n=100).mean_gap()
     found = answer(table, "attention_by_role")
-    assert (found.value, found.low, found.high) == pytest.approx(gap)
+    assert (found.value, found.low, found.high) == (gap.value, gap.low, gap.high)
     assert answer(table, "attention_readout").value == interp.attention_readout(model, n=100).ratio
     apart = interp.carry_units(model, n=100).table.auroc_given_rivals.sel(signal="carry_out")
     assert answer(table, "carry_units").value == float(apart.max())
@@ -179,8 +179,8 @@ def test_rows_of_two_models_of_one_name_are_kept_apart() -> None:
     model = models.load("microadder-57")
     table = interp.compare_models([model, models.load("microadder-57"), model], questions=["circle_fit"], n=20)
     assert table.names == ["microadder-57", "microadder-57 (2)", "microadder-57 (3)"]
-    more = table.with_rows([replace(table.rows[1], answers={"circle_fit": Measured(58.0)})])
-    assert len(more.rows) == 3 and more.answer("microadder-57 (2)", "circle_fit") == Measured(58.0)
+    more = table.with_rows([replace(table.rows[1], answers={"circle_fit": Estimate(58.0)})])
+    assert len(more.rows) == 3 and more.answer("microadder-57 (2)", "circle_fit") == Estimate(58.0)
     assert more.select(["microadder-57 (3)"]).names == ["microadder-57 (3)"]
 
 
@@ -188,11 +188,11 @@ def test_a_new_question_is_one_probe_with_a_number(monkeypatch: pytest.MonkeyPat
     registered()
     monkeypatch.setattr(registry, "_PROBES", dict(registry._PROBES))
 
-    @probe("How many layers?", scalar=Scalar("layers", "count", lambda found: Measured(float(found.table["value"][0]))))
-    def layers(model: Any) -> Findings:
+    @probe("How many layers?", scalar=Scalar("layers", "count", lambda found: Estimate(float(found.table["value"][0]))))
+    def layers(model: Any) -> TableResult:
         """Layers."""
 
-        return Findings(
+        return TableResult(
             "", pd.DataFrame({"of": ["all"], "value": [model.cfg.n_layers]}), interp.Provenance(1, None, "")
         )
 
@@ -202,9 +202,9 @@ def test_a_new_question_is_one_probe_with_a_number(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_share_below_one_is_never_shown_as_one() -> None:
-    assert cell_text(Measured(0.99994, strength="exhaustive"), SHARE) == "0.99994 (exhaustive)"
-    assert cell_text(Measured(1 - 1e-7), SHARE) == "< 1"
-    found = (Measured(0.9998, 0.997, 1.0, 1000), Measured(1.0, 0.996, 1.0, 1000), Measured(1.0, strength="exhaustive"))
+    assert cell_text(Estimate(0.99994, strength="exhaustive"), SHARE) == "0.99994 (exhaustive)"
+    assert cell_text(Estimate(1 - 1e-7), SHARE) == "< 1"
+    found = (Estimate(0.9998, 0.997, 1.0, 1000), Estimate(1.0, 0.996, 1.0, 1000), Estimate(1.0, strength="exhaustive"))
     rows = tuple(ModelRow(str(i), "sums", "", 1, 1, 1, 1, {"score": each}) for i, each in enumerate(found))
     table = ModelTable((SHARE,), rows, interp.Provenance(1000, 0, "problems"))
     heat = next(trace for trace in table.figure().data if trace.type == "heatmap" and trace.text is not None)
@@ -213,8 +213,8 @@ def test_a_share_below_one_is_never_shown_as_one() -> None:
 
 def test_parts_are_tabulated_and_answers_without_any_say_so() -> None:
     answers = {
-        "chains": Measured(0.5, parts=(MeasuredPart("0", 1.0, n=10), MeasuredPart("1", 0.5, n=10))),
-        "score": Measured(0.7),
+        "chains": Estimate(0.5, parts=(Estimate(1.0, n=10, name="0"), Estimate(0.5, n=10, name="1"))),
+        "score": Estimate(0.7),
     }
     questions = (replace(SHARE, name="chains"), SHARE)
     row = ModelRow("m", "", "", 1, 1, 1, 1, answers)

@@ -13,7 +13,7 @@ from interp.compare import weight_circuits as circuits
 from interp.compare.head_matching import head_distances, shuffled_roles
 from interp.compare.matching import centred_rows, match, relabelled_distances, scaled_distance
 from interp.compare.neuron_matching import correlations, unit_distances, varying
-from interp.compare.paired_readings import frame, read
+from interp.compare.paired_readings import common_columns, read
 from interp.compare.weight_circuits import inner_products
 
 seeds = st.integers(0, 2**31 - 1)
@@ -104,7 +104,7 @@ def test_tables_leave_out_tokens_that_no_problem_has_where_the_vocabulary_is_lar
     """They would be as wide as the vocabulary squared; the other entries stay as they are, but for the rows' means."""
     model = models.load("microadder-57")
     problems = model.task.sample(40, torch.Generator().manual_seed(0)) * 0 + 12  # no 3 to 9 anywhere
-    at = frame(model.task, problems, model.task.encode(problems))
+    at = common_columns(model.task, problems, model.task.encode(problems))
     whole = circuits.head_tables(read(model, at), at)
     monkeypatch.setattr(circuits, "MOST_TOKENS", 4)
     few, seen = circuits.head_tables(read(model, at), at), at.tokens.unique().numpy()

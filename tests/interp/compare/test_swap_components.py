@@ -43,7 +43,7 @@ def losses(result: Swaps, source: str = "swapped") -> dict[str, float]:
 @pytest.mark.parametrize("layers", [1, 2])
 def test_a_models_own_parts_change_nothing(layers: int):
     model = dense(config=CONFIG.replace(n_layers=layers))
-    result = interp.swap_components(model, model, n=6, n_fit=40, untrained=[])
+    result = interp.swap_components(model, model, n=6, n_fit=40, untrained=0)
     whole = float(result.whole["loss"])
     itself, ablated = losses(result, "itself"), losses(result, "ablated")
     for name, loss in losses(result).items():
@@ -71,7 +71,7 @@ def test_the_controls_lose_what_the_same_model_keeps(gauge: Swaps):
 
 def test_a_swap_of_the_mlp_is_what_replacing_its_output_by_hand_gives():
     a, b = models.load("microadder-57"), models.load("microadder-67")
-    result = interp.swap_components(a, b, components=["L0.mlp"], n=16, n_fit=32, seed=5, untrained=[])
+    result = interp.swap_components(a, b, components=["L0.mlp"], n=16, n_fit=32, seed=5, untrained=0)
     problems = _problems(a.task, 48, 5)
     queries = list(a.task.query_positions)
     _, own = a.run_with_cache(a.task.encode(problems))
@@ -114,22 +114,22 @@ def test_exact_match_by_carry_chain_adds_up_to_the_whole(trained: Swaps):
 def test_components_are_named_groups_and_sums():
     model = dense()
     asked = ["L0N3", "L0N0 + L0N4", "all patterns + L0.mlp"]
-    result = interp.swap_components(model, dense(1), components=asked, n=4, n_fit=8, untrained=[])
+    result = interp.swap_components(model, dense(1), components=asked, n=4, n_fit=8, untrained=0)
     assert result.components == asked
     assert len(result.swapped("L0N0 + L0N4")["partner"].split(", ")) == 2
-    assert "all units" in interp.swap_components(model, dense(1), n=4, n_fit=8, untrained=[]).components
+    assert "all units" in interp.swap_components(model, dense(1), n=4, n_fit=8, untrained=0).components
 
 
 def test_models_of_other_widths_heads_and_layers_give_what_parts_they_have():
     small, deep = dense(config=CONFIG.replace(n_heads=2, d_mlp=3, d_head=2)), dense(config=CONFIG.replace(n_layers=2))
-    fewer = interp.swap_components(dense(), small, n=4, n_fit=40, untrained=[])
+    fewer = interp.swap_components(dense(), small, n=4, n_fit=40, untrained=0)
     heads = [name for name in fewer.components if name.endswith(" output")]
     assert len(heads) == 2, "one of three heads has no partner"
     assert fewer.swapped("L0H0 output" if "L0H0 output" in heads else heads[0])["fitted"] == 2 * 4
-    other = interp.swap_components(dense(), deep, n=4, n_fit=8, untrained=[])
+    other = interp.swap_components(dense(), deep, n=4, n_fit=8, untrained=0)
     assert "L0.mlp" not in other.components and "final stream" in other.components
     bare = dense(config=CONFIG.replace(d_mlp=0))
-    without = interp.swap_components(bare, bare, n=4, n_fit=8, untrained=[])
+    without = interp.swap_components(bare, bare, n=4, n_fit=8, untrained=0)
     assert "L0.attn" in without.components and not any("N" in name[:3] for name in without.components)
 
 
@@ -151,9 +151,7 @@ def test_a_part_that_does_not_vary_in_the_other_model_is_ablated():
     def still(table: Mapping[str, Tensor]) -> None:
         table["blocks/0/attn/W_V"].zero_()
 
-    result = interp.swap_components(
-        dense(), dense(change=still), components=["all values"], n=6, n_fit=12, untrained=[]
-    )
+    result = interp.swap_components(dense(), dense(change=still), components=["all values"], n=6, n_fit=12, untrained=0)
     row = result.swapped("all values")
     assert row["fitted"] == 0 and row["r2"] == 0
     assert row["loss"] == losses(result, "ablated")["all values"]

@@ -1,4 +1,4 @@
-"""Maps, role-wise patterns and recovered loss on arrays whose answers are known."""
+"""Maps and role-wise patterns on arrays whose answers are known."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interp.compare.activation_maps import least_squares
-from interp.compare.paired_readings import ReadingFrame, frame
-from interp.compare.swap_result import recovered_shares
+from interp.compare.paired_readings import ReadingFrame, common_columns
 from interp.compare.swapped_parts import by_role
 from models.tasks.named.addition import TenDigitAddition
 from models.tasks.named.position_coupling.multi_addition import MultiOperandAddition
@@ -20,7 +19,7 @@ seeds = st.integers(0, 2**31 - 1)
 
 def _frame(task: TenDigitAddition | MultiOperandAddition) -> ReadingFrame:
     problems = task.sample(2, torch.Generator().manual_seed(0))
-    return frame(task, problems, task.encode(problems))
+    return common_columns(task, problems, task.encode(problems))
 
 
 PLAIN, WITH_BOS = _frame(TenDigitAddition()), _frame(MultiOperandAddition(2, 2))
@@ -82,16 +81,3 @@ def test_directions_of_rounding_size_take_no_part_in_the_map():
     assert rank == 1 and abs(weight[1, 0]) < 1
     nothing, rank = least_squares(torch.zeros(40, 2, dtype=torch.float64), torch.from_numpy(x), 3.0)
     assert rank == 0 and not nothing.any()
-
-
-def test_recovered_is_one_for_the_whole_model_zero_for_the_ablated_and_undefined_without_harm():
-    rng = np.random.default_rng(0)
-    clean = rng.uniform(0, 0.1, 50)
-    ablated = clean + rng.uniform(1, 3, 50)
-    share = rng.multinomial(50, np.full(50, 1 / 50), size=300).T / 50
-    assert recovered_shares(ablated, clean, clean, share) == pytest.approx((1, 1, 1))
-    assert recovered_shares(ablated, ablated, clean, share) == pytest.approx((0, 0, 0))
-    value, low, high = recovered_shares(ablated, (ablated + clean) / 2 + rng.normal(0, 0.1, 50), clean, share)
-    assert low < value < high and value == pytest.approx(0.5, abs=0.05)
-    assert np.isnan(recovered_shares(clean, clean, clean, share)).all()
-    assert recovered_shares(ablated, 2 * ablated, clean, share)[2] < 0, "worse than nothing"

@@ -9,8 +9,10 @@ import torch
 
 import models
 from interp.causal.ablation.components import AttentionEdges, Component, Head, Neuron, Sublayer, Together, hooks_of
+from interp.core import runs
 from interp.core.places import Place, Replacement
 from interp.core.runs import base_runs, passes
+from models.errors import UserError
 from models.run import has_run
 from models.transformer import in_block
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
@@ -97,3 +99,15 @@ def test_a_model_with_a_hook_of_its_own_is_run_whole() -> None:
         assert torch.equal(hooked, whole(model, tokens, edit))
         assert torch.isfinite(hooked).all()
     assert not torch.allclose(hooked, found)
+
+
+@pytest.mark.parametrize("hook", ["blocks.0.attn.hook_z", "blocks.1.mlp.hook_post", "blocks.1.hook_mlp_out"])
+def test_a_run_without_answers_says_where_its_first_number_that_is_not_finite_stands(hook: str) -> None:
+    model = next(row for row in SMALL if row.config.n_layers == 2 and row.config.d_mlp).build(0)
+    tokens = model.task.encode(model.task.sample(3, torch.Generator().manual_seed(1)))
+    spoilt = Place(hook, tokens.shape[1] - 1).put(torch.nan)
+    with pytest.raises(UserError, match=hook):
+        runs.run(model, tokens, [spoilt])
+    model.add_hook(hook, lambda value, hook: value * torch.inf)
+    with pytest.raises(UserError, match=hook):
+        runs.read(model, tokens, [Place("blocks.0.hook_resid_pre", None)])

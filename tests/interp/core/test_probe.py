@@ -26,7 +26,8 @@ from interp.core.probe import (
     registered,
     two_valued,
 )
-from interp.core.results import Findings, Result
+from interp.core.results import Result
+from interp.core.table_result import TableResult
 from interp.public_names import EVERYDAY, OTHERS, stub
 from interp.site.pages import page_html
 from models.errors import UserError
@@ -48,7 +49,7 @@ def test_what_does_not_apply_says_why_and_is_not_listed(name: str) -> None:
 
 def test_a_probe_of_ones_own_is_a_name_of_the_package(own_registry: None) -> None:
     @probe("How many parameters are there?")
-    def parameters_counted(model, *, n: int = 1) -> Findings:
+    def parameters_counted(model, *, n: int = 1) -> TableResult:
         """Free numbers."""
         raise AssertionError("asked")
 

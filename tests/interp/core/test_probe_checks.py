@@ -17,10 +17,14 @@ import models
 from interp.core.exam import Case, Exam
 from interp.core.probe import probe, registered
 from interp.core.probe_checks import CHECKS
-from interp.core.results import Findings, Provenance, Result
+from interp.core.results import Provenance, Result
 from interp.core.samples import draw
 from interp.core.stats import mean_interval
+from interp.core.table_result import TableResult
+from models.calls import Count, Seed
 from models.errors import UserError
+from models.tasks import TaskLike
+from models.transformer.hooked import HookedModel
 from tests.exams.coupled_subjects import built
 from tests.sampling import sampled
 
@@ -28,14 +32,12 @@ from tests.sampling import sampled
 ADDER = "microadder-57"
 SHORT: dict[str, dict[str, Any]] = {
     "attack": {"runs": 30},
-    "compare": {"untrained": []},
     "compare_models": {"questions": ["score", "circle_fit"]},
     "edge_attribution": {"steps": 4},
     "swap_components": {"components": ["L0.mlp"], "n_fit": 32, "untrained": 1},
     "linear_probes": {"n": 110, "sites": "L0 mid"},
     "parameter_ablation": {"n": 8, "pairs": False, "only": ["W_head"]},
     "accuracy_by_chain": {"n_per_length": 2},
-    "circle_fit": {"resamples": 9},
     "smallest_circuit": {"n_random": 3},
 }
 SLOW = (
@@ -71,26 +73,26 @@ def test_every_check_holds_for_a_registered_probe_asked_by_name(name: str) -> No
 
 def means(model: Any, task: Any, n: int, seed: int) -> pd.DataFrame:
     values = model(draw(task or model.task, None, n, seed).tokens).detach()[:, -1].amax(-1)
-    return pd.DataFrame([mean_interval(values.numpy())], columns=["value", "low", "high"])
+    return pd.DataFrame([mean_interval(values.numpy())], columns=["value", "value_low", "value_high"]).assign(of="all")
 
 
-def largest_logit(model, *, task=None, n: int = 2048, seed: int = 0) -> Findings:
+def largest_logit(model: HookedModel, *, task=None, n: Count = 2048, seed: Seed = 0) -> TableResult:
     """The mean of the largest logit."""
     table = means(model, task, n, seed)
-    return Findings(f"It is {table['value'][0]:.3f}.", table, Provenance(n, seed, "problems"))
+    return TableResult(f"It is {table['value'][0]:.3f}.", table, Provenance(n, seed, "problems"))
 
 
-def draws(model, *, task=None, n: int = 2048, seed: int = 0) -> Findings:
+def draws(model: HookedModel, *, task=None, n: Count = 2048, seed: Seed = 0) -> TableResult:
     """A number that the program's own generator gives."""
-    return Findings(f"{torch.rand(()):.6f}", means(model, task, n, seed), Provenance(n, seed, "problems"))
+    return TableResult(f"{torch.rand(()):.6f}", means(model, task, n, seed), Provenance(n, seed, "problems"))
 
 
-def forgets(model, *, task=None, n: int = 2048, seed: int = 0) -> Findings:
+def forgets(model: HookedModel, *, task=None, n: Count = 2048, seed: Seed = 0) -> TableResult:
     """Another number each time."""
-    return Findings(f"{random.random():.6f}", means(model, task, n, seed), Provenance(n, seed, "problems"))
+    return TableResult(f"{random.random():.6f}", means(model, task, n, seed), Provenance(n, seed, "problems"))
 
 
-def writes(model, *, task=None, n: int = 2048, seed: int = 0) -> Findings:
+def writes(model: HookedModel, *, task=None, n: Count = 2048, seed: Seed = 0) -> TableResult:
     """The mean, of a model that it changes."""
     found = largest_logit(model, task=task, n=n, seed=seed)
     with torch.no_grad():
@@ -98,24 +100,24 @@ def writes(model, *, task=None, n: int = 2048, seed: int = 0) -> Findings:
     return found
 
 
-def leaves(model, *, task=None, n: int = 2048, seed: int = 0) -> Findings:
+def leaves(model: HookedModel, *, task=None, n: Count = 2048, seed: Seed = 0) -> TableResult:
     """The mean, of a model that keeps a hook."""
     found = largest_logit(model, task=task, n=n, seed=seed)
     model.add_hook("hook_embed", lambda value, hook: None)
     return found
 
 
-def reordered(model, *, seed: int = 0, n: int = 2048, task=None) -> Findings:
+def reordered(model: HookedModel, *, seed: Seed = 0, n: Count = 2048, task=None) -> TableResult:
     """The mean, asked for in another order."""
     return largest_logit(model, task=task, n=n, seed=seed)
 
 
-def few(model, *, task=None, n: int = 16, seed: int = 0) -> Findings:
+def few(model: HookedModel, *, task=None, n: Count = 16, seed: Seed = 0) -> TableResult:
     """The mean, of few problems."""
     return largest_logit(model, task=task, n=n, seed=seed)
 
 
-def a_number(model, *, task=None, n: int = 2048, seed: int = 0) -> float:
+def a_number(model: HookedModel, *, task: TaskLike | None = None, n: Count = 2048, seed: Seed = 0) -> float:
     """The mean alone."""
     return float(means(model, task, n, seed)["value"][0])
 
@@ -134,7 +136,7 @@ class Lossy(Result):
         return super().to_dict() | {"table": {"columns": [["value", {"dtype": "int64", "shape": [1], "data": [0]}]]}}
 
 
-def loses(model, *, task=None, n: int = 2048, seed: int = 0) -> Lossy:
+def loses(model: HookedModel, *, task: TaskLike | None = None, n: Count = 2048, seed: Seed = 0) -> Lossy:
     """A table that is not stored."""
     return Lossy(means(model, task, n, seed), Provenance(n, seed, "problems"))
 

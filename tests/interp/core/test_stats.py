@@ -13,13 +13,13 @@ from hypothesis.extra.numpy import arrays
 from scipy import stats as scipy_stats
 from scipy.spatial.distance import jensenshannon
 
-from interp.causal.ablation.intervals import bootstrap_ratio
 from interp.causal.circuits.faithfulness import compute_faithfulness
-from interp.causal.interchange.causal_scrubbing import recovered_share
 from interp.core import bootstrap_draws, stats
+from interp.core.recovered_share import recovered_share
 from interp.core.significance import permutation_p
 from interp.core.stats import (
     bootstrap_interval,
+    bootstrap_ratio,
     clopper_pearson,
     clustered_proportion,
     clustered_proportions,
@@ -320,7 +320,7 @@ def _clustered(rng, n, p):
 def _share_of_loss(rng, n, p):
     clean, room = rng.random(n), 5 + rng.random(n)
     back = np.where(rng.random(n) < p, 1.0, 0.0)
-    return recovered_share(clean, clean + (1 - back) * room, clean + room, seed=0)[1:]
+    return recovered_share(clean + (1 - back) * room, clean + room, clean, seed=0)[1:]
 
 
 def _faithfulness(rng, n, p):

@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from interp.core.results import Findings, Provenance, Result
+from interp.core.results import Provenance, Result
+from interp.core.table_result import Measure, TableResult
 from interp.probes.learning_curves import LearningCurves
 from interp.probes.score_result import Scores
 from interp.probes.stored_curves import curve_table
@@ -28,12 +29,18 @@ def grokking_curves() -> LearningCurves:
     return LearningCurves(curve_table("m", {"exact": exact}, [0, 1, 2], [0, 10, 20]), "exact", PROVENANCE, {"m": 0})
 
 
-def findings() -> Findings:
+def findings() -> TableResult:
     """Two rows with a control."""
     table = pd.DataFrame(
-        {"what": ["a", "b"], "value": [0.5, 0.7], "low": [0.4, 0.6], "high": [0.6, 0.8], "control": [0.1, 0.0]}
+        {
+            "what": ["a", "b"],
+            "right": [0.5, 0.7],
+            "right_low": [0.4, 0.6],
+            "right_high": [0.6, 0.8],
+            "right_untrained": [0.1, 0.0],
+        }
     )
-    return Findings("b is more than a", table, PROVENANCE)
+    return TableResult("b is more than a", table, PROVENANCE, ("what",), (Measure("right", "share", ("untrained",)),))
 
 
 PLANTED: tuple[Callable[[], Result], ...] = (

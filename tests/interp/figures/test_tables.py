@@ -6,7 +6,8 @@ import re
 
 import pandas as pd
 
-from interp.core.results import Findings, Provenance
+from interp.core.results import Provenance
+from interp.core.table_result import TableResult
 from interp.figures.tables import findings, table
 
 
@@ -19,7 +20,7 @@ def test_a_table_shows_its_rows_without_an_index_and_uncut():
 
 
 def test_findings_are_a_row_per_result_with_its_sentence_and_evidence():
-    found = Findings("It is so.", pd.DataFrame({"of": ["a"], "value": [1.0]}), Provenance(12, 3, "sums"))
+    found = TableResult("It is so.", pd.DataFrame({"of": ["a"], "value": [1.0]}), Provenance(12, 3, "sums"))
     shown = findings({"trained": found, "untrained": found}, "model")
     assert shown.data.to_dict("list") == {
         "model": ["trained", "untrained"],
@@ -30,6 +31,6 @@ def test_findings_are_a_row_per_result_with_its_sentence_and_evidence():
 
 def test_a_results_own_table_writes_small_and_large_numbers_without_an_exponent():
     values = [2.369e-7, 0.99631, 1_234_567.8, 0.0, 9_999.9]
-    html = Findings("x", pd.DataFrame({"value": values}), Provenance(1, None, "x"))._repr_html_()
+    html = TableResult("x", pd.DataFrame({"value": values}), Provenance(1, None, "x"))._repr_html_()
     cells = [row.split("</td>")[0] for row in html.split("<td>")[1:]][::2]
     assert cells == ["2.369 x 10^-7", "0.9963", "1,234,568", "0", "10,000"]

@@ -13,7 +13,7 @@ import models
 from interp.core.results import Provenance
 from interp.core.samples import draw
 from interp.probes.carry_units import CarryUnits, compute_carry_units
-from interp.probes.neuron_selectivity import RIVALS, column_signals
+from interp.probes.neuron_signals import RIVALS, column_signals
 from models.errors import UserError
 from models.tasks.named.addition import TenDigitAddition
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
@@ -323,7 +323,7 @@ def test_units_that_were_not_ablated_say_so():
 
 
 def test_published_units_doubly_dissociate_on_carry_out(published):
-    table = interp.carry_units(published, n=1024).without_units("carry_out")
+    table = interp.carry_units(published, n=1024)._without_units("carry_out")
     right = table.set_index(["unit", "present"])["ablated"]
     assert right[0, False] > 0.99 and right[1, True] > 0.99
     assert right[0, True] < 0.02 and right[1, False] < 0.02

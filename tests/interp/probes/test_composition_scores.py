@@ -20,22 +20,23 @@ def two_heads():
 
 def test_the_key_side_stands_out_in_a_trained_model():
     found = interp.composition_scores(models.load("induction-6"))
-    rows = found.table.set_index("kind")
-    assert rows.score["key"] > rows.random_high["key"] and rows.p_value["key"] < 0.01
-    assert (rows.score[["query", "value"]] < rows.random_low[["query", "value"]]).all()
-    assert rows.random["key"] == pytest.approx(32**-0.5, rel=0.02)
+    rows = found.table.set_index("side")
+    assert rows.score["key"] > rows.score_random_high["key"] and rows.p_value["key"] < 0.01
+    assert (rows.score[["query", "value"]] < rows.score_random_low[["query", "value"]]).all()
+    assert rows.score_random["key"] == pytest.approx(32**-0.5, rel=0.02)
 
 
 @pytest.mark.parametrize("kind", ["query", "key", "value"])
 def test_scores_are_those_of_full_matrices_and_of_the_lens(two_heads, kind):
-    found = interp.composition_scores(two_heads).of(kind)
+    found = interp.composition_scores(two_heads)
     right = {"query": two_heads.QK, "key": two_heads.QK.T, "value": two_heads.OV}[kind]
     lens = of_lens(two_heads.OV[0], right[1], broadcast_dims=True)
     for one, writer in enumerate(("L0H0", "L0H1")):
         for two, reader in enumerate(("L1H0", "L1H1")):
             written, read = two_heads.OV.AB[0, one].double(), right.AB[1, two].double()
             expected = (written @ read).norm() / written.norm() / read.norm()
-            assert found.loc[writer, reader] == pytest.approx(float(expected), rel=1e-5)
+            score = found.cell("score", side=kind, writer=writer, reader=reader).value
+            assert score == pytest.approx(float(expected), rel=1e-5)
             assert float(lens[one, two]) == pytest.approx(float(expected), rel=1e-4)
 
 

@@ -15,7 +15,6 @@ from transformer_lens.head_detector import (
 import interp
 import models
 from interp.probes.induction_heads import attention_scores, copying_scores, matched_keys
-from models.number_format import in_percent_with
 from tests.comparing import numbers_are_finite
 
 
@@ -26,12 +25,11 @@ def trained():
 
 def test_a_trained_model_has_both_heads(trained):
     found = interp.induction_heads(trained, n=512)
-    previous, matching, copying = (found.best(score) for score in ("previous", "matching", "copying"))
-    assert previous["head"] == "L0H0" and previous["previous"] > 2 * previous["previous_uniform"]
-    assert matching["head"] == "L1H0" and matching["matching"] > 0.95
-    assert matching["matching_low"] > 5 * matching["matching_uniform"]
-    assert copying["head"] == "L1H0" and copying["copying"] > 0.95 > 0.5 > abs(copying["copying_untrained"])
-    assert abs(matching["matching_untrained"] - 1 / 6) < 0.02
+    previous, matching, copying = (found.largest(score) for score in ("previous", "matching", "copying"))
+    assert previous.name == "L0H0" and previous.value > 2 * previous.control
+    assert matching.name == "L1H0" and matching.value > 0.95 and matching.low > 5 * matching.control
+    assert copying.name == "L1H0" and copying.value > 0.95 > 0.5 > abs(copying.control)
+    assert abs(found.table["matching_untrained"][1] - 1 / 6) < 0.02
 
 
 def test_the_scores_are_those_of_the_detector(trained):
@@ -79,33 +77,26 @@ def test_attention_that_sees_all_keys_alike_is_not_above_chance(trained):
             block.attn.W_Q.zero_()
             block.attn.b_Q.zero_()
     found = interp.induction_heads(even, n=64)
-    for score in ("previous", "matching"):
-        assert found.best(score)[score] == pytest.approx(found.best(score)[f"{score}_uniform"], abs=1e-5)
-        assert not found.above_chance(score)
     whole = interp.induction_heads(trained, n=64)
-    assert whole.above_chance("previous") and whole.above_chance("matching") and whole.above_chance("copying")
-    with torch.no_grad():
-        for block in even.blocks:
-            block.attn.W_O.neg_()
-    assert not interp.induction_heads(even, n=64).above_chance("copying")
+    for score in ("previous", "matching"):
+        assert found.largest(score).value == pytest.approx(found.largest(score).control, abs=1e-5)
+        assert whole.largest(score).low > whole.largest(score).control
+    assert found.sentence().startswith("No head") and not whole.sentence().startswith("No head")
 
 
 @pytest.mark.parametrize("n", [2, 3])
 def test_few_problems_have_wide_intervals_and_none_is_refused(trained, n: int):
     found = interp.induction_heads(trained, n=n)
-    best = found.best("matching")
-    assert best["matching_low"] <= best["matching"] <= best["matching_high"] and best["matching_low"] < 0.9
+    best = found.largest("matching")
+    assert best.low <= best.value <= best.high and best.low < 0.9
     with pytest.raises(models.UserError):
         interp.induction_heads(trained, n=1)
 
 
 @pytest.mark.parametrize("n", [4, 64])
-def test_a_sentence_has_the_interval_that_decides_it(trained, n: int):
+def test_the_finding_has_the_interval_that_decides_it(trained, n: int):
     found = interp.induction_heads(trained, n=n)
-    for score in ("previous", "matching"):
-        row = found.best(score)
-        ends = in_percent_with(*(row[f"{score}{end}"] for end in ("", "_low", "_high")))
-        assert "[" in ends and ends in found.sentence()
+    assert "[" in str(found.largest("matching")) and str(found.largest("matching")) in found.sentence()
 
 
 def test_weights_that_are_not_finite_are_refused(trained):
@@ -122,7 +113,7 @@ def test_without_a_repeated_token_nothing_matches(trained):
     found = interp.induction_heads(adder, problems=[(3, 4), (5, 6)])
     assert found.table["matching"].isna().all() and numbers_are_finite(found.sentence())
     with pytest.raises(models.UserError):
-        found.best("matching")
+        found.largest("matching")
 
 
 def test_a_model_of_another_vocabulary_and_post_norms_are_refused():

@@ -10,7 +10,7 @@ import torch
 
 import interp
 import models
-from interp.core.measured import Measured
+from interp.core.estimate import Estimate
 from interp.core.probe import find_probe
 from interp.core.results import Provenance
 from interp.probes.training_dynamics import compute_training_dynamics, training_dynamics
@@ -28,7 +28,7 @@ def trajectory(values, lows=None, highs=None, measure: str = "loss", steps=None)
     """Dynamics of one reading with the given values and intervals."""
     nothing = [float("nan")] * len(values)
     rows = zip(values, lows or nothing, highs or nothing, strict=True)
-    readings = [{(measure, ""): Measured(float(v), float(a), float(b))} for v, a, b in rows]
+    readings = [{(measure, ""): Estimate(float(v), float(a), float(b))} for v, a, b in rows]
     steps = steps or [0, *(2**i for i in range(len(values) - 1))]
     return compute_training_dynamics(list(zip(steps, readings, strict=True)), "made up", 7, MADE_UP)
 
@@ -49,7 +49,7 @@ def test_a_measure_that_returns_is_dated_by_the_crossing_that_stays_and_missing_
 
 def test_the_title_names_what_changes_first_and_last():
     readings = [
-        (step, {("score", ""): Measured(float(one)), ("loss", ""): Measured(float(other))})
+        (step, {("score", ""): Estimate(float(one)), ("loss", ""): Estimate(float(other))})
         for step, one, other in ((0, 0, 2), (10, 0, 0.5), (1000, 1, 0))
     ]
     found = compute_training_dynamics(readings, "toy", 3, MADE_UP)
@@ -57,7 +57,7 @@ def test_the_title_names_what_changes_first_and_last():
         "toy, seed 3: half of the change is made in loss (by step 10) first, in score (by step 1,000) last"
     )
     assert trajectory([0.0, 1.0], measure="score").headline().endswith("is made in score (by step 1)")
-    together = [(step, {("score", ""): Measured(step), ("loss", ""): Measured(2 - 2 * step)}) for step in (0.0, 1.0)]
+    together = [(step, {("score", ""): Estimate(step), ("loss", ""): Estimate(2 - 2 * step)}) for step in (0.0, 1.0)]
     tied = compute_training_dynamics([(int(step), found) for step, found in together], "toy", 3, MADE_UP).headline()
     assert "score and loss" in tied and "first" not in tied
     still = trajectory([1.0, 1.0])
@@ -65,7 +65,7 @@ def test_the_title_names_what_changes_first_and_last():
 
 
 def test_trajectories_need_snapshots_in_order_and_something_measured():
-    for readings in ([(0, {("loss", ""): Measured(1.0)})], [(5, {}), (5, {})], [(5, {}), (3, {})]):
+    for readings in ([(0, {("loss", ""): Estimate(1.0)})], [(5, {}), (5, {})], [(5, {}), (3, {})]):
         with pytest.raises(UserError, match="two or more snapshots in order"):
             compute_training_dynamics(readings, "x", 0, MADE_UP)
     with pytest.raises(UserError, match="Nothing was measured"):
@@ -96,7 +96,7 @@ def test_the_last_snapshots_readings_are_those_of_its_model():
     assert step == found.table.step.values[-1]
     norm = np.sqrt(sum((p.detach().double() ** 2).sum().item() for p in model.parameters()))
     assert float(found.table.value.sel(reading="weight_norm")[-1]) == pytest.approx(norm)
-    gap = interp.attention_by_role(model, n=32).mean_gap()[0]
+    gap = interp.attention_by_role(model, n=32).mean_gap().value
     assert float(found.table.value.sel(reading="attention_by_role")[-1]) == gap
 
 
@@ -114,7 +114,7 @@ def test_the_loss_is_the_mean_cross_entropy_of_the_targets():
     with torch.no_grad():
         logits = model(model.task.encode(problems))[:, list(model.task.query_positions)]
     expected = torch.nn.functional.cross_entropy(logits.flatten(0, 1), model.task.targets(problems).flatten())
-    value, low, high = interp.loss(model, problems=problems).table[["value", "low", "high"]].iloc[0]
+    value, low, high = interp.loss(model, problems=problems).table[["loss", "loss_low", "loss_high"]].iloc[0]
     assert value == pytest.approx(float(expected), rel=1e-5) and low < value < high
 
 

@@ -1,5 +1,7 @@
 """One at a time: who comes second hears who is there, and what a dead process left is taken over."""
 
+import errno
+import fcntl
 import json
 import os
 import signal
@@ -10,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from models.errors import UserError
+from models.errors import Caution, UserError
 from models.files.locks import locked
 
 HOLD = """
@@ -63,19 +65,27 @@ def test_it_is_free_again_after_an_error_and_not_within_one_process(tmp_path: Pa
 
 def test_a_lock_that_its_holder_removes_is_not_held_by_who_opened_it_before(tmp_path: Path, monkeypatch):
     """Between opening and locking, the holder ends and removes the file: the name must be locked, not what it was."""
-    from models.files import locks
+    path, original, inodes = tmp_path / "lock", fcntl.flock, []
 
-    path, original, inodes = tmp_path / "lock", locks._flock, []
-
-    def removed_in_between(descriptor: int, where: Path) -> None:
+    def removed_in_between(descriptor: int, how: int) -> None:
         if not inodes:
             path.unlink()
         inodes.append(os.fstat(descriptor).st_ino)
-        original(descriptor, where)
+        original(descriptor, how)
 
-    monkeypatch.setattr(locks, "_flock", removed_in_between)
+    monkeypatch.setattr(fcntl, "flock", removed_in_between)
     with locked(path, "it"):
         assert len(inodes) == 2 and path.stat().st_ino == inodes[1]
+
+
+def test_a_file_system_without_locks_is_warned_of(tmp_path: Path, monkeypatch):
+    def none(descriptor: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", none)
+    with pytest.warns(Caution), locked(tmp_path / "lock", "it"):
+        assert json.loads((tmp_path / "lock").read_text())["pid"] == os.getpid()
+    assert not (tmp_path / "lock").exists()
 
 
 def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path: Path):

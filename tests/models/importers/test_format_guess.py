@@ -16,7 +16,7 @@ import models
 from interp.cli.commands import main
 from models.errors import UserError
 from models.importers.ways_to_write import candidates
-from models.tasks.formats.task_definitions import task_of_text
+from models.tasks.task_definitions import task_of_text
 from models.weight_maps.dense import DenseWeights
 from tests.sampling import sampled
 

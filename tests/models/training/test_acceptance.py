@@ -209,7 +209,7 @@ def test_a_seed_trains_on_what_its_judge_gives_back_and_others_do_not(tmp_path: 
 def test_problems_given_back_are_an_eighth_of_a_batch_and_the_rest_stays(tmp_path: Path):
     trainer = Trainer(NAME, SLOW, [4, 5], RunFolder(tmp_path), torch.device("cpu"), False, judge=FakeJudge())
     own = trainer.make_stream([4, 5]).batch(7)
-    trainer.states[1].take_back([(12, 34)])
+    trainer.states[1].keep_counterexamples([(12, 34)])
     tokens, targets = trainer.make_stream([4, 5]).batch(7)
     task = trainer.model.task
     problem = torch.tensor([[12, 34]])

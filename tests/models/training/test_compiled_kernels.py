@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from models.training import native
-from models.training.native import library
+from models.training.native import compiled_kernels as native
+from models.training.native.compiled_kernels import library
 from tests.sampling import sampled
 
 SIZES = {"NQ": 1, "NP": 2, "FIRST": 1, "ND": 2, "NT": 1, "NM": 1, "NV": 2, "NR": 1}

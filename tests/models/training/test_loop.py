@@ -287,8 +287,8 @@ def test_seeds_that_were_given_up_do_not_stand_above_those_that_go_on():
     failed.end("failed", 10)
     finished = SeedState(3, token=0.5)
     finished.end("perfect", 10)
-    assert max((given_up, failed, going), key=lambda state: state.standing) is going
-    assert finished.standing > going.standing  # its place is its own
+    assert max((given_up, failed, going), key=lambda state: state.rank) is going
+    assert finished.rank > going.rank  # its place is its own
 
 
 @pytest.mark.parametrize("recipe", ["adder-456", "parity-coupling-1l4h-small", "position-coupling-1l4h-small"])

@@ -9,7 +9,7 @@ import torch
 import models
 from models.errors import UserError
 from models.training import RECIPES
-from models.training.native import library
+from models.training.native.compiled_kernels import library
 from models.training.recipes import AdaptiveDecay, Recipe
 from models.training.sequence_problems import AdditionSet, MultiplicationSet, ParitySet
 from models.training.ten_digit_problems import AdditionProblems, CarryMix, VariedLengthProblems

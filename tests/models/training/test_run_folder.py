@@ -260,7 +260,7 @@ def test_a_run_that_goes_on_with_other_threads_says_so_once_and_remembers(run: P
 
 
 def test_the_kernel_belongs_to_the_surroundings(run: Path, monkeypatch):
-    from models.training import native
+    from models.training.native import compiled_kernels as native
 
     kernels = RunFolder(run).load_checkpoint()[2]["surroundings"][0]["kernels"]
     if not kernels:

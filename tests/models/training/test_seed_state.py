@@ -10,7 +10,7 @@ from models.training.seed_state import SeedState
 def judged(recipe: Recipe, *reports: dict[str, float]) -> tuple[SeedState, list[bool]]:
     """The state after validations at steps 500, 1000, ..., and which of them were the best so far."""
     state = SeedState(0)
-    return state, [state.judge(report, 500 * (i + 1), recipe) for i, report in enumerate(reports)]
+    return state, [state.record_validation(report, 500 * (i + 1), recipe) for i, report in enumerate(reports)]
 
 
 def test_of_equal_exact_matches_the_last_is_the_best():
@@ -30,7 +30,7 @@ def test_a_seed_ends_when_it_was_perfect_so_many_times_in_a_row():
     recipe = Recipe(stop_after_perfect=2)
     state, _ = judged(recipe, *({"exact": exact, "token": 1.0} for exact in (1.0, 0.9, 1.0)))
     assert state.active and state.first_perfect_step == 500
-    state.judge({"exact": 1.0, "token": 1.0}, 2000, recipe)
+    state.record_validation({"exact": 1.0, "token": 1.0}, 2000, recipe)
     assert (state.status, state.stopped_at) == ("perfect", 2000)
 
 
@@ -38,7 +38,7 @@ def test_a_seed_is_given_up_at_the_first_validation_from_the_step_that_is_asked_
     recipe = Recipe(drop_seed_below=((700, 0.5),))
     state, _ = judged(recipe, {"exact": 0.0, "token": 0.4})
     assert state.active
-    state.judge({"exact": 0.0, "token": 0.4}, 1000, recipe)
+    state.record_validation({"exact": 0.0, "token": 0.4}, 1000, recipe)
     assert (state.status, state.stopped_at) == ("hopeless", 1000)
     later, _ = judged(recipe, *({"exact": 0.0, "token": token} for token in (0.4, 0.6, 0.4)))
     assert later.active
@@ -48,6 +48,6 @@ def test_adaptive_decay_falls_once_for_each_threshold_and_never_rises():
     recipe, state, decays = get_recipe("microadder-74"), SeedState(0), []
     for exact, token in ((0.0, 0.9), (0.03, 0.6), (0.03, 0.8), (0.01, 0.5), (0.3, 0.9), (0.0, 0.1)):
         report = {"exact": exact, "token": token, "exact_uniform": exact, "token_uniform": token}
-        state.judge(report, 500, recipe)
+        state.record_validation(report, 500, recipe)
         decays.append(state.weight_decay(recipe))
     assert decays == pytest.approx([0.01, 0.01, 0.001, 0.001, 0.0001, 0.0001])

@@ -29,7 +29,7 @@ from models.tasks.columns.long_carries import sums_with_long_carries
 from models.tasks.columns.schoolbook import schoolbook
 from models.tasks.domain import Domain
 from models.tasks.machines.affine_cases import Affine
-from models.tasks.machines.column_machines import AnswerNumber, Cell, Choice, ColumnGraph
+from models.tasks.machines.column_machines import AnswerCase, AnswerNumber, Cell, ColumnGraph
 from models.tasks.machines.machine import Machine
 from models.tasks.machines.machine_of import LOOKED_AT, compare
 from models.tasks.named.position_coupling.sequence_task import SequenceTask
@@ -362,6 +362,6 @@ def running_sums_machine(task: MultiOperandAddition, domain: Domain) -> Machine:
         places = [task.digit_slots(m + step - task.first_step, column) for column in range(task.length)]
         written.append(AnswerNumber(tuple(places), digits))
         values.append(Affine(tuple((f"a{k + 1}", 1) for k in range(step))))
-    graph = ColumnGraph(cells, written, [Choice(frozenset(), tuple(values))], task.base)
+    graph = ColumnGraph(cells, written, [AnswerCase(frozenset(), tuple(values))], task.base)
     sizes = task.input_length, len(task.query_positions)
     return replace(graph.machine(fixed, "carry", *sizes), origin=torch.zeros(m, task.n_digits, dtype=torch.int64))

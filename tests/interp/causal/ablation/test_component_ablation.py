@@ -27,11 +27,10 @@ from interp.causal.ablation import (
 from interp.causal.ablation.ablated_runs import as_far
 from interp.causal.ablation.component_ablation import counts
 from interp.causal.ablation.components import check_components
-from interp.causal.ablation.intervals import bootstrap_ratio, masked_proportions
 from interp.causal.metrics import Metric, exact_match, kl, logit_diff
 from interp.core.batches import derangement
 from interp.core.results import Provenance
-from interp.core.stats import bootstrap_interval, clopper_pearson
+from interp.core.stats import bootstrap_interval, bootstrap_ratio, clopper_pearson, masked_proportions
 from models.errors import UserError
 from models.tasks import function, problem_pairs
 from models.tasks.named.addition import TenDigitAddition
@@ -540,7 +539,7 @@ def test_neurons_that_a_default_sweep_leaves_out_are_said_to_be():
 def test_strata_that_lose_alike_are_not_told_apart():
     values, drop = np.zeros((1, 1, 4, 1), dtype=bool), np.ones((4, 1), dtype=bool)
     half = np.array([[True], [True], [False], [False]])
-    assert table_of(values, drop, {"all": drop, "chain 0": half, "chain 1": ~half}, ["x"]).strata_hurt() is None
+    assert table_of(values, drop, {"all": drop, "chain 0": half, "chain 1": ~half}, ["x"])._strata_hurt() is None
 
 
 @pytest.mark.slow
@@ -586,7 +585,7 @@ def test_a_component_is_named_whose_effect_exceeds_its_own_control(lost, by_chan
     )  # fmt: skip
     row = found.named()
     assert (row if row is None else row.component.item()) == named and numbers_are_finite(found.sentence())
-    assert (found.strata_hurt() is None) == (named is None)
+    assert (found._strata_hurt() is None) == (named is None)
     assert found.worst().component.item() == "a"
 
 

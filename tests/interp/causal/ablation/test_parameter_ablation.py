@@ -61,7 +61,7 @@ def test_the_stacked_run_is_a_plain_loop_that_edits_the_parameter_and_runs_the_m
     problems = draw(model.task, None, 24, 0).problems
     targets = ANSWERS if name != "a dense model" else [0, 1]
     zero = torch.zeros(ParameterLayout(model).n, dtype=torch.float64)
-    variants = make_variants(model, zero, None, name == "microadder-57", 2, 0, 20_000)
+    variants = make_variants(model, zero, None, name == "microadder-57", 0)
     picked = torch.linspace(0, len(variants.theta) - 1, 40).long()  # singles, pairs and controls
     right, loss, _ = run_variants(model, model.task, problems, variants.theta[picked], targets)
     for row, ours, lost in zip(variants.theta[picked], right, loss, strict=True):
@@ -73,16 +73,16 @@ def test_the_stacked_run_is_a_plain_loop_that_edits_the_parameter_and_runs_the_m
 def test_every_single_and_every_pair_is_there_and_replaces_what_its_name_says():
     model = load("microadder-57")
     names, trained = parameter_names(model), ParameterLayout(model).flatten(model)
-    variants = make_variants(model, torch.zeros(57), None, True, 3, 0, 20_000)
-    assert variants.theta.shape == (1 + 57 + 57 * 56 // 2 + 57 * 3, 57)
+    variants = make_variants(model, torch.zeros(57), None, True, 0)
+    assert variants.theta.shape == (1 + 57 + 57 * 56 // 2 + 57 * 4, 57)
     assert torch.equal(variants.theta[0], trained)
     zeros = (variants.theta == 0) & (trained != 0)
     assert torch.equal(zeros[variants.singles], torch.eye(57, dtype=torch.bool) & (trained != 0))
     pairs = {frozenset(row.nonzero()[:, 0].tolist()) for row in zeros[variants.pair_rows]}
     assert len(pairs) == 1596 and all(len(pair) == 2 for pair in pairs)
     assert names[0] == "arc_A" and "W_qk[3,2]" in names and len(set(names)) == 57
-    steps = (variants.theta[variants.pair_rows.stop :] - trained).norm(dim=1).view(57, 3)
-    torch.testing.assert_close(steps, trained.abs()[:, None].expand(-1, 3), rtol=1e-4, atol=1e-5)
+    steps = (variants.theta[variants.pair_rows.stop :] - trained).norm(dim=1).view(57, 4)
+    torch.testing.assert_close(steps, trained.abs()[:, None].expand(-1, 4), rtol=1e-4, atol=1e-5)
 
 
 def test_rows_of_the_table_of_parameters_have_the_same_names():
@@ -107,7 +107,7 @@ def test_drops_and_interactions_are_their_definitions(seed):
     right = rng.random((1 + p + 6 + 8, 30, 5)) < rng.random((19, 1, 1))
     losses = rng.exponential(size=(19, 30))
     result = compute_parameter_ablation(
-        right, losses, list("abcd"), np.ones(p), np.zeros(p), np.stack((i, j)), 2, Provenance(30, 0, "made-up problems")
+        right, losses, list("abcd"), np.ones(p), np.zeros(p), np.stack((i, j)), Provenance(30, 0, "made-up problems")
     )
     assert replace(result, seconds=12.3).sentence() == result.sentence()
     accuracy = right.mean((1, 2))
@@ -135,15 +135,15 @@ def test_two_parameters_that_back_each_other_up_interact_and_independent_ones_do
     problem = np.arange(40)
     good, bad = np.ones((40, 1), bool), np.zeros((40, 1), bool)
     first, second = (problem % 4 == 0)[:, None], (problem % 4 == 1)[:, None]
-    backed = np.stack([good, good, good, bad])  # clean, a, b, both
-    apart = np.stack([good, ~first, ~second, ~(first | second)])
+    backed = np.stack([good, good, good, bad, good, good])  # clean, a, b, both, controls
+    apart = np.stack([good, ~first, ~second, ~(first | second), good, good])
     for right, expected in ((backed, 1.0), (apart, 0.0)):
         result = compute_parameter_ablation(
-            right, (~right[..., 0]).astype(float), ["a", "b"], np.ones(2), np.zeros(2), np.array([[0], [1]]), 0,
+            right, (~right[..., 0]).astype(float), ["a", "b"], np.ones(2), np.zeros(2), np.array([[0], [1]]),
             Provenance(40, 0, "made-up problems"),
         )  # fmt: skip
         assert float(result.pairs.interaction_accuracy.sel(parameter="a", other="b")) == pytest.approx(expected)
-        assert float(result.interactions("loss").interaction_loss[0]) == pytest.approx(expected)
+        assert float(result.pairs.interaction_loss.sel(parameter="a", other="b")) == pytest.approx(expected)
 
 
 def test_a_replacement_by_the_trained_values_is_refused_and_by_some_of_them_is_marked():
@@ -153,7 +153,7 @@ def test_a_replacement_by_the_trained_values_is_refused_and_by_some_of_them_is_m
         parameter_ablation(model, replacement=trained, n=8)
     values = trained.clone()
     values[0] = 0.0
-    result = parameter_ablation(model, replacement=values, n=16, only=["arc_A", "pos_z_hi"], controls=0)
+    result = parameter_ablation(model, replacement=values, n=16, only=["arc_A", "pos_z_hi"])
     assert result.single.changed.values.tolist() == [True, False, False, False]
     assert result.single["drop"].values[1:].tolist() == [0, 0, 0]
     assert float(result.single["drop"].values[0]) > 0.5
@@ -165,12 +165,10 @@ def test_the_initial_value_is_what_a_build_of_the_seed_starts_from():
     expected = ParameterLayout(fresh).flatten(fresh)
     assert torch.equal(initial_values(model, 5), expected)
     before = ParameterLayout(model).flatten(model)
-    result = parameter_ablation(model, replacement="initial", n=8, initial_seed=5, pairs=False, controls=0)
+    result = parameter_ablation(model, replacement="initial", n=8, seed=5, pairs=False)
     assert result.single.replaced_by.values == pytest.approx(expected.numpy())
     assert torch.equal(ParameterLayout(model).flatten(model), before)  # the model itself is left alone
     assert not result.pairs.data_vars
-    with pytest.raises(UserError, match="Pairs of parameters were not ablated"):
-        result.interactions()
 
 
 def test_the_place_of_the_last_digit_decides_eos_alone(published_57):
@@ -185,9 +183,6 @@ def test_a_collapsed_arc_leaves_ten_equal_logits():
     assert float(result.single.loss.sel(parameter="arc_A")) == pytest.approx(np.log(10), abs=1e-3)
     drops = result.single["drop"].to_series()
     assert drops[drops == 0].index.isin([f"pos_z_hi[{i}]" for i in range(3)]).sum() == 3
-    assert not result.harmless()  # 128 problems do not show that a hundredth of the digits is not lost
-    several = parameter_ablation(load("microadder-57"), n=400, only=["pos_z_hi"], pairs=False)
-    assert set(several.harmless()) == {f"pos_z_hi[{i}]" for i in range(3)}
 
 
 def test_a_stock_model_has_its_weights_as_free_parameters(monkeypatch):
@@ -207,8 +202,7 @@ BAD = {
     "more than the 20,000 that are run": lambda: parameter_ablation(load("adder-456")),
     "Did you mean 'W_qk'": lambda: parameter_ablation(load("microadder-57"), only=["W_q"]),
     "57 free parameters": lambda: parameter_ablation(load("microadder-57"), replacement=torch.zeros(3)),
-    "controls must be a whole number": lambda: parameter_ablation(load("microadder-57"), controls=-1),
-    "An interaction is taken on": lambda: small().interactions("nats"),
+    "An interaction is taken on": lambda: small().figure(scale="nats"),
     "There is no parameter 'W_qk[9,9]'": lambda: parameter_ablation(load("microadder-57"), only="W_qk[9,9]"),
     "the list of names is empty": lambda: parameter_ablation(load("microadder-57"), only=[]),
 }
@@ -222,8 +216,8 @@ def test_bad_input_is_one_clear_sentence(message):
 
 
 def test_single_numbers_may_be_chosen_by_the_names_that_the_table_gives_them():
-    found = parameter_ablation(load("microadder-57"), n=16, only="W_qk[0,1]", controls=0)
+    found = parameter_ablation(load("microadder-57"), n=16, only="W_qk[0,1]")
     assert found.single.parameter.values.tolist() == ["W_qk[0,1]"]
     said = found.sentence()
     assert said.startswith("microadder-57, one free parameter set to zero: ")
-    assert "control" not in said and "pairs" not in said
+    assert "random step" in said and "pairs" not in said

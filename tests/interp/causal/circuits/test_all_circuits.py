@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import interp
 import models
 from interp.causal.circuits import CircuitSpace
-from interp.causal.circuits.all_circuits import compute_stability, minimal_rows, outcomes
 from interp.causal.circuits.circuit_space import jaccard
+from interp.causal.circuits.circuit_stability import compute_stability, minimal_rows, outcomes
 from interp.causal.circuits.part_exchange import exchange_parts
 from interp.causal.edges import EdgeExperiment
 from interp.causal.edges.optimal_ablation import fit_constants
@@ -73,7 +73,7 @@ def circuits(strengths: tuple[float, float], **options: Any) -> set[frozenset[st
 def test_two_redundant_circuits_without_a_common_part_are_both_found_and_the_draw_decides_nothing():
     found = found_in((1.0, 1.0))
     assert {frozenset(names) for names in found.minimal} == set(map(frozenset, HEADS))
-    assert not found.unique and found.complete and found.overlap == 0 and found.same_function is None
+    assert not found.unique and found.complete and found.overlap == 0 and found._same_function is None
     assert found.stability.groupby("over").same.mean()[["resampled pairs", "the other half of the pairs"]].eq(1.0).all()
 
 
@@ -137,8 +137,8 @@ def test_optimal_constants_start_at_the_means_and_are_never_worse_on_their_own_p
     def kl(steps: int) -> torch.Tensor:
         constants = fit_constants(masked, masks, tokens, steps)
         embeddings = masked.embeddings(tokens).expand(len(masks), -1, -1, -1, -1)
-        right = masked.propagate([embeddings[:1]], 0)[1].log_softmax(-1)
-        found = masked.propagate([embeddings], 0, masked.table(masks), constants)[1].log_softmax(-1)
+        right = masked.run_from_stage([embeddings[:1]], 0)[1].log_softmax(-1)
+        found = masked.run_from_stage([embeddings], 0, masked.table(masks), constants)[1].log_softmax(-1)
         return (right.exp() * (right - found)).sum(-1).mean((1, 2))
 
     start = fit_constants(masked, masks, tokens, 0)[0]
@@ -195,7 +195,7 @@ def test_bad_input(adder: Any):
         interp.all_circuits(adder, pairs, replacement="meen")
     with pytest.raises(UserError, match="whole heads"):
         interp.all_circuits(adder, pairs, by="node", groups="roles")
-    with pytest.raises(UserError, match="at least 1"):
+    with pytest.raises(UserError, match="from 1 to"):
         interp.all_circuits(adder, pairs, most=0)
     with pytest.raises(UserError, match="more than 50%"):
         interp.all_circuits(models.build("microadder-57", seed=1), pairs)

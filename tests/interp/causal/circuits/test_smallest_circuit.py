@@ -244,10 +244,10 @@ def test_a_p_rests_on_random_circuits_that_differ(carry: Circuit, n_random: int)
         assert len(found.random) == n_random and len(found.different) == len(apart)
         assert np.isin(found.different, found.random).all()
         if len(apart) < 19:
-            assert np.isnan(found.random_p)
+            assert np.isnan(found._random_p)
         else:
-            assert 1 / (1 + len(apart)) <= found.random_p <= 1
-    assert np.isnan(carry.random_p)  # of ten draws
+            assert 1 / (1 + len(apart)) <= found._random_p <= 1
+    assert np.isnan(carry._random_p)  # of ten draws
 
 
 @pytest.mark.slow

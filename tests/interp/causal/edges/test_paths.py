@@ -225,7 +225,7 @@ def test_an_effect_that_is_zero_in_every_pair_has_no_interval_and_one_of_a_share
     assert dead.any() and not dead.all()
     assert leads.low.isna().tolist() == leads.high.isna().tolist() == dead.tolist()
     assert matches.low.notna().all() and (matches[dead].high >= 1 - 0.025 ** (1 / 64) - 1e-9).all()
-    assert set(result.moving().edge) <= set(result.values.edge.values[~dead])
+    assert set(result._moving().edge) <= set(result.values.edge.values[~dead])
 
 
 def test_results_say_what_they_found():
@@ -247,7 +247,7 @@ def test_results_say_what_they_found():
     lines = drawn.layout.title.text.split("<br>")
     assert max(map(len, lines)) - len("<b></b>") <= (drawn.layout.width - 120) / 7.8  # none runs off a narrow figure
     title = " ".join(lines)
-    assert f" {result.moving().edge.iloc[0]} " in title
+    assert f" {result._moving().edge.iloc[0]} " in title
     figure = result.figure(metric="exact_match")
     assert np.array_equal(figure.data[0].z, result.matrix("exact_match").values, equal_nan=True)
 
@@ -255,15 +255,15 @@ def test_results_say_what_they_found():
 def test_no_path_is_named_that_has_no_effect():
     model, pairs = made_carries(24)
     found = path_patching(model, pairs)
-    assert set(found.moving().edge) <= {e for e, size in found.strongest().items() if size != 0}
-    assert "embed->L0H0.v" in set(found.moving().edge)
+    assert set(found._moving().edge) <= {e for e, size in found.strongest().items() if size != 0}
+    assert "embed->L0H0.v" in set(found._moving().edge)
     deaf = model.dense_copy().eval()  # what the head writes is zero: the carry arrives nowhere
     with torch.no_grad():
         deaf.get_parameter("weight_map.blocks/0/attn/W_O").zero_()
     silent = path_patching(deaf, pairs)
-    assert silent.moving().empty
+    assert silent._moving().empty
     one = path_patching(model, pairs.select(slice(0, 1)))
-    assert 0 < len(one.moving()) < 8 and numbers_are_finite(one.sentence())
+    assert 0 < len(one._moving()) < 8 and numbers_are_finite(one.sentence())
 
 
 def test_which_paths_move_a_metric_does_not_depend_on_the_other_metrics():
@@ -273,7 +273,7 @@ def test_which_paths_move_a_metric_does_not_depend_on_the_other_metrics():
     big = Metric("big", logit_diff.positions, lambda logits, rows: large * logit_diff(logits, rows))
     for name in ("logit_diff", "exact_match"):
         alone, among = path_patching(model, pairs, metrics=name), path_patching(model, pairs, metrics=[name, big])
-        assert alone.moving(name).equals(among.moving(name)) and len(alone.moving(name))
+        assert alone._moving(name).equals(among._moving(name)) and len(alone._moving(name))
 
 
 def test_an_effect_on_answers_that_is_never_negative_in_the_sample_has_an_interval_for_differences():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -10,7 +9,6 @@ from hypothesis import strategies as st
 
 import models
 from interp.causal.interchange import Claim, Place, causal_scrubbing, scrubbing_hypothesis
-from interp.causal.interchange.causal_scrubbing import recovered_share
 from interp.causal.interchange.scrubbing_hypothesis import partners
 from interp.core.stats import unseen
 from models.errors import UserError
@@ -57,15 +55,6 @@ def test_partners_share_values_and_are_others(values, seed):
 def test_without_variables_anyone_is_a_partner():
     partner, alone = partners(torch.empty(50, 0, dtype=torch.int64), torch.Generator().manual_seed(0))
     assert not alone.any() and sorted(partner.tolist()) == list(range(50))
-
-
-def test_the_share_is_the_ratio_of_means():
-    clean, scrubbed, scrambled = np.array([0.0, 2.0]), np.array([1.0, 3.0]), np.array([4.0, 6.0])
-    share, low, high = recovered_share(clean, scrubbed, scrambled, 0)
-    assert share == pytest.approx((5 - 2) / (5 - 1))
-    missed = unseen(2)  # both examples say the same, and a third one may say anything
-    assert (low, high) == pytest.approx((share - missed * share, share + missed * (1 - share)))
-    assert np.isnan(recovered_share(scrambled, scrubbed, clean, 0)[0])
 
 
 def test_bad_input_is_named(adder):

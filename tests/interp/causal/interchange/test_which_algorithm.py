@@ -133,7 +133,7 @@ def test_a_model_that_does_not_add_follows_none_of_the_algorithms(planted, run):
 def test_a_follower_of_one_half_of_the_cases_follows_nothing(planted):
     """Ripple where no carry comes in, the sum without its carry elsewhere: ahead, and no follower."""
     found = which_algorithm(planted(Digits(never_carries)), n=400)
-    shares = found.by_carry("ripple")
+    shares = found._by_carry("ripple")
     assert shares[0].value == 1 and shares[1].value == 0
     assert sum(share.n for share in shares.values()) == 400
 
@@ -141,7 +141,7 @@ def test_a_follower_of_one_half_of_the_cases_follows_nothing(planted):
 def test_a_planted_threshold_is_told_from_another(planted):
     found = which_algorithm(planted(chained(7)), n=300, algorithms=[chained(3), chained(7), RIPPLE])
     assert found.winner("any") == ("chained (threshold 7)",)
-    table = found.implied_carries("any").set_index("difference")
+    table = found._implied_carries("any").set_index("difference")
     assert table.loc[6, "0"] == 1 and table.loc[7, "1"] > 0.8  # a total of 19 + 1 is clamped
 
 
@@ -165,7 +165,7 @@ def test_where_rule_and_model_both_change_microadder_mostly_takes_the_rules_digi
     both, rule, model = (found.followed("chained", "any", changed_by=by) for by in ("both", "algorithm", "model"))
     assert both.low > 0.8 and rule.low > 0.68
     assert both.n < min(rule.n, model.n) and both.successes <= rule.successes
-    assert rule.n == int(found.disagree("any").sum())  # the others never change their answers
+    assert rule.n == int(found._disagree("any").sum())  # the others never change their answers
     for ripple in ("algorithm", "both"):
         assert found.followed("ripple", "any", changed_by=ripple).n == 0
 
@@ -189,7 +189,7 @@ def test_followed_counts_what_it_says(planted):
 
 def test_algorithms_that_agree_on_plausible_digits_are_told_apart_by_any(planted):
     found = which_algorithm(planted(chained(7)), n=200, algorithms=[chained(3), chained(7)])
-    assert found.winner() is None and found.deciding == "any"
+    assert found.winner() is None and found._deciding == "any"
     assert tuple(found.winner("any") or ()) == ("chained (threshold 7)",)
     assert numbers_are_finite(found.sentence() + found.figure().to_json().split('"title"')[-1])
 
@@ -203,7 +203,7 @@ def test_a_model_that_never_reacts_is_said_not_to(planted):
 @pytest.mark.slow
 def test_few_problems_are_enough_or_counted():
     """Two plausible examples always part the algorithms; two-digit sums have few with nines between."""
-    assert which_algorithm(models.load("microadder-57"), n=2).disagree().all()
+    assert which_algorithm(models.load("microadder-57"), n=2)._disagree().all()
     two = models.load("toygpt-learned-pre")
     assert which_algorithm(two, n=300).provenance.n == 300
     with pytest.raises(
@@ -236,7 +236,7 @@ def test_plausible_corruptions_are_plausible_and_any_is_any():
     assert set(np.unique(plausible.difference)) == {0, 9}
     assert plausible.column.min() >= 2 and any_digit.column.min() == 1
     assert len(np.unique(any_digit.difference)) > 15
-    assert found.disagree().all() and not found.disagree("any").all()
+    assert found._disagree().all() and not found._disagree("any").all()
 
 
 def test_the_seed_decides_which_problems_are_asked():
@@ -281,6 +281,6 @@ def test_a_mixture_of_two_algorithms_follows_neither(share, follows):
     mixed = module.WhichAlgorithm("mixed", found.examples.assign(after=after), found.provenance)
     assert mixed.winner() == follows
     for corruption, of_other in zip(module.CORRUPTIONS, other, strict=True):
-        kept = ~of_other[found.disagree(corruption)]
+        kept = ~of_other[found._disagree(corruption)]
         most = found.accuracy("chained", corruption).value  # of the model itself, before the mixture
         assert mixed.accuracy("chained", corruption).value == pytest.approx(kept.mean() * most, abs=0.05)

@@ -66,13 +66,11 @@ def test_patching_everything_recovers_everything(direction: str):
 
 
 def test_denoising_one_way_is_noising_the_swapped_pairs():
-    there = activation_patching(TOY, TOY_PAIRS, site="mlp_out", metrics="exact_match", direction="denoise", target=1)
-    back = activation_patching(
-        TOY, TOY_PAIRS.swapped(), site="mlp_out", metrics="exact_match", direction="noise", target=1
-    )
-    mine = exact_match(TOY_PAIRS, 1)
+    mine, theirs = exact_match(TOY_PAIRS, 1), exact_match(TOY_PAIRS.swapped(), 1)
+    there = activation_patching(TOY, TOY_PAIRS, site="mlp_out", metrics=mine, direction="denoise")
+    back = activation_patching(TOY, TOY_PAIRS.swapped(), site="mlp_out", metrics=theirs, direction="noise")
     swapped = Metric("exact_match", mine.positions, mine.compute)
-    again = activation_patching(TOY, TOY_PAIRS.swapped(), site="mlp_out", metrics=swapped, direction="noise", target=1)
+    again = activation_patching(TOY, TOY_PAIRS.swapped(), site="mlp_out", metrics=swapped, direction="noise")
     assert np.array_equal(there.values.values, again.values.values)
     assert not np.array_equal(there.values.values, back.values.values)  # the clean answers are the other problems'
 

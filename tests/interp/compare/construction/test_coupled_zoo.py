@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(
 def attended(name: str) -> np.ndarray:
     """Tokens attended to in one step, for two operands and for six, by head."""
     model = models.load(name)
-    found = [interp.key_attention(model, task=model.task.at(m, 4), n=16, untrained=[]).attended for m in (2, 6)]
+    found = [interp.key_attention(model, task=model.task.at(m, 4), n=16, untrained=0).attended for m in (2, 6)]
     return np.stack([each.values[:-1] for each in found])
 
 

@@ -174,13 +174,8 @@ def test_hand_built_sum_and_carry_heads_write_the_digit_on_a_line_and_the_others
     assert steps == pytest.approx(steps.mean(), abs=1e-4) and steps.mean() > 0
 
 
-def test_digits_on_a_circle_are_of_one_frequency_and_random_codes_of_none():
-    angle = 2 * np.pi * np.arange(10) / 10
-    circle = np.stack((np.cos(angle), np.sin(angle)), -1)
+def test_random_codes_of_digits_are_as_linear_as_chance():
     random = np.random.default_rng(0).normal(size=(10, 400))
-    padded = np.pad(circle, ((0, 0), (0, 398)))
-    result = compute_ov_output_shape(np.stack((padded, random))[None], MADE_UP)
-    assert result.spectrum.values[0, 0] == pytest.approx([1, 0, 0, 0, 0], abs=1e-9)
-    assert float(result.table.linear[0, 1]) == pytest.approx(1 / 9, abs=0.05)
-    assert result.spectrum.values[0, 1] == pytest.approx([2 / 9] * 4 + [1 / 9], abs=0.06)
-    assert float(result.table.p_value[0, 1]) > 0.01
+    result = compute_ov_output_shape(random[None, None], MADE_UP)
+    assert float(result.table.linear[0, 0]) == pytest.approx(1 / 9, abs=0.05)
+    assert float(result.table.p_value[0, 0]) > 0.01

@@ -48,7 +48,7 @@ def test_heads_of_another_task_play_the_roles_of_its_positions():
 
 
 def test_an_adder_s_head_writes_digits_on_a_line_and_two_bits_always_lie_on_one():
-    found = interp.ov_output_shape(models.load("adder-456"), n=64, untrained=[])
+    found = interp.ov_output_shape(models.load("adder-456"), n=64)
     assert found.table.linear.item() > 0.99 and found.table.p_value.item() < 0.01
     with pytest.raises(UserError):
         interp.ov_output_shape(models.build("parity-hand-built", max_bits=5), n=16)

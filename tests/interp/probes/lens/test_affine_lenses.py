@@ -11,9 +11,9 @@ import torch
 
 import interp
 import models
+from interp.core.named_places import stream_points
 from interp.probes.lens.jacobian_lens import _turned_at_random, mean_jacobians
 from interp.probes.lens.logit_lens import unembedded
-from interp.probes.lens.residual_points import stream_points
 from interp.probes.lens.tuned_lens import PENALTY, trained
 from models.errors import UserError
 from tests.comparing import numbers_are_finite
@@ -59,7 +59,7 @@ def test_where_nothing_is_added_later_the_jacobian_lens_is_the_logit_lens():
         for name, parameter in model.weight_map.named_parameters():
             if name.startswith(("blocks/2", "blocks/3")) and name.endswith(("W_O", "b_O", "W_out", "b_out")):
                 parameter.zero_()
-    found = interp.jacobian_lens(model, n=64, resamples=20)
+    found = interp.jacobian_lens(model, n=64)
     later = found.table.overall.sel(point=["L1 post", "L2 mid", "L2 post", "L3 mid", "L3 post"])
     assert np.array_equal(later.sel(lens="Jacobian lens"), later.sel(lens="logit lens"))
     eye = np.eye(TOY.config.d_model)
@@ -104,7 +104,7 @@ def test_a_translator_is_at_the_minimum_of_the_divergence():
 
 
 def test_a_tuned_lens_reads_a_two_digit_adder_two_layers_before_the_logit_lens_and_its_control_reads_nothing():
-    found = interp.tuned_lens(TOY, n=600, steps=25, resamples=50)
+    found = interp.tuned_lens(TOY, n=600, steps=25)
     own, control, plain = found.table.overall.transpose("lens", ...).values
     point = found.table.point.values.tolist().index("L1 post")
     assert own[point] > 0.9 and plain[point] < 0.75 and control[:-1].max() < 0.35
@@ -119,7 +119,7 @@ def test_a_tuned_lens_reads_a_two_digit_adder_two_layers_before_the_logit_lens_a
 def test_what_no_affine_map_can_read_is_not_said_to_be_read():
     """MicroAdder's digit is made by its MLP: before it, nothing is found that a map to shuffled answers would not."""
     for ask in (interp.tuned_lens, interp.jacobian_lens):
-        found, again = (ask(models.load("microadder-57"), n=300, resamples=50) for _ in range(2))
+        found, again = (ask(models.load("microadder-57"), n=300) for _ in range(2))
         assert found.table.identical(again.table)
         assert (found.gain.p > 0.05).all()  # of all streams together
         assert float(found.table.overall.sel(point="L0 mid", lens=found.lens)) < 0.3
@@ -127,7 +127,7 @@ def test_what_no_affine_map_can_read_is_not_said_to_be_read():
 
 def test_a_lens_that_says_less_than_the_most_common_token_does_not_help():
     """What helps is above the other two lenses, and above saying one token always, wherever that lies."""
-    found = interp.tuned_lens(TOY, n=600, steps=25, resamples=50)
+    found = interp.tuned_lens(TOY, n=600, steps=25)
     own = found.table.overall_low.sel(lens=found.lens)
     gains = (found.gain.value > 0) & (found.gain.p < 0.05)
     assert 0.1 < found.base_rate < 0.4 and found.helps[found.table.point.values.tolist().index("L1 post")]
@@ -140,9 +140,9 @@ def test_a_lens_that_says_less_than_the_most_common_token_does_not_help():
 @pytest.mark.slow
 def test_half_precision_is_read_like_single():
     half = models.load("toygpt-learned-pre").to(torch.bfloat16)
-    asked: Any = ((interp.tuned_lens, {"steps": 5}), (interp.jacobian_lens, {"averaged": 16}))
+    asked: Any = ((interp.tuned_lens, {"steps": 5}), (interp.jacobian_lens, {}))
     for ask, options in asked:
-        ours, theirs = (ask(each, n=120, resamples=20, **options).table.overall[0] for each in (half, TOY))
+        ours, theirs = (ask(each, n=120, **options).table.overall[0] for each in (half, TOY))
         assert np.abs(ours - theirs).mean() < 0.06
 
 

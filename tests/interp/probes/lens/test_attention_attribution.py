@@ -93,7 +93,7 @@ def test_a_part_is_what_one_source_asks_for_in_what_another_one_offers(name: str
 def test_the_result_is_the_mean_of_a_role_s_scores_or_its_lead(over: str):
     model = models.load("toygpt-learned-pre").double()
     problems = model.task.sample(20, torch.Generator().manual_seed(2))
-    found = interp.attention_attribution(model, problems=problems, over=over, role="own operands", resamples=20)
+    found = interp.attention_attribution(model, problems=problems, over=over, role="own operands")
     scores, pattern = (
         model.run_with_cache(model.task.encode(problems))[1][f"blocks.1.attn.hook_{name}"].mean(0).detach().numpy()
         for name in ("attn_scores", "pattern")
@@ -118,10 +118,10 @@ def test_the_result_is_the_mean_of_a_role_s_scores_or_its_lead(over: str):
 
 def test_a_head_by_itself_and_the_role_it_looks_at_most():
     model = models.load("toygpt-learned-pre")
-    found = interp.attention_attribution(model, n=32, layer=0, head=1, resamples=20)
+    found = interp.attention_attribution(model, n=32, layer=0, head=1)
     assert found.parts["head"].values.tolist() == ["L0H1"]
     assert found.heads.role.sel(target="s2").item() == "previous operands"
-    whole = interp.attention_attribution(model, n=32, resamples=20)
+    whole = interp.attention_attribution(model, n=32)
     sources = found.parts.query_source.values
     same = whole.parts["mean"].sel(head=["L0H1"], query_source=sources, key_source=sources)
     assert np.allclose(found.parts["mean"], same)
@@ -129,7 +129,7 @@ def test_a_head_by_itself_and_the_role_it_looks_at_most():
 
 def test_where_roles_tell_no_keys_apart_positions_do():
     """The first layer of an induction model looks at the previous token by position."""
-    found = interp.attention_attribution(models.load("induction-6"), n=64, layer=0, resamples=20)
+    found = interp.attention_attribution(models.load("induction-6"), n=64, layer=0)
     part = found.largest
     assert found.heads.role.sel(head=part["head"], target=part.target).item() in ("x0", "x1", "x2", "x3", "x4", "x5")
     assert found.worst < 1e-4 and {part.query_source.item(), part.key_source.item()} <= {"embed", "pos_embed"}
@@ -137,7 +137,7 @@ def test_where_roles_tell_no_keys_apart_positions_do():
 
 @pytest.mark.parametrize("name", [name for name in SWITCHES if name != "ln"])
 def test_other_parts_of_models_change_nothing(name: str):
-    found = interp.attention_attribution(random_model(name), n=16, resamples=20)
+    found = interp.attention_attribution(random_model(name), n=16)
     assert found.worst < 1e-3 and np.isfinite(found.heads.score).all()
 
 

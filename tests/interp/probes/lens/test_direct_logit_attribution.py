@@ -42,7 +42,7 @@ def problems_of(model, n: int = N):
 def test_the_parts_of_every_problem_add_up_to_the_lead_of_its_right_digit(name: str, rival: str):
     model = model_of(name)
     problems = problems_of(model)
-    found = direct_logit_attribution(model, problems=problems, rival=rival, resamples=10)
+    found = direct_logit_attribution(model, problems=problems, rival=rival)
     targets = [i for i, role in enumerate(model.task.target_roles) if role.kind == "answer"]
     with torch.no_grad():
         logits = model(model.task.encode(problems))[:, [model.task.query_positions[t] for t in targets]].double()
@@ -71,7 +71,7 @@ def test_parts_are_those_of_transformer_lens_on_folded_weights(name: str):
     right, tokens = model.task.targets(problems), model.task.encode(problems)
     rival = (right + 3) % 10
     targets = [i for i, role in enumerate(model.task.target_roles) if role.kind == "answer"]
-    found = direct_logit_attribution(model, problems=problems, rival=rival[:, targets], resamples=10).values
+    found = direct_logit_attribution(model, problems=problems, rival=rival[:, targets]).values
     folded = model.fold_layer_norm()
     _, cache = folded.run_with_cache(tokens)
     scale = float(abs(found).max())
@@ -99,7 +99,7 @@ def test_units_are_those_of_transformer_lens_on_folded_weights():
     problems = problems_of(model)
     right = model.task.targets(problems)
     rival = (right + 3) % 10
-    found = direct_logit_attribution(model, problems=problems, rival=rival, resamples=10)
+    found = direct_logit_attribution(model, problems=problems, rival=rival)
     _, cache = model.fold_layer_norm().run_with_cache(model.task.encode(problems))
     query = model.task.query_positions[1]
     neurons = cache.stack_neuron_results(-1, pos_slice=query)
@@ -115,7 +115,7 @@ def test_units_are_those_of_transformer_lens_on_folded_weights():
 def test_a_role_of_a_head_is_the_sum_over_its_keys_written_out_in_float64():
     model = random_model("ln")
     problems = problems_of(model)
-    found = direct_logit_attribution(model, problems=problems, resamples=10).values
+    found = direct_logit_attribution(model, problems=problems).values
     weights = {name: value.double() for name, value in model.all_weights().items()}
     _, cache = model.run_with_cache(model.task.encode(problems))
     layer, head, target = 1, 1, 1
@@ -138,14 +138,14 @@ def test_a_role_of_a_head_is_the_sum_over_its_keys_written_out_in_float64():
 
 def test_in_the_hand_built_adder_the_mlp_writes_the_whole_lead():
     model = models.build("position-coupling-hand-built", max_operands=3, max_digits=3)
-    found = direct_logit_attribution(model, task=model.task.at(3, 3), n=64, rival="carry", resamples=50)
-    shares = found.by_kind() / float(found.lead.mean())
+    found = direct_logit_attribution(model, task=model.task.at(3, 3), n=64, rival="carry")
+    shares = found._by_kind() / float(found.lead.mean())
     assert shares["mlp"] == pytest.approx(1.0, abs=1e-3)
     assert shares.drop("mlp").abs().max() < 1e-3
 
 
 def test_a_part_without_a_position_is_blank_and_the_rest_has_intervals_around_its_mean():
-    found = direct_logit_attribution(models.load("microadder-57"), n=128, resamples=200)
+    found = direct_logit_attribution(models.load("microadder-57"), n=128)
     own = found.parts.sel(part="L0H0 own operands", target="s10")  # the last digit has no operands of its own
     assert np.isnan(own["mean"])
     known = found.parts["mean"].notnull()
@@ -191,16 +191,16 @@ def test_parts_that_do_not_add_up_are_refused():
     parts = pd.DataFrame([{"part": "embed", "kind": "embed", "layer": -1, "head": -1, "role": ""}])
     values = np.ones((1, 1, 4))
     some = Provenance(4, 0, "made up")
-    compute_direct_logit_attribution(values, parts, None, np.ones((1, 4)), ["s0"], "x", "y", some, 10)
+    compute_direct_logit_attribution(values, parts, None, np.ones((1, 4)), ["s0"], "x", "y", some)
     for lead, says in ((1.5, "do not add up"), (np.nan, "has diverged")):
         with pytest.raises(UserError, match=says):
-            compute_direct_logit_attribution(values, parts, None, np.full((1, 4), lead), ["s0"], "x", "y", some, 10)
+            compute_direct_logit_attribution(values, parts, None, np.full((1, 4), lead), ["s0"], "x", "y", some)
 
 
 def test_a_model_in_double_precision_is_attributed_alike():
     model = random_model("ln")
-    single = direct_logit_attribution(model, n=12, resamples=10).parts["mean"]
-    double = direct_logit_attribution(copy.deepcopy(model).double(), n=12, resamples=10).parts["mean"]
+    single = direct_logit_attribution(model, n=12).parts["mean"]
+    double = direct_logit_attribution(copy.deepcopy(model).double(), n=12).parts["mean"]
     np.testing.assert_allclose(single, double, atol=1e-5)
 
 
@@ -219,9 +219,7 @@ def test_units_that_write_nothing_are_not_counted_beyond_their_number():
 
     parts = pd.DataFrame([{"part": "embed", "kind": "embed", "layer": -1, "head": -1, "role": ""}])
     some, units = Provenance(4, 0, "made up"), np.zeros((1, 3, 1, 4))
-    found = compute_direct_logit_attribution(
-        np.ones((1, 1, 4)), parts, units, np.ones((1, 4)), ["s0"], "x", "y", some, 10
-    )
+    found = compute_direct_logit_attribution(np.ones((1, 1, 4)), parts, units, np.ones((1, 4)), ["s0"], "x", "y", some)
     assert found.units is not None and not found.units["mean"].values.any()
-    assert (found.units_needed(), found.units["mean"].size) == (1, 3)
+    assert (found._units_needed(), found.units["mean"].size) == (1, 3)
     assert found.figure().layout.title.text.replace("<br>", " ") == f"<b>{found.headline()[:-1]}</b>"

@@ -11,9 +11,9 @@ from scipy.special import log_softmax
 from scipy.stats import entropy
 
 import models
+from interp.core.named_places import stream_points
 from interp.core.results import Provenance
 from interp.probes.lens import compute_logit_lens, logit_lens
-from interp.probes.lens.residual_points import stream_points
 from models.errors import UserError
 from tests.interp.probes.lens.made import SWITCHES, random_model
 
@@ -45,7 +45,7 @@ def expected_tables(logits: torch.Tensor, right: np.ndarray) -> dict[str, np.nda
 def test_the_lens_reads_transformer_lens_accumulated_streams(name: str):
     model = model_of(name)
     problems = problems_of(model)
-    found = logit_lens(model, problems=problems, resamples=20)
+    found = logit_lens(model, problems=problems)
     _, cache = model.run_with_cache(model.task.encode(problems))
     mid = model.config.d_mlp > 0
     stack, labels = cache.accumulated_resid(layer=None, incl_mid=mid, return_labels=True)
@@ -65,7 +65,7 @@ def test_probabilities_are_those_of_transformer_lens_own_lens(name: str):
     model = model_of(name)
     problems = problems_of(model)
     targets = model.task.targets(problems)
-    found = logit_lens(model, problems=problems, resamples=20)
+    found = logit_lens(model, problems=problems)
     last = model.task.query_positions[0]
     theirs = tool.logit_lens(
         model, model.task.encode(problems), positions=last, targets=targets[:, 0], return_type="probs"
@@ -79,7 +79,7 @@ def test_probabilities_are_those_of_transformer_lens_own_lens(name: str):
 def test_the_lens_ends_at_the_models_own_answers(name: str):
     model = model_of(name)
     problems = problems_of(model)
-    found = logit_lens(model, problems=problems, resamples=20).table.isel(point=-1)
+    found = logit_lens(model, problems=problems).table.isel(point=-1)
     with torch.no_grad():
         logits = model(model.task.encode(problems))[:, list(model.task.query_positions)]
     right = model.task.targets(problems)
@@ -96,7 +96,7 @@ def test_answers_of_other_problems_are_met_by_chance_alone():
 
 def test_delimiters_of_one_label_are_told_apart():
     model = models.build("position-coupling-hand-built", max_operands=3, max_digits=2)
-    found = logit_lens(model, task=model.task.at(3, 2), n=8, resamples=10)
+    found = logit_lens(model, task=model.task.at(3, 2), n=8)
     names = found.table.target.values.tolist()
     assert len(set(names)) == len(names) and {">", "> (2)", "> (3)"} <= set(names)
     assert float(found.table.overall[-1]) == 1.0
@@ -108,7 +108,7 @@ def test_points_stand_in_order_of_depth():
 
 
 def test_streams_that_are_normalised_after_the_sums_can_be_read_and_end_at_the_logits():
-    found = logit_lens(models.load("toygpt-learned-post"), n=N, resamples=20).table
+    found = logit_lens(models.load("toygpt-learned-post"), n=N).table
     assert (found.kl.isel(point=-1) == 0).all() and float(found.overall[-1]) > 0.9
 
 
@@ -129,8 +129,8 @@ def test_a_model_that_forgets_its_answer_is_said_to_rise_nowhere():
     logits = np.zeros((3, 4, 1, 10))
     logits[0, :, :, 2], logits[1:, :, :, 5] = 1, 1
     right = np.full((4, 1), 2)
-    found = compute_logit_lens([logits], right, ["one", "two", "three"], ["s0"], "x", Provenance(4, 0, "made up"), 10)
-    assert found.table.overall.values.tolist() == [1, 0, 0] and found.largest_rise == ("two", "three", 0, 0)
+    found = compute_logit_lens([logits], right, ["one", "two", "three"], ["s0"], "x", Provenance(4, 0, "made up"))
+    assert found.table.overall.values.tolist() == [1, 0, 0] and found._largest_rise == ("two", "three", 0, 0)
 
 
 def test_logits_that_do_not_come_from_the_last_stream_are_refused():
@@ -145,7 +145,7 @@ def test_logits_that_do_not_come_from_the_last_stream_are_refused():
 
 
 def test_the_figure_and_the_table_hold_the_numbers():
-    found = logit_lens(random_model("ln", 2), n=16, resamples=10)
+    found = logit_lens(random_model("ln", 2), n=16)
     figure, table = found.figure(), found.to_dataframe()
     assert len(figure.data) == 3 and figure.data[0].z.shape == (5, 3)
     np.testing.assert_allclose(figure.data[2].z, found.table.kl)
@@ -164,6 +164,6 @@ def test_the_logit_lens_keeps_no_logits_of_the_whole_sample(monkeypatch):
 
     monkeypatch.setattr(module, "log_softmax", watched)
     model = models.load("microadder-57")
-    found = logit_lens(model, n=1200, resamples=10)
+    found = logit_lens(model, n=1200)
     assert seen == [512, 512, 176]
     assert found.table.overall.values[-1] == 1.0 and found.provenance.n == 1200

@@ -91,7 +91,7 @@ def test_power_of_sums_is_that_of_waves_in_a_plus_b_minus_c(m, sign, seed):
 @pytest.mark.parametrize("program", ["clock", "pizza"])
 @pytest.mark.parametrize("of", ["embeddings", "neurons", "logits"])
 def test_the_frequencies_that_were_built_in_are_kept(program, of):
-    found = interp.fourier_spectrum(built(program, 29), of=of, resamples=99)
+    found = interp.fourier_spectrum(built(program, 29), of=of)
     assert found.kept == frequencies(29) and found.p_value <= 0.01
     assert float(found.share.sel(frequency=list(found.kept)).sum()) > 0.75
 
@@ -130,7 +130,7 @@ def test_a_circle_that_nothing_reads_is_found_and_said_to_be_needed_by_no_answer
 
 
 def test_units_have_the_phases_that_were_built_in():
-    units = interp.fourier_spectrum(built("pizza", 29), of="neurons", resamples=9).units()
+    units = interp.fourier_spectrum(built("pizza", 29), of="neurons").units()
     assert set(units.frequency) == set(frequencies(29)) and (units.share > 0.9).all()
     assert np.allclose(units.phase_a, units.phase_b, atol=1e-6)  # a pizza's units read the mean
     turns = np.sort(units.phase_a[units.frequency == 1] % (2 * np.pi))
@@ -154,7 +154,7 @@ def test_frequencies_of_a_product_are_over_logarithms():
     weights["embed.W_E"][:p, dims["NUMBER"]], weights["unembed.W_U"][dims["SUM"], :p] = table, table.T
     model = ArithmeticTransformer(ConstantWeights(adder.config, weights), task, name="discrete logarithms").eval()
     for of in ("embeddings", "neurons", "logits"):
-        assert interp.fourier_spectrum(model, of=of, resamples=99).kept == (1, 3, 5)
+        assert interp.fourier_spectrum(model, of=of).kept == (1, 3, 5)
     assert interp.fourier_spectrum(model.W_E[:13]).kept == ()  # in the order of the numbers themselves
 
 
@@ -189,15 +189,16 @@ def waves(n: int, sizes: dict[int, float], noise: float, seed: int) -> np.ndarra
 
 
 def test_a_small_frequency_next_to_a_large_one_is_kept():
-    found = interp.fourier_spectrum(waves(59, {5: 10.0, 9: 1.0}, 0.1, 0), resamples=199)
+    found = interp.fourier_spectrum(waves(59, {5: 10.0, 9: 1.0}, 0.1, 0))
     assert found.more == (9,) and found.kept == (5, 9)
 
 
 @pytest.mark.parametrize("sizes", [{}, {3: 10.0}])
-def test_noise_is_kept_no_more_often_than_said_with_and_without_a_large_frequency(sizes):
+def test_noise_is_kept_no_more_often_than_said_with_and_without_a_large_frequency(sizes, monkeypatch):
     """One table in twenty may keep a frequency of noise; of 60, more than 8 do with a probability below 1%."""
+    monkeypatch.setattr("interp.probes.modular.fourier_spectrum.RELABELLINGS", 199)
     tables = [waves(13, sizes | {1: 0.0, 2: 0.0}, 0.3, seed) for seed in range(60)]
-    kept = [interp.fourier_spectrum(table, resamples=199, seed=i).kept for i, table in enumerate(tables)]
+    kept = [interp.fourier_spectrum(table, seed=i).kept for i, table in enumerate(tables)]
     assert all(set(sizes) <= set(each) for each in kept)
     assert sum(set(each) != set(sizes) for each in kept) <= 8
 
@@ -215,5 +216,5 @@ def test_units_of_random_embeddings_keep_no_more_frequencies_than_chance():
 
 
 def test_where_no_frequency_stands_out_nothing_is_said_to_be_taken_out():
-    found = interp.fourier_spectrum(models.build("modular-table-hand-built", p=13), resamples=99)
+    found = interp.fourier_spectrum(models.build("modular-table-hand-built", p=13))
     assert found.kept == () and "nothing was taken out" in found.sentence() and "alone" not in found.sentence()

@@ -20,7 +20,7 @@ def built(program: str, p: int = 29):
 
 
 def values(found, kind: str, pairs: str = "all pairs") -> float:
-    return float(found.table.set_index(["logits", "pairs"])["value"][kind, pairs])
+    return float(found.table.set_index(["logits", "pairs"])["loss"][kind, pairs])
 
 
 def test_all_logits_cost_what_the_loss_of_all_pairs_is():
@@ -60,7 +60,7 @@ def test_distance_irrelevance_is_the_ratio_of_spreads():
     logits = model(model.task.encode(pairs))[:, 2, :p]
     right = (logits - logits.mean(-1, keepdim=True)).gather(1, model.task.answers(pairs)[:, None]).reshape(p, p)
     spreads = [np.std([float(right[(b + d) % p, b]) for b in range(p)]) for d in range(p)]
-    found = interp.group_symmetry(model).table.set_index("measure")["value"]["distance irrelevance"]
+    found = interp.group_symmetry(model).table.set_index("mark")["value"]["distance irrelevance"]
     assert found == pytest.approx(np.mean(spreads) / np.std(right.detach().numpy()), rel=1e-4)
 
 
@@ -101,9 +101,11 @@ def test_a_construction_that_cannot_be_is_refused(bad):
         ModularOptions(**bad)
 
 
-@pytest.mark.parametrize("ask", [interp.restricted_loss, interp.group_program])
-def test_figures_show_the_values_of_the_table(ask):
-    found = ask(built("clock"))
-    table = found.to_dataframe()
-    drawn = np.asarray(found.figure().data[0].y, dtype=float)
-    np.testing.assert_allclose(drawn, table["value" if "value" in table else "share"])
+def test_figures_show_the_values_of_the_table():
+    program, loss = interp.group_program(built("clock")), interp.restricted_loss(built("clock"))
+    drawn = np.asarray(program.figure().data[0].y, dtype=float)
+    np.testing.assert_allclose(drawn, program.to_dataframe()["share"])
+    grid = np.asarray(loss.figure().data[0].z, dtype=float)  # [pairs, logits]
+    np.testing.assert_allclose(
+        grid, loss.pivot("loss").loc[loss.table["pairs"].unique(), loss.table["logits"].unique()]
+    )

@@ -13,12 +13,12 @@ from models.tasks.named.addition import PaddedAddition
 
 RULES = [
     ColumnRule(2),
-    ColumnRule(2, 2, True),
-    ColumnRule(1, 1, True),
-    ColumnRule(3, 3, True, 4),
+    ColumnRule(2, 2, subtracts=True),
+    ColumnRule(1, 1, subtracts=True),
+    ColumnRule(3, 3, subtracts=True, base=4),
     ColumnRule(2, 2, base=3),
-    ColumnRule(2, 3, True, signed=True),
-    ColumnRule(1, 2, True, 4, True),
+    ColumnRule(2, 3, True, subtracts=True),
+    ColumnRule(1, 2, True, subtracts=True, base=4),
 ]
 
 
@@ -57,8 +57,8 @@ def test_problems_and_what_is_free_above_a_column_are_counted_exactly(rule: Colu
 
 
 def test_half_of_all_pairs_and_the_equal_ones_can_be_subtracted():
-    assert ColumnRule(10, 10, True).size == 50_000_000_005_000_000_000 == (10**20 + 10**10) // 2
-    assert ColumnRule(10, 10, True).all_pairs == "all 50,000,000,005,000,000,000 pairs with a >= b"
+    assert ColumnRule(10, 10, subtracts=True).size == 50_000_000_005_000_000_000 == (10**20 + 10**10) // 2
+    assert ColumnRule(10, 10, subtracts=True).all_pairs == "all 50,000,000,005,000,000,000 pairs with a >= b"
     assert ColumnRule().size == 10**20 and ColumnRule().all_pairs == "all 10^20 pairs"
 
 
@@ -69,9 +69,9 @@ def of(format: str, answer: str, **more: object) -> ColumnRule:
 def test_a_task_gives_its_rule():
     assert column_rule(column_places(PaddedAddition())) == ColumnRule()
     assert of("{a:10r}+{b:10r}={s:11r}", "a + b") == ColumnRule()
-    assert of("{a:4}-{b:4}={s:4r}.", "a - b", where="a >= b") == ColumnRule(4, 4, True)
+    assert of("{a:4}-{b:4}={s:4r}.", "a - b", where="a >= b") == ColumnRule(4, 4, subtracts=True)
     for rule in ("b <= a", "a - b >= 0", "b < a + 1", "(a > b) | (a == b)"):
-        assert of("{a:4}-{b:4}={s:5r}.", "a - b", where=rule) == ColumnRule(4, 5, True)
+        assert of("{a:4}-{b:4}={s:5r}.", "a - b", where=rule) == ColumnRule(4, 5, subtracts=True)
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ DOMAINS = [(2, 10, 1), (2, 10, 2), (3, 10, 2), (3, 4, 3), (5, 3, 3), (1, 10, 1)]
 @given(seed=st.integers(0, 10**6), share=st.sampled_from([0.5, 0.97, 1.0]), n_more=st.integers(0, 2))
 @settings(max_examples=6)
 def test_counts_of_random_verdicts_are_those_of_enumeration(columns, base, depth, subtracts, seed, share, n_more):
-    rule = ColumnRule(columns, columns + 1, subtracts, base)
+    rule = ColumnRule(columns, columns + 1, subtracts=subtracts, base=base)
     tables = random_tables(columns, base, depth, seed, share, columns + n_more)
     verdict, worst, chain = enumerated(tables, rule)
     diagrams = [diagram_of_windows(table, target, rule) for target, table in enumerate(tables)]

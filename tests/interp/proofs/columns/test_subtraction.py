@@ -34,7 +34,7 @@ from tests.sampling import sampled
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
 
-TWO = ColumnRule(2, 2, True)
+TWO = ColumnRule(2, 2, subtracts=True)
 
 
 def all_pairs(digits: int, ordered: bool = True) -> torch.Tensor:
@@ -113,7 +113,7 @@ def test_classes_hold_their_problems(digits: int, written: int, end: str, signed
 def test_a_subtractor_of_ten_digits_is_certified_with_rounding():
     found = interp.certify(by_hand(10))
     assert found.status == "certified" and found.provenance.n == 50_000_000_005_000_000_000
-    assert found.rule == ColumnRule(10, 10, True) and len(found.classes.target) == 3230
+    assert found.rule == ColumnRule(10, 10, subtracts=True) and len(found.classes.target) == 3230
     assert found.shares().certified.tolist() == [1] * 10
 
 
@@ -209,7 +209,7 @@ def test_a_certificate_without_a_rule_is_one_of_ten_digit_sums():
 
 def test_the_trained_subtractor_has_a_certificate():
     found = stored_certificate("subtractor-47")
-    assert found is not None and found.status == "certified" and found.rule == ColumnRule(10, 10, True)
+    assert found is not None and found.status == "certified" and found.rule == ColumnRule(10, 10, subtracts=True)
     assert found.fingerprint == read_adder(models.load("subtractor-47")).fingerprint
     assert found.lower_bound > 1.9 and found.shares().certified.tolist() == [1] * 10
 

@@ -18,9 +18,9 @@ from models.tasks import Task, TenDigitAddition, TwoDigitAddition, formatted
 from models.tasks.counter_rng import row_keys
 from models.tasks.expressions import Expression
 from models.tasks.formats.string_task import function
-from models.tasks.formats.task_definitions import task_of_text
 from models.tasks.named.addition import PADDED_TOKENS, DelimitedAddition, PaddedAddition, UnendedAddition
 from models.tasks.refusals import TooManyToCount
+from models.tasks.task_definitions import task_of_text
 from models.weight_maps.dense import DenseWeights
 from studies.adderboard.framed_addition import Frame, framed_addition
 

@@ -11,8 +11,8 @@ import models
 from models.errors import UserError
 from models.tasks import formatted, machine_of
 from models.tasks.formats.formatted_task import FormattedTask
-from models.tasks.formats.task_definitions import task_of_text
 from models.tasks.machines.machine import sequences
+from models.tasks.task_definitions import task_of_text
 from models.weight_maps.dense import DenseWeights
 
 #: The definition, a problem as text, and its whole sequence as text.

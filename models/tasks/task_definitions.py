@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from models.calls.argument_kinds import shown
+from models.calls.argument_kinds import Check, shown
 from models.calls.bound_arguments import typed
 from models.errors import UserError, unknown_name
 from models.files.python_source import names_an_object, object_in
@@ -86,13 +86,17 @@ def _value(name: str, text: str) -> Any:
         raise UserError(f"{name} of a task is a number, not {text!r}.") from None
 
 
-def read_argument(name: str, value: Any) -> Task:
-    """A task, or the task of a line of text."""
+def _read_task(name: str, value: Any) -> Task:
     if isinstance(value, str):
         return task_of_text(value)
     if not isinstance(value, Task):
         raise UserError(f"{name} must be a task of models.tasks, not {shown(value)}.")
     return value
+
+
+#: A task, or the text of one (:func:`task_of_text`), of which a checked function gets the task.
+TASK = Check(_read_task, "a task of models.tasks")
+TaskLike = Annotated[Task, TASK]
 
 
 def _texts_of(given: Any) -> tuple[Any, ...]:

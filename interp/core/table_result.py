@@ -1,0 +1,217 @@
+"""The form of most results: a tidy table, of which keys and measures say what its columns are.
+
+    # columns: head, matching, matching_low, matching_high, matching_untrained
+    found = TableResult("", table, provenance, ("head",), (Measure("matching", "share", ("untrained",)),))
+    found.largest("matching")         # an Estimate: value, interval, n, control
+    found.figure()                    # follows from keys and measures
+
+A row is about what its ``keys`` name. A measure NAME is a column; ``NAME_low`` and ``NAME_high`` are its 95% interval,
+and ``NAME_CONTROL`` is the same measure of each of its controls (with an interval ``NAME_CONTROL_low``,
+``NAME_CONTROL_high`` where there is one). Columns that are neither are further facts about a row.
+
+The figure has a panel for each measure: over one key points, with the intervals and the controls beside them, or curves
+where the key is a number; over two keys a grid. Of more keys the first has a panel for each of its values. A probe
+declares a view of its own (:func:`interp.core.drawings.drawing`) only where that will not do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pandas as pd
+import xarray as xr
+
+from interp.core.drawings import drawing
+from interp.core.estimate import SHARE, Estimate, known
+from interp.core.frames import as_frame
+from interp.core.results import Provenance, Result
+from interp.core.views import Curves, Grid, Picture, Points, Series, View
+from interp.core.wording import CONTROLS
+from models.errors import UserError, known_name
+from models.transformer import head_name
+
+_T = TypeVar("_T", bound="TableResult")
+if TYPE_CHECKING:
+    AnyTable = Any  # each result knows which of the two its table is
+else:
+    AnyTable = pd.DataFrame | xr.Dataset
+ENDS = ("low", "high")
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A measured column of a table, its unit ("share", "nats", ...) and the controls that have columns beside it.
+
+    ``title`` heads its panel of the figure; without one it is the name.
+    """
+
+    name: str
+    unit: str = ""
+    controls: tuple[str, ...] = ()
+    title: str = ""
+
+    @property
+    def heading(self) -> str:
+        return self.title or self.name.replace("_", " ")
+
+    def cells(self, value: float, low: float | None = None, high: float | None = None, **controls: float) -> dict:
+        """The cells of a row by the names of their columns; an interval that is not given has none."""
+        ends = {} if low is None else {f"{self.name}_low": low, f"{self.name}_high": high}
+        return {self.name: value} | ends | {f"{self.name}_{name}": each for name, each in controls.items()}
+
+    def estimate(self, row: Mapping[str, Any], name: str = "", n: int | None = None) -> Estimate:
+        """The number of one row, with its interval and its first control."""
+        low, high = (known(row.get(f"{self.name}_{end}")) for end in ENDS)
+        beside = [each for each in self.controls if known(row.get(f"{self.name}_{each}")) is not None]
+        control = float(row[f"{self.name}_{beside[0]}"]) if beside else None
+        note = CONTROLS.get(beside[0], beside[0].replace("_", " ")) if beside else ""
+        of = row.get("n", n)
+        return Estimate(
+            float(row[self.name]), low, high, None if of is None else int(of), control=control, control_note=note,
+            name=name, unit=self.unit,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class TableResult(Result):
+    """A finding in words, and the table that it is read off.
+
+    Attributes:
+        said: the finding: one sentence with number, interval, control and n.
+        table: tidy, or a labelled dataset whose dimensions are the keys.
+        keys: the columns that say what a row is about, the widest first ("layer", "head"); by default the first.
+        measures: what was measured of it, the one that a reader wants first; by default every column of numbers.
+    """
+
+    said: str
+    table: AnyTable
+    provenance: Provenance
+    keys: tuple[str, ...] = ()
+    measures: tuple[Measure, ...] = ()
+
+    def __post_init__(self) -> None:
+        keys = self.keys or tuple(map(str, self.table.columns[:1]))
+        object.__setattr__(self, "keys", keys)
+        if not self.measures:
+            numbers = map(str, self.table.drop(columns=[*keys]).select_dtypes("number").columns)
+            named = tuple(Measure(name) for name in numbers if not name.endswith(("_low", "_high")))
+            object.__setattr__(self, "measures", named)
+
+    def sentence(self) -> str:
+        return self.said
+
+    def saying(self: _T, text: str) -> _T:
+        """The same result with another finding."""
+        return replace(self, said=text)
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """One row for each combination of the keys, with the number of inputs, ``n``."""
+        rows = as_frame(self.table, self.keys)
+        return rows if "n" in rows else rows.assign(n=self.provenance.n)
+
+    def measure(self, name: str) -> Measure:
+        """A measure by name. Raises UserError if there is none."""
+        return {each.name: each for each in self.measures}[
+            known_name("measure", name, [each.name for each in self.measures])
+        ]
+
+    def estimates(self, measure: str) -> list[Estimate]:
+        """The numbers of all rows that have one, called by their keys."""
+        of, n = self.measure(measure), self.provenance.n
+        rows = self.to_dataframe().dropna(subset=[measure]).to_dict("records")
+        return [of.estimate(row, row_name(row, self.keys), n) for row in rows]
+
+    def largest(self, measure: str) -> Estimate:
+        """The largest number of a measure, with those of all rows as its ``parts``.
+
+        Raises:
+            UserError: no row has one.
+        """
+        found = self.estimates(measure)
+        if not found:
+            raise UserError(f"No {self.keys[-1]} has a {measure.replace('_', ' ')} here.")
+        return replace(max(found, key=lambda each: each.value), parts=tuple(found))
+
+    def cell(self, measure: str, **keys: Any) -> Estimate:
+        """The number at these keys. Raises UserError unless exactly one row has them."""
+        rows = self.to_dataframe()
+        for key, value in keys.items():
+            rows = rows[rows[known_name("key", key, self.keys)] == value]
+        if len(rows) != 1:
+            raise UserError(f"{len(rows)} rows have {', '.join(f'{key} {value}' for key, value in keys.items())}.")
+        (row,) = rows.to_dict("records")
+        return self.measure(measure).estimate(row, row_name(row, self.keys), self.provenance.n)
+
+    def pivot(self, measure: str) -> pd.DataFrame:
+        """A measure over two keys, the first down the side and the second across. Raises UserError for others."""
+        if len(self.keys) != 2:
+            raise UserError(f"A table of two keys can be pivoted; this one has {', '.join(self.keys)}.")
+        rows, columns = self.keys
+        return as_frame(self.table).pivot(index=rows, columns=columns, values=self.measure(measure).name)
+
+
+def row_name(row: Mapping[str, Any], keys: Sequence[str]) -> str:
+    """What a row is about, in words: "L0H1" for a layer and a head, else the values of the keys."""
+    if {"layer", "head"} <= {*keys}:
+        row = dict(row) | {"head": head_name(row["layer"], row["head"])}
+        keys = [key for key in keys if key != "layer"]
+    return ", ".join(str(row[key]) for key in keys)
+
+
+def largest(measure: str) -> Callable[[TableResult], Estimate]:
+    """Reads the largest number of a measure off a result: for :class:`interp.core.probe.Summary`."""
+    return lambda found: _noted(found.largest(measure))
+
+
+def at(measure: str, **keys: Any) -> Callable[[TableResult], Estimate]:
+    """Reads the number at some keys off a result: for :class:`interp.core.probe.Summary`."""
+    return lambda found: _noted(found.cell(measure, **keys))
+
+
+def _noted(found: Estimate) -> Estimate:
+    """The number with its row's name as a note, for a table whose columns are questions."""
+    return replace(found, note=found.note or found.name)
+
+
+# ---- the figure that follows from keys and measures
+
+
+@drawing(TableResult)
+def table_view(result: TableResult) -> Picture:
+    """A panel for each measure, and for each value of the first of more than two keys that differ among the rows."""
+    frame = as_frame(result.table)
+    keys = tuple(key for key in result.keys if frame[key].nunique() > 1) or result.keys[-1:]
+    if len(keys) < 3:
+        return Picture([_panel(frame, keys, measure, measure.heading) for measure in result.measures])
+    first, *rest = keys
+    views = [
+        _panel(rows, tuple(rest), measure, f"{first} {value}: {measure.heading}")
+        for measure in result.measures
+        for value, rows in frame.groupby(first, sort=False)
+    ]
+    return Picture(views, frame[first].nunique())
+
+
+def _panel(frame: pd.DataFrame, keys: tuple[str, ...], measure: Measure, title: str) -> View:
+    """One measure over one or two keys; of more, the last two name a point together."""
+    unit = measure.unit or measure.heading
+    if len(keys) == 2:
+        values = frame.pivot(index=keys[0], columns=keys[1], values=measure.name)
+        values = values.reindex(frame[keys[0]].unique(), columns=frame[keys[1]].unique())
+        colours = "share" if measure.unit == SHARE else "signed" if (values < 0).any(axis=None) else "range"
+        return Grid(keys[1], keys[0], title, values.values, [*values.index], [*values.columns], unit, colours)
+    key = keys[0]
+    if len(keys) > 2:
+        key, frame = "row", frame.assign(row=frame[[*keys]].astype(str).agg(", ".join, axis=1))
+    series = [_series(frame, key, measure.name, "measured")]
+    beside = [each for each in measure.controls if f"{measure.name}_{each}" in frame]
+    series += [_series(frame, key, f"{measure.name}_{each}", each.replace("_", " "), control=True) for each in beside]
+    chart = Curves if pd.api.types.is_numeric_dtype(frame[key]) and len(frame) > 1 else Points
+    return chart(key.replace("_", " "), unit, title, series, scale=SHARE if measure.unit == SHARE else "")
+
+
+def _series(frame: pd.DataFrame, key: str, name: str, title: str, **more: Any) -> Series:
+    ends = tuple(f"{name}_{end}" for end in ENDS)
+    return Series.of(frame, key, name, title, ends if {*ends} <= {*frame} else (), **more)
