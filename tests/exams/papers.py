@@ -49,7 +49,7 @@ register_exam(
     Exam(
         "construction_units",
         lambda model: interp.construction_units(model, n=20),
-        lambda found: (float(found.one_hot.mean()), found.slack > 0.1),
+        lambda found: (float(found.table["one_hot"].mean()), found.table["slack"].min() > 0.1),
         presence=Case(built, (1.0, True)),
         absence=Case(lambda: changed(W_OUT, lambda weight: weight[:, SUM].zero_()), REFUSED),
         inversion=Case(  # digit 9 for 0, and so on
