@@ -51,14 +51,14 @@ def test_what_the_stages_write_adds_up_to_the_stream(built, example):
     with torch.no_grad():
         _, cache = built.run_with_cache(tokens, position_ids=ids)
     stream = cache["resid_post", 0][0].T.double().numpy()
-    assert np.abs(example.stream.values - stream).max() < 1e-5
+    assert np.abs(example.table["value"].sum("stage").values - stream).max() < 1e-5
 
 
 def test_the_heads_write_what_the_paper_prints(example):
     printed = {"L0H0": 8, "L0H1": 12, "L0H2": 16, "L0H3": 20}
     for stage, number in printed.items():
         (name,) = WRITTEN_BY[stage]
-        row = example.written.sel(stage=stage, dim=name).values[FROM_EQUALS:]
+        row = example.table["value"].sel(stage=stage, dim=name).values[FROM_EQUALS:]
         assert [as_fraction(value) or "0" for value in row] == TABLES[number].rows[name].split()
 
 
@@ -69,8 +69,7 @@ def test_the_predicted_tokens_are_those_of_the_paper(example):
 
 def test_a_wrong_digit_in_the_response_is_not_counted_as_right(built):
     wrong = interp.residual_by_dimension(built, TOKENS.replace(">750>", ">740>"), offsets=OFFSETS)
-    assert not all(wrong.right)
-    assert f"{sum(wrong.right)} of {len(wrong.right)}" in wrong.sentence()
+    assert 0 < sum(wrong.right) < len(wrong.right)
 
 
 def test_the_figure_has_a_row_for_each_dimension_that_is_written_and_names_its_stages(example):
