@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import interp
-from interp.compare.construction.pattern_patching import PatternPatching
 from interp.compare.construction.residual_by_dimension import ResidualByDimension
 from interp.core.exam import REFUSED, Case, Exam
+from interp.core.table_result import TableResult
 from interp.probes.ov_output_shape import OvOutputShape
 from tests.exams import register_exam
 from tests.exams.coupled_subjects import (
@@ -73,11 +73,11 @@ register_exam(
 )
 
 
-def _substituted(found: PatternPatching) -> dict[str, tuple[int, int]]:
+def _substituted(found: TableResult) -> dict[str, tuple[int, int]]:
     """Problems that head 0 loses and wins by the ideal pattern of the digit sum, of the carry, and by silence."""
-    cells = found.table.sel(unit="L0H0")
+    cells = found.table.query("unit == 'L0H0'").set_index("pattern")
     names = ("ideal digit sum", "ideal carry", "zero")
-    return {name: (int(cells.lost.sel(pattern=name)), int(cells.won.sel(pattern=name))) for name in names}
+    return {name: (int(cells.lost[name]), int(cells.won[name])) for name in names}
 
 
 def _effects(total: tuple[int, int], carry: tuple[int, int], zero: tuple[int, int]) -> Mapping[str, tuple[int, int]]:
