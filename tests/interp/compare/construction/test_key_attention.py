@@ -99,7 +99,7 @@ def test_without_scratchpad_only_digit_sum_and_carry_are_asked_for():
     model = models.build("position-coupling-1l4h-nope-no-scratchpad-small")
     result = interp.key_attention(model, task=model.task.at(3, 2), n=8)
     assert result.table.role.values.tolist() == ["sum", "carry"]
-    with pytest.raises(UserError, match="no head"):
+    with pytest.raises(UserError):
         result.role(3, 0)
 
 
