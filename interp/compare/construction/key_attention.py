@@ -173,10 +173,8 @@ def _sentence(found: KeyAttention) -> str:
     cells = [found.cell("overlap", layer=layer, head=head, role=role) for (layer, head), role in roles.items()]
     least, names = min(cells, key=lambda each: each.value), [head_name(*head) for head in roles]
     played = [f"{name} {ROLE_NAMES.get(role, role)}" for name, role in zip(names, roles.values(), strict=True)]
-    return (
-        f"{len(roles)} of {counted(n, 'head')} play{'s' * (len(roles) == 1)} a constructed role ({listed(played)}), with an overlap of at least "
-        f"{least} ({least.against})."
-    )
+    some = f"{len(roles)} of {counted(n, 'head')} play{'s' * (len(roles) == 1)} a constructed role"
+    return f"{some} ({listed(played)}), with an overlap of at least {least} ({least.against})."
 
 
 def count_attended(
