@@ -133,7 +133,7 @@ def _sentence(found: Swaps) -> str:
             f"{b} could keep."
         )
     n, most = len(found.components), found.most()
-    kept = f"{len(found.kept())} of {counted(n, 'part')} {'keep' if n > 1 else 'keeps'} at least {KEPT:.0%} of its own answers"
+    kept = f"{len(found.kept())} of {counted(n, 'part')} keep{'s' * (n == 1)} at least {KEPT:.0%} of its own answers"
     if most is None:
         return f"{a} answers {whole} of the problems right, and of the parts taken from {b}, {kept}."
     swapped, untrained = found.cell("exact", component=most, source="swapped"), found.rows(most, "untrained")["exact"]
