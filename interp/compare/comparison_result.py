@@ -73,10 +73,10 @@ class Comparison(TableResult):
         if self.control[1]:
             control = f"{apart.against}, {p_value(row['p_untrained'])}"
             note = "" if row["p_untrained"] <= SIGNIFICANT else ", no closer than untrained copies"
+        largest = f"of {counted(len(self.table), 'distance')} the largest is {number(far['distance'])}"
         return (
-            f"{' and '.join(self.names)}: where matched heads look differs by at most {apart}{note} (0: alike, 1: nothing "
-            f"in common; {control}); of {counted(len(self.table), 'distance')} the largest is "
-            f"{number(far['distance'])} ({far['quantity']})."
+            f"{' and '.join(self.names)}: where matched heads look differs by at most {apart}{note} (0: alike, "
+            f"1: nothing in common; {control}); {largest} ({far['quantity']})."
         )
 
 
