@@ -1,4 +1,4 @@
-"""nnsight and captum work on these models, as docs/if_you_know.md shows: their values are those of the model's own hooks."""
+"""nnsight and captum work on these models, as docs/if_you_know.md shows: values are those of the model's own hooks."""
 
 from __future__ import annotations
 
