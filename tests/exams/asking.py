@@ -45,7 +45,7 @@ KINDS: dict[str, Callable[[], Any]] = {
     "summer": _summer,
     "built": built,
     "modular": lambda: models.build("modular-pizza-hand-built", p=13),
-    "two layers": lambda: models.load("induction-6"),
+    "layers": lambda: models.load("toygpt-learned-pre"),
 }
 model_of = cache(lambda kind: KINDS[kind]())
 

@@ -249,7 +249,7 @@ TRAINED: dict[str, Way] = {
 BEHIND = {
     **dict.fromkeys(
         ("forward of the MLP", "method of the MLP", "class's forward: MLP", "class's method: MLP", "call of a class",
-         "module in the MLP's place", "class of the MLP"), "blocks.0.hook_mlp_out"
+         "module in the MLP's place", "class of the MLP", "class's method: all parts"), "blocks.0.hook_mlp_out"
     ),
     **dict.fromkeys(("forward of the model", "class's forward: model"), "unembed.hook_out"),
     **dict.fromkeys(("method of attention", "class's forward: attention"), "blocks.0.hook_attn_out"),
