@@ -37,7 +37,8 @@ from models.transformer.config import TransformerConfig
 from models.weight_maps.dense import DenseWeights
 from studies.adderboard.framed_addition import Frame, framed_addition
 from tests.applying import applying
-from tests.interp.core.test_probe_checks import SHORT, SLOW
+from tests.exams import BRIEFLY
+from tests.exams.asking import ask_briefly
 
 
 @pytest.mark.parametrize("name", ["microadder-57", "toygpt-learned-pre", "parity-coupling-1l4h-small"])
@@ -113,8 +114,6 @@ def test_what_is_no_name_is_no_attribute_and_gets_the_closest_one():
 # ---- what is listed
 
 FRAME = Frame(vocabulary="0123456789+=", between=(10,), after=(11,), answer_down=True)
-#: Options with which a question takes little time, or a model is not too large for it.
-SMALL = SHORT | {"parameter_ablation": {"n": 8, "pairs": False, "only": ["blocks/0/attn/W_O"]}}
 
 
 def highest_first() -> ArithmeticTransformer:
@@ -131,11 +130,10 @@ def test_a_question_that_is_listed_for_a_model_is_answered():
     """component_ablation asks how a model does its task, and refuses one that cannot do it, as this one."""
     model, refused = highest_first(), {}
     for each in applying(model):
-        if each.name in {*SLOW, "component_ablation"}:
+        if BRIEFLY[each.name].slow or each.name == "component_ablation":
             continue
-        options = {"n": 64} if each.takes("n") else {}
         try:
-            each.ask(model, **options | SMALL.get(each.name, {}))
+            ask_briefly(each.name, model)
         except UserError as error:
             refused[each.name] = str(error)
     assert refused == {}
@@ -145,11 +143,10 @@ def pictured(model: Any) -> dict[str, str]:
     """What a model's listed questions do not answer with a sentence, a table, a figure and a page, by name."""
     failed = {}
     for each in applying(model):
-        if each.name in SLOW:
+        if BRIEFLY[each.name].slow:
             continue
-        options = {"n": 32} if each.takes("n") else {}
         try:
-            found = each.ask(model, **options | (SMALL | {"parameter_ablation": {"n": 8}}).get(each.name, {}))
+            found = ask_briefly(each.name, model)
             assert str(found) and page_html(page_of(each, "a model", found), "")
         except UserError as error:
             failed[each.name] = str(error)
