@@ -126,6 +126,7 @@ def test_a_result_after_json_has_the_same_table_keys_and_numbers(labelled: bool)
         (Estimate(0.99999999, unit="share"), "100%"),
         (Estimate(2.5, 2.25, 2.75, unit="nats"), "2.5 [2.25, 2.75]"),
         (Estimate(2.5, 2.25, math.inf), "2.5"),
+        (Estimate(2.5, 2.5, 2.5000001), "2.5"),
         (Estimate(2.5), "2.5"),
     ],
 )
