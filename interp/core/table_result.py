@@ -10,8 +10,8 @@ and ``NAME_CONTROL`` is the same measure of each of its controls (with an interv
 ``NAME_CONTROL_high`` where there is one). Columns that are neither are further facts about a row.
 
 The figure has a panel for each measure: over one key points, with the intervals and the controls beside them, or curves
-where the key is a number; over two keys a grid. Of more keys the first has a panel for each of its values. A probe
-declares a view of its own (:func:`interp.core.drawings.drawing`) only where that will not do.
+where the key is a number; over two keys a grid. Of more keys all but the last two have a panel for each of their
+values. A probe declares a view of its own (:func:`interp.core.drawings.drawing`) only where that will not do.
 """
 
 from __future__ import annotations
@@ -179,32 +179,50 @@ def _noted(found: Estimate) -> Estimate:
 
 
 @drawing(TableResult)
-def table_view(result: TableResult) -> Picture:
-    """A panel for each measure, and for each value of the first of more than two keys that differ among the rows."""
+def table_view(result: TableResult, **at: Any) -> Picture:
+    """A panel for each measure, and for each value of all but the last two keys that differ among the rows. Keys with a
+    value (``layer=0``) select rows.
+
+    Raises:
+        UserError: a key that the table does not have, or a value that its rows do not have.
+    """
     frame = as_frame(result.table)
+    for key, value in at.items():
+        values = frame[known_name("key", key, result.keys)].unique().tolist()
+        frame = frame[frame[key] == known_name(key, value, values)]
+    title = f"{result.measures[0].heading}: {', '.join(f'{key} {value}' for key, value in at.items())}" if at else ""
     keys = tuple(key for key in result.keys if frame[key].nunique() > 1) or result.keys[-1:]
-    if len(keys) < 3:
-        return Picture([_panel(frame, keys, measure, measure.heading) for measure in result.measures])
-    first, *rest = keys
+    first, rest = keys[:-2], keys[-2:]
+    if not first:
+        return Picture([_panel(frame, rest, measure, measure.heading) for measure in result.measures], title=title)
     views = [
-        _panel(rows, tuple(rest), measure, f"{first} {value}: {measure.heading}")
+        _panel(rows, rest, measure, f"{_value_name(first, rows)}: {measure.heading}")
         for measure in result.measures
-        for value, rows in frame.groupby(first, sort=False)
+        for _, rows in frame.groupby([*first], sort=False)
     ]
-    return Picture(views, frame[first].nunique())
+    return Picture(views, frame[first[-1]].nunique(), title=title)
+
+
+def _value_name(keys: Sequence[str], rows: pd.DataFrame) -> str:
+    name = row_name(rows.iloc[0].to_dict(), keys)
+    return name if len(keys) > 1 else f"{keys[0]} {name}"
 
 
 def _panel(frame: pd.DataFrame, keys: tuple[str, ...], measure: Measure, title: str) -> View:
-    """One measure over one or two keys; of more, the last two name a point together."""
+    """One measure over one or two keys."""
     unit = measure.unit or measure.heading
     if len(keys) == 2:
-        values = frame.pivot(index=keys[0], columns=keys[1], values=measure.name)
-        values = values.reindex(frame[keys[0]].unique(), columns=frame[keys[1]].unique())
+        order = frame[keys[0]].unique(), frame[keys[1]].unique()
+        ends = [f"{measure.name}_{end}" for end in ENDS if f"{measure.name}_{end}" in frame]
+        values, *bounds = (
+            frame.pivot(index=keys[0], columns=keys[1], values=name).reindex(order[0], columns=order[1])
+            for name in (measure.name, *ends)
+        )
         colours = "share" if measure.unit == SHARE else "signed" if (values < 0).any(axis=None) else "range"
-        return Grid(keys[1], keys[0], title, values.values, [*values.index], [*values.columns], unit, colours)
+        low, high = (each.values for each in bounds) if len(bounds) == 2 else (None, None)
+        at = keys[1].replace("_", " "), keys[0].replace("_", " "), title, values.values
+        return Grid(*at, [*values.index], [*values.columns], unit, colours, low=low, high=high)
     key = keys[0]
-    if len(keys) > 2:
-        key, frame = "row", frame.assign(row=frame[[*keys]].astype(str).agg(", ".join, axis=1))
     series = [_series(frame, key, measure.name, "measured")]
     beside = [each for each in measure.controls if f"{measure.name}_{each}" in frame]
     series += [_series(frame, key, f"{measure.name}_{each}", each.replace("_", " "), control=True) for each in beside]
