@@ -178,10 +178,13 @@ def _noted(found: Estimate) -> Estimate:
 # ---- the figure that follows from keys and measures
 
 
+MOST_PANELS, MOST_ROWS = 16, 32  # of a figure and of a panel; the table has all
+
+
 @drawing(TableResult)
 def table_view(result: TableResult, **at: Any) -> Picture:
     """A panel for each measure, and for each value of all but the last two keys that differ among the rows. Keys with a
-    value (``layer=0``) select rows.
+    value (``layer=0``) select rows. Of many panels, and of many rows of a panel, those with the largest numbers.
 
     Raises:
         UserError: a key that the table does not have, or a value that its rows do not have.
@@ -190,17 +193,32 @@ def table_view(result: TableResult, **at: Any) -> Picture:
     for key, value in at.items():
         values = frame[known_name("key", key, result.keys)].unique().tolist()
         frame = frame[frame[key] == known_name(key, value, values)]
-    title = f"{result.measures[0].heading}: {', '.join(f'{key} {value}' for key, value in at.items())}" if at else ""
     keys = tuple(key for key in result.keys if frame[key].nunique() > 1) or result.keys[-1:]
-    first, rest = keys[:-2], keys[-2:]
-    if not first:
-        return Picture([_panel(frame, rest, measure, measure.heading) for measure in result.measures], title=title)
-    views = [
-        _panel(rows, rest, measure, f"{_value_name(first, rows)}: {measure.heading}")
-        for measure in result.measures
-        for _, rows in frame.groupby([*first], sort=False)
-    ]
-    return Picture(views, frame[first[-1]].nunique(), title=title)
+    first, rest, views, notes = keys[:-2], keys[-2:], [], []
+    for measure in result.measures:
+        known = frame.dropna(subset=[measure.name])
+        rows, note = _with_largest(known, first, measure, MOST_PANELS, "panels") if first else (known, "")
+        notes.append(note)
+        for _, panel in rows.groupby([*first], sort=False) if first else [((), rows)]:
+            panel, note = _with_largest(panel, rest[:1], measure, MOST_ROWS, "rows")
+            notes.append(note)
+            called = f"{_value_name(first, panel)}: " if first else ""
+            views.append(_panel(panel, rest, measure, called + measure.heading, bool((known[measure.name] < 0).any())))
+    title = f"{result.measures[0].heading}: {', '.join(f'{key} {value}' for key, value in at.items())}" if at else ""
+    side = frame[first[-1]].nunique() if first else 0
+    return Picture(views, side if side <= 4 else 3, title, "; ".join(dict.fromkeys(filter(None, notes))))
+
+
+def _with_largest(
+    frame: pd.DataFrame, keys: Sequence[str], measure: Measure, most: int, what: str
+) -> tuple[pd.DataFrame, str]:
+    """The rows with at most so many values of keys, those with the largest numbers, and a note of what is left out; a
+    key of numbers is an axis and is kept whole."""
+    groups = frame.groupby([*keys], sort=False).ngroup()
+    if groups.nunique() <= most or (what == "rows" and pd.api.types.is_numeric_dtype(frame[keys[0]])):
+        return frame, ""
+    largest = frame[measure.name].abs().groupby(groups).max().nlargest(most).index
+    return frame[groups.isin(largest)], f"{most} of {groups.nunique():,} {what}, those with the largest numbers"
 
 
 def _value_name(keys: Sequence[str], rows: pd.DataFrame) -> str:
@@ -208,7 +226,7 @@ def _value_name(keys: Sequence[str], rows: pd.DataFrame) -> str:
     return name if len(keys) > 1 else f"{keys[0]} {name}"
 
 
-def _panel(frame: pd.DataFrame, keys: tuple[str, ...], measure: Measure, title: str) -> View:
+def _panel(frame: pd.DataFrame, keys: tuple[str, ...], measure: Measure, title: str, signed: bool) -> View:
     """One measure over one or two keys."""
     unit = measure.unit or measure.heading
     if len(keys) == 2:
@@ -218,7 +236,7 @@ def _panel(frame: pd.DataFrame, keys: tuple[str, ...], measure: Measure, title: 
             frame.pivot(index=keys[0], columns=keys[1], values=name).reindex(order[0], columns=order[1])
             for name in (measure.name, *ends)
         )
-        colours = "share" if measure.unit == SHARE else "signed" if (values < 0).any(axis=None) else "range"
+        colours = "share" if measure.unit == SHARE else "signed" if signed else "range"
         low, high = (each.values for each in bounds) if len(bounds) == 2 else (None, None)
         at = keys[1].replace("_", " "), keys[0].replace("_", " "), title, values.values
         return Grid(*at, [*values.index], [*values.columns], unit, colours, low=low, high=high)

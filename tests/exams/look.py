@@ -18,6 +18,7 @@ from interp.probes.attention_by_role import AttentionByRole
 from interp.probes.attention_readout import AttentionReadout
 from interp.probes.carry_units import CarryUnits
 from interp.probes.learning_curves import LearningCurves
+from interp.probes.lens.direct_logit_attribution import by_kind
 from interp.probes.training_dynamics import compute_training_dynamics
 from tests.exams import register_exam
 from tests.exams.entries import ENTRY, ask_curves
@@ -153,7 +154,7 @@ register_exam(
     Exam(
         "direct_logit_attribution",
         lambda model: interp.direct_logit_attribution(model, n=64),
-        lambda found: found._by_kind().to_dict(),
+        lambda found: by_kind(found).to_dict(),
         presence=Case(trained, lambda got: got["mlp"] > 50 and max(got, key=got.get) == "mlp"),
         absence=Case(lambda: without("W_fc1"), lambda got: abs(got["mlp"]) < 1e-4),
         inversion=Case(lambda: negated("blocks.0.hook_mlp_out"), lambda got: got == REFUSED or got["mlp"] < -10),
@@ -204,8 +205,8 @@ def turned_queries() -> Any:
 
 def _score_part(found: Any) -> tuple[set[str], float]:
     """What the largest part is written by, and how large it is."""
-    part = found.largest
-    return {part.query_source.item(), part.key_source.item()}, float(part["mean"])
+    part = found.table.loc[found.table.part.abs().idxmax()]
+    return {part.query_source, part.key_source}, float(part.part)
 
 
 register_exam(

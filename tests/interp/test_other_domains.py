@@ -248,7 +248,7 @@ def test_signals_and_rivals_are_those_of_the_base(adders: Any, name: str):
     assert int(units.n.sel(signal="generate", present=True)) == int(carried.sum())
     assert f"s={base - 1}" in units.signal.values and f"s={base}" not in units.signal.values
     rival = interp.direct_logit_attribution(model, n=N, rival="carry")
-    assert np.allclose(rival.lead.values, 1.0, atol=1e-2)
+    assert np.allclose(rival.table.lead, 1.0, atol=1e-2)
 
 
 def test_a_copy_of_a_task_with_its_own_vocabulary_is_itself(adders: Any):
