@@ -13,6 +13,7 @@ import interp
 import models
 from interp.core.estimate import Estimate
 from interp.core.exam import REFUSED, Case, Exam
+from interp.core.key_roles import ALL_TARGETS
 from interp.core.results import Provenance
 from interp.probes.attention_by_role import AttentionByRole
 from interp.probes.attention_readout import AttentionReadout
@@ -141,7 +142,7 @@ register_exam(
     Exam(
         "logit_lens",
         lambda model: interp.logit_lens(model, n=64),
-        lambda found: found.table.overall.values.tolist(),
+        lambda found: found.table.accuracy.sel(target=ALL_TARGETS).values.tolist(),
         presence=Case(trained, lambda got: got[-1] == 1.0 and got[0] < 0.2),
         absence=Case(lambda: planted("blocks.0.hook_resid_post", lambda x: 0 * x), lambda got: got[-1] < 0.25),
         inversion=Case(lambda: negated("blocks.0.hook_resid_post"), lambda got: got[-1] < 0.05),
@@ -168,7 +169,7 @@ TWO_DIGITS = "toygpt-learned-pre"  # four layers
 
 def _read_early(found: Any) -> tuple[float, float, float]:
     """The share of right tokens after layer 0's attention: by the lens, by its control and by the logit lens."""
-    own, control, plain = found.table.overall.sel(point="L0 mid").values.tolist()
+    own, control, plain = found.table.accuracy.sel(point="L0 mid", target=ALL_TARGETS).values.tolist()
     return own, control, plain
 
 

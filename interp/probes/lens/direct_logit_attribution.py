@@ -34,7 +34,7 @@ import torch
 from jaxtyping import Float
 
 from interp.core.estimate import Estimate
-from interp.core.key_roles import target_labels
+from interp.core.key_roles import ALL_TARGETS, target_labels
 from interp.core.probe import Summary, probe, sums
 from interp.core.results import Provenance
 from interp.core.runs import require_finite
@@ -55,7 +55,7 @@ from models.transformer import HookedModel, model_name, neuron_name
 TOLERANCE = 1e-3
 
 KEYS = ("of", "part", "target")
-PARTS, NEURONS, ALL = "parts", "neurons", "all targets"
+PARTS, NEURONS = "parts", "neurons"
 
 
 def compute_direct_logit_attribution(
@@ -94,15 +94,15 @@ def compute_direct_logit_attribution(
         about = pd.DataFrame({"part": names, "kind": "unit", "layer": layer, "head": -1, "role": "", "of": NEURONS})
         tables.append(_rows(units, about, targets, provenance.resampling_seed))
     table = pd.concat(tables, ignore_index=True)
-    leads = dict(zip(targets, lead.mean(-1), strict=True)) | {ALL: lead.mean(-1).mean()}
-    deviations = dict(zip(targets, off, strict=True)) | {ALL: off.max()}
+    leads = dict(zip(targets, lead.mean(-1), strict=True)) | {ALL_TARGETS: lead.mean(-1).mean()}
+    deviations = dict(zip(targets, off, strict=True)) | {ALL_TARGETS: off.max()}
     table = table.assign(lead=table["target"].map(leads), deviation=table["target"].map(deviations))
     measure = Measure("contribution", "logits", title=f"part of the lead over {rival}")
     found = TableResult("", table, provenance, KEYS, (measure,))
-    whole = table[(table["of"] == PARTS) & (table["target"] == ALL)]
+    whole = table[(table["of"] == PARTS) & (table["target"] == ALL_TARGETS)]
     top = whole.loc[whole["contribution"].abs().idxmax()]
     return found.saying(
-        f"{name}: the right digit leads {rival} by {number(leads[ALL])} logits on average over the answer; "
+        f"{name}: the right digit leads {rival} by {number(leads[ALL_TARGETS])} logits on average over the answer; "
         f"{top['part']} writes {measure.estimate(top.to_dict())} of it, the most of {len(whole)} parts."
     )
 
@@ -119,7 +119,7 @@ def _rows(values: Float[np.ndarray, "*part target n"], about: pd.DataFrame, targ
     over_all = moments(np.nan_to_num(values).mean(-2), "contribution", seed)
     over_all["contribution"] = np.nan_to_num(by_target["contribution"]).mean(-1)
     tables = []
-    for columns, names in ((by_target, targets), (over_all, [ALL])):
+    for columns, names in ((by_target, targets), (over_all, [ALL_TARGETS])):
         rows = about.loc[about.index.repeat(len(names))].assign(target=np.tile(names, len(about)))
         tables.append(rows.assign(**{name: column.ravel() for name, column in columns.items()}))
     return pd.concat(tables).dropna(subset=["contribution"])
@@ -127,12 +127,12 @@ def _rows(values: Float[np.ndarray, "*part target n"], about: pd.DataFrame, targ
 
 def by_kind(found: TableResult) -> pd.Series:
     """What each kind of part contributes, averaged over targets."""
-    rows = found.table[(found.table["of"] == PARTS) & (found.table["target"] == ALL)]
+    rows = found.table[(found.table["of"] == PARTS) & (found.table["target"] == ALL_TARGETS)]
     return rows.groupby("kind")["contribution"].sum().sort_values(ascending=False)
 
 
 def _share_by_kind(found: TableResult) -> Estimate:
-    lead = float(found.table.loc[found.table["target"] == ALL, "lead"].iloc[0])
+    lead = float(found.table.loc[found.table["target"] == ALL_TARGETS, "lead"].iloc[0])
     if not lead > 0:
         raise UserError("The right digit has no lead to attribute.")
     parts = tuple(Estimate(float(value) / lead, name=str(kind)) for kind, value in by_kind(found).items())

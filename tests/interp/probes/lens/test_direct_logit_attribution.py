@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import models
+from interp.core.key_roles import ALL_TARGETS
 from interp.core.results import Provenance
 from interp.probes.lens import compute_direct_logit_attribution, direct_logit_attribution
-from interp.probes.lens.direct_logit_attribution import ALL, PARTS, by_kind
+from interp.probes.lens.direct_logit_attribution import PARTS, by_kind
 from interp.probes.lens.residual_contributions import attributed, choose_rivals
 from interp.probes.lens.residual_points import carry_flipped, digit_targets
 from models.errors import UserError
@@ -76,7 +77,7 @@ def test_the_parts_of_every_problem_add_up_to_the_lead_of_its_right_digit(name: 
     scale = float(lead.abs().max())
     values = attributed_values(model, problems, rival)
     np.testing.assert_allclose(values.sum("part", skipna=True).T, lead, atol=1e-4 * scale)
-    parts = found.table.query(f"of == '{PARTS}' and target != '{ALL}'")
+    parts = found.table.query(f"of == '{PARTS}' and target != '{ALL_TARGETS}'")
     by_target = parts.groupby("target", sort=False)
     np.testing.assert_allclose(by_target.contribution.sum(), lead.mean(0), atol=1e-4 * scale)
     np.testing.assert_allclose(by_target.lead.first(), lead.mean(0), atol=1e-4 * scale)
@@ -172,8 +173,8 @@ def test_a_part_without_a_position_is_blank_and_the_rest_has_intervals_around_it
     assert last.empty  # the last digit has no operands of its own
     assert (found.table.contribution_low <= found.table.contribution + 1e-9).all()
     assert (found.table.contribution_high >= found.table.contribution - 1e-9).all()
-    whole = found.table[found.table.target != ALL].groupby("part").contribution.sum() / 11
-    over_all = found.table[found.table.target == ALL].set_index("part").contribution
+    whole = found.table[found.table.target != ALL_TARGETS].groupby("part").contribution.sum() / 11
+    over_all = found.table[found.table.target == ALL_TARGETS].set_index("part").contribution
     np.testing.assert_allclose(over_all, whole[over_all.index], rtol=1e-5)
 
 
