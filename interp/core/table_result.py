@@ -222,8 +222,9 @@ def _with_largest(
 
 
 def _value_name(keys: Sequence[str], rows: pd.DataFrame) -> str:
-    name = row_name(rows.iloc[0].to_dict(), keys)
-    return name if len(keys) > 1 else f"{keys[0]} {name}"
+    row = rows.iloc[0].to_dict()
+    bare = len(keys) > 1 or isinstance(row[keys[0]], str)
+    return row_name(row, keys) if bare else f"{keys[0]} {row[keys[0]]}"
 
 
 def _panel(frame: pd.DataFrame, keys: tuple[str, ...], measure: Measure, title: str, signed: bool) -> View:

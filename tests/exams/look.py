@@ -16,7 +16,7 @@ from interp.core.exam import REFUSED, Case, Exam
 from interp.core.key_roles import ALL_TARGETS
 from interp.core.results import Provenance
 from interp.probes.attention_by_role import AttentionByRole
-from interp.probes.attention_readout import AttentionReadout
+from interp.probes.attention_readout import EXPLAINED, RATIO, AttentionReadout
 from interp.probes.carry_units import CarryUnits
 from interp.probes.learning_curves import LearningCurves
 from interp.probes.lens.direct_logit_attribution import by_kind
@@ -59,7 +59,7 @@ register_exam(
 
 
 def _number(found: AttentionReadout) -> tuple[float, float]:
-    return found.ratio, found.explained
+    return found.value(RATIO), found.value(EXPLAINED)
 
 
 register_exam(
