@@ -129,7 +129,7 @@ register_exam(
     Exam(
         "linear_probes",
         lambda model: interp.linear_probes(model, n=600, signals="carry_out", sites="L0 post"),
-        lambda found: (float(found.overall("carry_out").accuracy[0]), float(found.overall("carry_out").untrained[0])),
+        lambda found: (found.hardest().value, found.hardest().control),
         presence=Case(trained, lambda got: got[0] > 0.98 > got[1]),
         absence=Case(lambda: planted("blocks.0.hook_resid_post", lambda x: 0 * x), lambda got: got[0] < 0.65),
         inversion=Case(lambda: negated("blocks.0.hook_resid_post"), lambda got: got[0] > 0.98),  # signs are no matter
