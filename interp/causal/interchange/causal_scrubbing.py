@@ -36,8 +36,9 @@ from interp.core.model_checks import with_writable_stream
 from interp.core.probe import probe
 from interp.core.recovered_share import recovered_share
 from interp.core.results import Provenance, Result
+from interp.core.table_result import ENDS
 from interp.core.task_checks import require_able, resolve_task
-from interp.core.views import ENDS, Curves, Line, Picture, Series
+from interp.core.views import Curves, Line, Picture, Series
 from models.calls.argument_kinds import Count, Seed
 from models.errors import UserError
 from models.number_format import counted, in_percent, in_percent_with
