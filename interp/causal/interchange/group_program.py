@@ -107,13 +107,12 @@ class GroupProgram(TableResult):
             )
         marks = f"a {self.marks.program}'s marks" if self.marks.program else "the marks of neither"
         clock, pizza = (self.cell("share", change="interchanged", program=each) for each in PROGRAMS)
-        text = f"{model}: {self.verdict}. It has {marks}."
+        answers = f"of {clock.n:,} answers to an operand with several numbers' frequencies"
+        shares = f"{pizza} are the pizza's and {clock} the clock's, where these differ; {pizza.against} and"
+        shares += f" {Estimate(clock.control or 0.0, unit=SHARE)}"
         if not clock.n:
-            return f"{text} To an operand with several numbers' frequencies, both give the same answers."
-        return (
-            f"{text} To an operand with several numbers' frequencies, {clock} of {clock.n:,} answers are the clock's "
-            f"({clock.against}) and {pizza} the pizza's ({pizza.against})."
-        )
+            answers, shares = "to an operand with several numbers' frequencies", "both give the same answers"
+        return f"{model}: {self.verdict} ({answers}, {shares}). It has {marks}."
 
 
 def _pizza(found: GroupProgram) -> Estimate:
