@@ -118,10 +118,11 @@ class TableResult(Result):
         ]
 
     def rows(self, **keys: Any) -> pd.DataFrame:
-        """The rows of the table at some values of keys. Raises UserError for a key that it does not have."""
+        """The rows of the table at some values of keys. Raises UserError for a key or a value that it does not have."""
         rows = self.to_dataframe()
         for key, value in keys.items():
-            rows = rows[rows[known_name("key", key, self.keys)] == value]
+            values = rows[known_name("key", key, self.keys)]
+            rows = rows[values == known_name(key.replace("_", " "), value, values.unique().tolist())]
         return rows
 
     def estimates(self, measure: str, **keys: Any) -> list[Estimate]:
