@@ -18,10 +18,11 @@ export PYTHONDONTWRITEBYTECODE :=
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help report test test-some test-all test-tl39 lab docs notebooks bench gpu lint clean
+.PHONY: help report check test test-some test-all test-tl39 lab docs notebooks bench gpu lint clean
 
 help:
 	@echo "make report     train nothing, probe the stored models, write report.html"
+	@echo "make check      ruff, and the tests that mirror the files you changed: a minute at most for one file"
 	@echo "make test       the tests, without the slow ones"
 	@echo "make test-some  one slow test of each function, drawn with SEED=0: about an hour on two cores"
 	@echo "make test-all   all tests"
@@ -35,6 +36,12 @@ help:
 
 report: $(VENV)/.runtime
 	$(BIN)/interp report
+
+# What mirrors the files that differ from the last commit: tests/interp/core/test_stats.py for interp/core/stats.py.
+check: $(VENV)/.dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check --quiet
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.mirrored_tests
 
 test: $(VENV)/.dev
 	$(PYTEST) -m "not slow"

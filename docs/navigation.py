@@ -32,6 +32,7 @@ def on_files(files: Any, config: Any) -> Any:
         ("The papers' numbers", found("studies/*.md")),
         ("Papers", found("papers/*.md")),
         ("How to", [*found("read_*.md"), *found("add_*.md")]),
+        ("If you know TransformerLens", "if_you_know.md"),
         ("Reference", ["code_in_ten_files.md", "glossary.md", "hooks.md", "reference.md", "speed.md"]),
         ("Proofs", "proofs.md"),
         ("Benchmark of circuits", "circuit_benchmark.md"),

@@ -24,6 +24,7 @@ The subpackages, each of which imports only earlier ones: :mod:`interp.core`; :m
 """
 
 from importlib import import_module
+from importlib.metadata import version
 from pkgutil import iter_modules, walk_packages
 from typing import Any
 
@@ -59,6 +60,8 @@ def __getattr__(name: str) -> Any:
     """A subpackage, or a public name of :mod:`interp.public_names`, such as any registered probe."""
     if name in _ROOMS:
         return import_module(f"interp.{name}")
+    if name == "__version__":
+        return version("carrylens")
     if name.startswith("_") and name != "__all__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from interp.public_names import public_names, resolve

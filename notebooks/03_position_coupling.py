@@ -25,7 +25,7 @@ import pandas as pd
 import interp
 import models
 from interp.figures.tables import findings, table
-from interp.proofs.hand_built.coupled_grid import load_certified_grids
+from interp.proofs.stored_verdicts import hand_built_sums
 from studies.position_coupling.exact_match_grid import exact_match_grid
 from studies.position_coupling.first_error_position import first_error_position
 from studies.position_coupling.grid_panels import GridPanel, GridPanels
@@ -290,7 +290,7 @@ interp.certify(larger)
 # A stored study has proved many sizes in this way:
 
 # %%
-print(load_certified_grids()["float32"].sentence())
+hand_built_sums()
 
 # %% [markdown]
 # There is no such proof for the trained model, because its patterns depend on the digits. What can be said of it is

@@ -19,7 +19,7 @@ async def answer(client: Any, asked: dict[str, str]) -> str | None:
             case "refuted", True:
                 return "no"
             case "refuted", False:
-                return _problem(verdict["counterexample"])
+                return verdict["counterexample"]["problem"]
         return None
     if question.startswith("The model adds modulo"):
         said = (await _called(client, "ask", probe="group_program", **where))["sentence"]
@@ -33,13 +33,6 @@ async def answer(client: Any, asked: dict[str, str]) -> str | None:
     drops = {row["component"]: row["drop_low"] for row in whole}
     needed = [name for name, least in drops.items() if least > 0]
     return needed[0] if len(needed) == 1 else None
-
-
-def _problem(counterexample: Any) -> str:
-    """A counterexample as its task writes it; of ten-digit adders it is (a, b, the model's answer)."""
-    if isinstance(counterexample, dict):
-        return counterexample["problem"]
-    return f"{counterexample[0]}+{counterexample[1]}"
 
 
 async def _called(client: Any, tool: str, **given: Any) -> dict[str, Any]:

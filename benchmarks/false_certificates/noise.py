@@ -155,7 +155,7 @@ def _tried(verdict: Verdict, model: ArithmeticTransformer, pairs: int, seed: int
         return model.task.domain.at(torch.arange(verdict.n))
     if verdict.status == "refuted":
         assert verdict.counterexample is not None
-        return torch.tensor([verdict.counterexample[:2]])
+        return model.task.as_problems([verdict.counterexample.problem])
     extreme = np.stack((verdict.classes.a.values, verdict.classes.b.values), -1).reshape(-1, 2)
     return torch.cat((torch.from_numpy(extreme), random_pairs(pairs, seed)))
 

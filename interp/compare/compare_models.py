@@ -4,8 +4,8 @@
 
 :func:`interp.compare` compares two models of *one* format token by token and head by head. Here nothing is matched:
 every question is a probe that gives a number (``summary`` in :func:`interp.core.probe.probe`), asked of each model
-about its own task, and a probe that does not apply to a model says so instead. The control of a number is the one that its
-probe states, or else the same number of an untrained twin: the same architecture with fresh parameters (for a model
+about its own task, and a probe that does not apply to a model says so instead. The control of a number is the one that
+its probe states, or else the same number of an untrained twin: the same architecture with fresh parameters (for a model
 without parameters, Gaussian weights with the root mean square of each matrix).
 
 Limits. Different formats have different problems: sums of two-digit numbers have no long chains.

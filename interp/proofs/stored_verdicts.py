@@ -2,14 +2,17 @@
 
 A wrong answer that ``interp attack`` found is a verdict too: it refutes, and anybody can ask the model again.
 
-Constructed models have no entry; their verdicts are stored in one file, which ``python -m
-interp.proofs.stored_verdicts`` recomputes in some minutes.
+Constructed models have no entry. What is proved of them is stored in one file, and the two verdicts on hand-built sums
+whole, since pages draw their margins by size. ``python -m interp.proofs.stored_verdicts`` computes both again in some
+minutes.
 """
 
 from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,7 @@ import models
 from interp.core.stored_data import DATA
 from interp.proofs.attacks.gradient_attack import Attack, task_text
 from interp.proofs.certify import certified_at_best, certify, parse_certificate
-from interp.proofs.columns.column_evidence import PairEvidence, answered
+from interp.proofs.columns.column_evidence import PairEvidence
 from interp.proofs.columns.column_method import check_one_layer
 from interp.proofs.columns.column_rule import SUMS
 from interp.proofs.columns.per_operator import OperatorEvidence
@@ -27,16 +30,18 @@ from interp.proofs.listed.prefix_method import PrefixEvidence
 from interp.proofs.verdict.class_table import MachineEvidence
 from interp.proofs.verdict.recheck import require_model
 from interp.proofs.verdict.time_limit import MINUTES
-from interp.proofs.verdict.verdict import IN_WORDS, Verdict
+from interp.proofs.verdict.verdict import IN_WORDS, ArithmeticName, Verdict
 from interp.proofs.verdict.wrong_answers import wrong_answer
 from models import ArithmeticTransformer, UserError, zoo
+from models.families.hand_built.position_coupling_addition import NAME as HAND_BUILT_SUMS
 from models.registry import constructed
-from models.tasks import LIMIT, MultiOperandAddition, adds_pairs_below
+from models.tasks import LIMIT, adds_pairs_below
 from models.zoo.entry_writer import change_entry
 
 FILE = "certificate.json.gz"
 ALL_PAIRS = "all pairs of ten-digit numbers"
 CONSTRUCTED = DATA / "constructed_verdicts.json"
+SUMS_OF_ALL_SIZES = DATA / "hand_built_certificates.json"
 
 
 def facts(verdict: Verdict) -> dict[str, Any]:
@@ -51,7 +56,7 @@ def facts(verdict: Verdict) -> dict[str, Any]:
         if verdict.rule != SUMS:
             found |= {"pairs": verdict.rule.all_pairs, "at": verdict.rule.problem(*verdict.witness)}
         if verdict.counterexample is not None:
-            found["counterexample"] = answered(verdict.rule, verdict.counterexample)
+            found["counterexample"] = str(verdict.counterexample)
             found["share"] = "" if verdict.accuracy is None else verdict.accuracy.wrong()
         return found
     if isinstance(verdict.evidence, ExhaustiveEvidence):
@@ -61,7 +66,7 @@ def facts(verdict: Verdict) -> dict[str, Any]:
         domain = verdict.domain
         found |= {"arithmetic": IN_WORDS[verdict.arithmetic]}
     if verdict.counterexample is not None:
-        found["counterexample"] = f"{verdict.counterexample.problem} -> {verdict.counterexample.predicted}"
+        found["counterexample"] = str(verdict.counterexample)
     return found | {"domain": domain, "witness": verdict.witness}
 
 
@@ -187,15 +192,11 @@ def judge_constructed(name: str) -> dict[str, Any]:
     Raises:
         UserError: no method judges it.
     """
-    from interp.proofs.hand_built.coupled_grid import load_certified_grids
-
     model = models.build(name)
-    if isinstance(model.task, MultiOperandAddition):  # every size has a proof of its own, made by coupled_grid
-        grid = load_certified_grids()["float32"]
-        operands, digits = grid.margins.shape
-        sizes = f"all sizes to {operands} operands of {digits} digits"
-        return {"evidence": "certified with rounding", "domain": sizes, "smallest_margin": float(grid.margins.min())}
-    found = certified_at_best(model) if adds_pairs_below(model.task) == LIMIT else certify(model)
+    if name == HAND_BUILT_SUMS:
+        found = hand_built_sums()
+    else:
+        found = certified_at_best(model) if adds_pairs_below(model.task) == LIMIT else certify(model)
     evidence = found.provenance.strength if found.status == "certified" else found.status
     domain = ALL_PAIRS if adds_pairs_below(model.task) == LIMIT else found.provenance.source
     return {
@@ -205,8 +206,37 @@ def judge_constructed(name: str) -> dict[str, Any]:
     }
 
 
+@cache
+def hand_built_sums(arithmetic: ArithmeticName = "float32") -> Verdict:
+    """The stored verdict on the hand-built addition of up to 30 operands of up to 30 digits, one part for each size.
+
+    Its margins, in logits, are rounded down to four digits, so that they are bounds still.
+
+    Raises:
+        UserError: "float", or a file that was changed.
+    """
+    stored = json.loads(SUMS_OF_ALL_SIZES.read_text())
+    if arithmetic not in stored:
+        raise UserError(f"There is no stored verdict in {arithmetic!r}; there are {' and '.join(stored)}.")
+    return Verdict.from_dict(stored[arithmetic], SUMS_OF_ALL_SIZES.name)
+
+
+def judge_hand_built_sums(arithmetic: ArithmeticName) -> Verdict:
+    """What :func:`hand_built_sums` gives, proved anew in a minute or two."""
+    found = certify(models.build(HAND_BUILT_SUMS), arithmetic=arithmetic)
+    return found.replace(parts=tuple(replace(part, margin=_rounded_down(part.margin)) for part in found.parts))
+
+
+def _rounded_down(margin: float | None) -> float | None:
+    return None if margin is None else math.floor(margin * 1e4) / 1e4
+
+
 def main() -> None:
     """Judge every constructed model and store the verdicts."""
+    arithmetics: tuple[ArithmeticName, ...] = ("interval", "float32")
+    sums = {arithmetic: judge_hand_built_sums(arithmetic).to_dict() for arithmetic in arithmetics}
+    SUMS_OF_ALL_SIZES.write_text(json.dumps(sums).replace("}, {", "},\n{") + "\n")
+    hand_built_sums.cache_clear()
     found = {name: judge_constructed(name) for name in sorted(constructed())}
     CONSTRUCTED.write_text(json.dumps(found, indent=1) + "\n")
 

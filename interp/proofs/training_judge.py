@@ -84,7 +84,7 @@ def unproved_problems(found: Verdict, task: Task, most: int = MOST) -> tuple[tup
     """
     texts = list(dict.fromkeys(found.evidence.problems_left()))[:most]
     if (wrong := found.counterexample) is not None:
-        texts.insert(0, wrong[:2] if isinstance(wrong, tuple) else wrong.problem)
+        texts.insert(0, wrong.problem)
     rows = [task.as_problems([text]) for text in texts]
     if not rows or rows[0].ndim != 2:
         return ()

@@ -24,19 +24,17 @@ from interp.compare.compare_models import compare_models
 from interp.core.loading import load
 from interp.core.probe import find_probe, group
 from interp.core.results import Provenance
-from interp.figures.draw_views import draw_picture
 from interp.probes.circle_fit import circle_fit
 from interp.probes.learning_curves import learning_curves
 from interp.probes.score_result import Scores
 from interp.probes.training_dynamics import training_dynamics
 from interp.proofs import decision_curves
-from interp.proofs.hand_built.coupled_grid import load_certified_grids, margins_view
 from interp.site.chapter_words import about_carry, about_columns, about_others, about_switches
 from interp.site.explorer import static_view
 from interp.site.pages import figure_data
 from interp.site.pages.items import commands, folded, paragraph, table
 from interp.site.probe_answers import accuracy, answered, parameter_values
-from interp.site.story import ADDED, HAND_BUILT, Chapter, Story
+from interp.site.story import ADDED, Chapter, Story
 from models.errors import UserError
 from models.evaluation import margins, predict, teacher_forcing
 from models.tasks import LIMIT, problem_pairs, variable_pairs
@@ -68,9 +66,6 @@ def _drawn(found: Any, words: Markup | None = None) -> list[Markup]:
 
 def certificate(story: Story) -> list[Markup]:
     """What is proved of all inputs, and the commands that prove it."""
-    if story.name == HAND_BUILT:
-        drawn = figure_data(draw_picture(margins_view(load_certified_grids()["float32"])), fixed=True)
-        return [paragraph(story.proved), commands(["python -m interp.proofs.hand_built.coupled_grid"]), drawn]
     found = story.certificate
     if found is None:
         return []

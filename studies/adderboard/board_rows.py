@@ -285,8 +285,8 @@ def _verdict(model: HookedModel, minutes: float | None) -> dict[str, Any]:
         if verdict.status == "certified":
             over = verdict.provenance.strength == "certified in intervals"
             return found | {"wrong": "0", "share": "", "proved": OVER_THE_REALS if over else WITH_ROUNDING}
-        if verdict.status == "refuted":
-            return found | {"counterexample": _example(verdict.counterexample)} | _share(model, minutes)
+        if (wrong := verdict.counterexample) is not None:
+            return found | {"counterexample": (wrong.problem, wrong.predicted)} | _share(model, minutes)
     except UserError as error:
         found = {"status": "undecided", "verdict": str(error), "method": ""}
     return found | _searched(model, found["verdict"], bool(found.get("proved")))
@@ -300,14 +300,6 @@ def _share(model: HookedModel, minutes: float | None) -> dict[str, Any]:
     except (UserError, TimeUp):
         return {}
     return {} if bounds.says_little else {"share": f"{bounds.wrong()}, over the reals"}
-
-
-def _example(found: Any) -> tuple[str, str]:
-    """(problem, answer) from any verdict's counterexample."""
-    if hasattr(found, "problem"):
-        return found.problem, found.predicted
-    a, b, said = found
-    return f"{a} + {b}", "no number" if said is None else str(said)
 
 
 def near_nines(n: int, seed: int) -> Int[Tensor, "n 2"]:

@@ -34,7 +34,7 @@ from interp.proofs.verdict.recheck import judged_again
 from interp.proofs.verdict.subject import Subject
 from interp.proofs.verdict.time_limit import ENDED, watched
 from interp.proofs.verdict.verdict import Evidence, Verdict
-from interp.proofs.verdict.verdict_files import is_count, is_number
+from interp.proofs.verdict.verdict_files import LargeCount
 from interp.proofs.verdict.wrong_answers import wrong_answer
 from models.evaluation import margins
 from models.number_format import shown
@@ -69,17 +69,13 @@ class FewKeysEvidence(Evidence):
     keys: int
     classes: int
     wrong_classes: int
-    wrong: int
+    wrong: LargeCount
     smallest_margin: float
     noise: float
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row: how many classes there are, how many are answered wrongly, and how many pairs."""
         return pd.DataFrame([{"classes": self.classes, "wrong_classes": self.wrong_classes, "wrong": self.wrong}])
-
-    def to_dict(self) -> dict[str, Any]:
-        """The evidence as JSON; the number of wrong pairs is text, as readers of JSON round such large integers."""
-        return super().to_dict() | {"wrong": str(self.wrong)}
 
     def finding(self, verdict: Verdict) -> str:
         complete = self.classes == CLASSES
@@ -91,21 +87,13 @@ class FewKeysEvidence(Evidence):
             return f"certified: {ran}; each head weighs at most {keys} with more than zero; {margin}"
         if (one := verdict.counterexample) is not None:
             return (
-                f"refuted: {one.problem} -> {one.predicted} (run through the model), wrong on "
+                f"refuted: {one} (run through the model), wrong on "
                 f"{'' if complete else 'at least '}{self.wrong:,} of 10^20 pairs; {ran}"
             )
         return f"undecided: {ran}; {margin}"
 
     def provenance(self, verdict: Verdict) -> Provenance:
         return Provenance(self.classes, None, "classes of all 10^20 pairs", "exhaustive")
-
-    @classmethod
-    def read(cls, value: dict[str, Any]) -> FewKeysEvidence:
-        counts = {name: value[name] for name in ("keys", "classes", "wrong_classes")}
-        numbers = {name: value[name] for name in ("smallest_margin", "noise")}
-        if not all(map(is_count, counts.values())) or not is_number(value["noise"]):
-            raise ValueError("numbers that are none")
-        return cls(**counts, **numbers, wrong=int(value["wrong"]))
 
 
 def why_not(subject: Subject) -> str | None:

@@ -56,9 +56,8 @@ def _row(name: str) -> BoardRow | None:
     if verdict.status == "certified":
         over = verdict.provenance.strength == "certified in intervals"
         facts |= {"proved": OVER_THE_REALS if over else WITH_ROUNDING, "wrong": "0"}
-    elif verdict.counterexample is not None:
-        a, b, said = verdict.counterexample
-        facts["counterexample"] = (f"{a} + {b}", str(said))
+    elif (wrong := verdict.counterexample) is not None:
+        facts["counterexample"] = (wrong.problem, wrong.predicted)
         facts["share"] = "" if verdict.accuracy is None else verdict.accuracy.wrong()
     return BoardRow(OWN, "", verdict.status, verdict.finding(), **facts)
 

@@ -1,6 +1,6 @@
 """The two searches for a problem that a model answers wrong: along gradients, and at random with as many runs.
 
-:func:`gradient_search` keeps an archive of the smallest margins in every *niche* (a target, the token read there, the
+:func:`gradient_search` keeps an archive of the smallest margins in every *cell* (a target, the token read there, the
 right token and the best other one), so that it does not spend all its runs on one way to fail. A step takes some
 problems of the archive that were not taken yet and computes the gradient of each one's margin. It estimates every
 neighbour's margin (:mod:`interp.proofs.attacks.problem_digits`, :func:`interp.proofs.attacks.counted_runs.estimates`)
@@ -31,14 +31,14 @@ from interp.proofs.attacks.problem_digits import (
     runs_of_nines,
     unseen,
 )
-from interp.proofs.attacks.proposals import Proposals, programme
+from interp.proofs.attacks.proposals import Proposals, proposals_for
 
 KEPT = 20  # wrong problems that are kept: the first, and those with the smallest margins
 START_SHARE, MOST_START = 0.2, 4_096  # share of the runs for the sample that the search starts from, and its limit
 PARENTS = 16  # taken from the archive per step
 CHILDREN, BLIND, FRESH = 10, 2, 16  # run per parent with an estimate and without one; fresh problems per step
 MOST_NEIGHBOURS = 1_500  # estimated per parent; of more, a random choice
-NICHE_SIZE = 4  # problems that a niche keeps; a step takes one of them
+CELL_SIZE = 4  # problems that a cell keeps; a step takes one of them
 LOOKED_AT = 64  # problems of a batch that may enter the archive, for each target
 
 Report = Callable[[int, "SearchRecord"], None]
@@ -124,10 +124,10 @@ class Entry:
 
 
 class Archive:
-    """The smallest margins of every niche, and which of them were taken already."""
+    """The smallest margins of every cell, and which of them were taken already."""
 
     def __init__(self) -> None:
-        self.niches: dict[tuple[int, ...], list[Entry]] = {}
+        self.cells: dict[tuple[int, ...], list[Entry]] = {}
         self.taken: set[tuple[int, bytes]] = set()
 
     def add(self, space: DigitSpace, digits: Digits, margins: Margins) -> None:
@@ -135,17 +135,17 @@ class Archive:
         values = margins.values.numpy()
         for target in range(values.shape[1]):
             for row in np.argsort(values[:, target], kind="stable")[:LOOKED_AT].tolist():
-                niche = (target, *(int(x[row, target]) for x in (margins.read, margins.right, margins.rival)))
-                held = self.niches.setdefault(niche, [])
-                if len(held) < NICHE_SIZE or values[row, target] < held[-1].margin:
+                cell = (target, *(int(x[row, target]) for x in (margins.read, margins.right, margins.rival)))
+                held = self.cells.setdefault(cell, [])
+                if len(held) < CELL_SIZE or values[row, target] < held[-1].margin:
                     held.append(Entry(float(values[row, target]), target, keys[row], digits[row]))
                     held.sort(key=lambda entry: entry.margin)
-                    del held[NICHE_SIZE:]
+                    del held[CELL_SIZE:]
 
     def take(self, n: int, rng: np.random.Generator) -> list[Entry]:
         """Up to ``n`` entries not taken yet: half the smallest margins, then the smallest of each target in turn."""
         open_ones = []
-        for held in self.niches.values():
+        for held in self.cells.values():
             left = [entry for entry in held if (entry.target, entry.key) not in self.taken]
             open_ones += left[:1]
         open_ones.sort(key=lambda entry: entry.margin)
@@ -181,7 +181,7 @@ def gradient_search(
     """Search along gradients, as the module's docstring says, with at most ``runs`` runs. Equal seeds find the same."""
     rng, seen = np.random.default_rng(seed), set()
     tally, archive = SearchRecord(space, len(runner.queries)), Archive()
-    jumps = programme(runner, space.task)
+    proposer = proposals_for(runner, space.task)
 
     def run(digits: Digits) -> None:
         for rows in slices(len(digits), 1_024):
@@ -192,9 +192,9 @@ def gradient_search(
 
     run(space.fresh(min(max(1, int(START_SHARE * runs)), MOST_START), rng, seen))
     while runner.runs < runs and not stop():
-        cost = GRADIENT_RUNS + 1 + (jumps.cost if jumps else 0)
+        cost = GRADIENT_RUNS + 1 + (proposer.cost if proposer else 0)
         parents = archive.take(min(PARENTS, (runs - runner.runs) // cost), rng)
-        children = [] if not parents else [propose(runner, space, parents, jumps, seen, rng)]
+        children = [] if not parents else [propose(runner, space, parents, proposer, seen, rng)]
         children.append(space.fresh(FRESH if parents else runs - runner.runs, rng, seen))
         digits = torch.cat(children)[: runs - runner.runs]
         if not len(digits) and not parents:
@@ -207,7 +207,7 @@ def propose(
     runner: Runner,
     space: DigitSpace,
     parents: list[Entry],
-    jumps: Proposals | None,
+    proposer: Proposals | None,
     seen: set[bytes],
     rng: np.random.Generator,
 ) -> Digits:
@@ -215,9 +215,9 @@ def propose(
     digits = torch.stack([parent.digits for parent in parents])
     targets = torch.tensor([parent.target for parent in parents])
     problems = space.problems(digits)
-    gradients = runner.gradients(problems, targets, jumps.hooks if jumps else ())
+    gradients = runner.gradients(problems, targets, proposer.hooks if proposer else ())
     tokens, answers = space.task.encode(problems), space.task.targets(problems)
-    effects = jumps.effects(tokens, targets, gradients) if jumps else gradients.effects
+    effects = proposer.effects(tokens, targets, gradients) if proposer else gradients.effects
     sums = space.digit_sums(digits)
     children = []
     for row, target in enumerate(targets.tolist()):
@@ -236,10 +236,10 @@ def propose(
         chosen = torch.cat((near[best(estimate, same)], near[some(~same, rng)]))
         seen.update(space.keys(chosen))
         children.append(chosen)
-    if jumps is not None:
-        jumped = unseen(space, jumps.proposals(space, digits, targets, effects), seen)
-        seen.update(space.keys(jumped))
-        children.insert(0, jumped)
+    if proposer is not None:
+        proposed = unseen(space, proposer.proposals(space, digits, targets, effects), seen)
+        seen.update(space.keys(proposed))
+        children.insert(0, proposed)
     return torch.cat(children) if children else digits[:0]
 
 

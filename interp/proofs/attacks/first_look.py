@@ -8,7 +8,6 @@ exact share of wrong problems, is estimated from the sample instead; :func:`inte
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
 import torch
@@ -18,8 +17,7 @@ from interp.core.stats import clopper_pearson
 from interp.proofs.verdict.method import LAST_RESORT, CertifyOptions, Method, Outcome, verdict_by
 from interp.proofs.verdict.recheck import require_counterexample, require_model
 from interp.proofs.verdict.subject import CannotJudge, Subject
-from interp.proofs.verdict.verdict import Evidence, Verdict
-from interp.proofs.verdict.verdict_files import is_count, stored_shape
+from interp.proofs.verdict.verdict import Evidence, Status, Verdict
 from interp.proofs.verdict.wrong_answers import wrong_answer
 from models import UserError
 from models.evaluation import predict
@@ -56,36 +54,24 @@ class SampleEvidence(Evidence):
     def problems_left(self) -> list[str]:
         return list(self.problems)
 
-    def to_dict(self) -> dict[str, Any]:
-        return super().to_dict() | {"problems": list(self.problems)}
+    def __post_init__(self) -> None:
+        if not 0 < len(self.problems) == self.wrong <= self.n:
+            raise ValueError("counts that do not fit")
+
+    def allows(self, status: Status) -> bool:
+        return status == "refuted"
 
     def finding(self, verdict: Verdict) -> str:
         one = verdict.counterexample
         share = in_percent_with(self.wrong / self.n, *clopper_pearson(self.wrong, self.n), counted=True)
         why = "; all of its logits are equal" if self.constant else ""
         return (
-            f"refuted: {one.problem} -> {one.predicted} (run through the model), wrong on {self.wrong} of {self.n} "
+            f"refuted: {one} (run through the model), wrong on {self.wrong} of {self.n} "
             f"random problems ({share}){why}. No proof was begun"
         )
 
     def provenance(self, verdict: Verdict) -> Provenance:
         return Provenance(self.n, self.seed, "random problems")
-
-    @classmethod
-    def read(cls, value: dict[str, Any]) -> SampleEvidence:
-        problems, counts = value["problems"], [value[name] for name in ("n", "seed", "wrong")]
-        if (
-            value["status"] != "refuted"
-            or not all(map(is_count, counts))
-            or not all(isinstance(x, str) for x in problems)
-        ):
-            raise ValueError("a sample that is none")
-        n, seed, wrong = counts
-        if not 0 < len(problems) == wrong <= n or not isinstance(value["constant"], bool):
-            raise ValueError("counts that do not fit")
-        return cls(
-            shape=stored_shape(value), n=n, seed=seed, wrong=wrong, problems=tuple(problems), constant=value["constant"]
-        )
 
 
 def look(subject: Subject) -> Outcome | None:

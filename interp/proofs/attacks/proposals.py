@@ -160,7 +160,7 @@ def _best_of_each(
     return best[np.isfinite(sums[best])]
 
 
-def programme(runner: Runner, task: Task) -> Proposals | None:
+def proposals_for(runner: Runner, task: Task) -> Proposals | None:
     """The programme for this model; None if the task has no machine that is known, or has so few problems that it takes
     no programme to find them."""
     try:

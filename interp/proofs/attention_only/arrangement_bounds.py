@@ -33,8 +33,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp.proofs.attention_only.attention_tables import StackedWeights
-from interp.proofs.attention_only.distinct_means import CLOSE, ROUGH, How, largest_mean, most_assigned, prices_of
-from interp.proofs.numbers.rounding_errors import DOUBLE
+from interp.proofs.attention_only.distinct_means import CLOSE, ROUGH, How, dual_prices_of, largest_mean, most_assigned
+from interp.proofs.numbers.rounding_errors import DOUBLE, OWN, OWN_OF_RADII
 from models.tasks import Arrangements
 
 AT_ONCE = 2_000  # rows of a call: some megabytes, which stay in a processor's cache
@@ -255,7 +255,7 @@ class _Sets:
         right, right_reach = centred(sight, *self._ends_at_source(sight))
         middle, reach = centred(left, *self._ends_at_query(left))
         reach = reach * size
-        along = middle @ match + asked  # [set, d]
+        along = middle @ match + asked  # b M + m: [set, d]
         own = of.most_of_keys(-along, self.right, self.around)
         without = self._without(along) - own[:, None]
         own = own + (right * along).sum(1)
@@ -263,15 +263,17 @@ class _Sets:
         centre, key_reach = (x[self.context] for x in of.keys[head])
         far = float(torch.stack([x.abs().sum(1).max() for x in (middle, right, centre)]).max())  # NaN stays
         rest = of.rest[head] * (of.size + 2 * far) ** 2 + of.errors[0]
+        # The three parts of the header: their constants here, and what strings of the set may add to them below.
         away, along_row = centre - right[self.set], along[self.set]
+        linear_at_query, linear_at_keys = away @ asked, (centre * along_row).sum(1)
+        second_order = (key_reach * reach[self.set]).sum(1)
+        same = linear_at_query - linear_at_keys + second_order + (own + right_off)[self.set] + rest
         functional = away @ match.T
-        same = away @ asked - (centre * along_row).sum(1) + (key_reach * reach[self.set]).sum(1)
-        same = same + (own + right_off)[self.set] + rest
 
         def linear_parts(part: Tensor, how: How) -> Tensor:
             shown = self.shown[part]
-            keys = of.most_of_keys(along_row[part], self.context[part], shown, how)
-            return self._most_at_query(functional[part], shown, how) + keys + same[part]
+            at_keys = of.most_of_keys(along_row[part], self.context[part], shown, how)
+            return self._most_at_query(functional[part], shown, how) + at_keys + same[part]
 
         found = linear_parts(torch.arange(len(self.set)), ROUGH)
         again = (found > NEGLIGIBLE).nonzero()[:, 0]
@@ -283,7 +285,7 @@ class _Sets:
         there = there + self._most_at_query(linear, self.allowed) + own + right_off
         most, least = self._ends_at_query(directions)
         at = middle @ directions.T
-        square = (value.clamp_min(0.0) * torch.maximum(most - at, at - least) ** 2).sum(1) * (1 + 1e-9)
+        square = (value.clamp_min(0.0) * torch.maximum(most - at, at - least) ** 2).sum(1) * (1 + OWN_OF_RADII)
         return found, there + square + rest, without
 
     def _without(self, along: Float[Tensor, "set d"]) -> Float[Tensor, "set pool"]:
@@ -335,16 +337,16 @@ class _Sets:
         free = (torch.arange(n) > 0).expand(sets * len(values), -1)  # nothing is before the first place
         level, best = right, torch.full_like(right, -torch.inf)
         empty = values.new_zeros(sets * n * (of.vocab + 1), len(values))
-        table, prices = empty, values.new_zeros(len(free), of.vocab + 1)
+        table, dual_prices = empty, values.new_zeros(len(free), of.vocab + 1)
         for _ in range(LEVELS):
             gain = weight[:, None] * (level[self.set] - value)
             gains = empty.scatter_reduce(0, cell, gain, "amax")
             table = gains.view(sets, n, of.vocab + 1, -1).permute(0, 3, 1, 2)
             flat = table.flatten(0, 1)
-            prices, wanted = prices_of(flat, free, 0.5 * prices, 8)
+            dual_prices, wanted = dual_prices_of(flat, free, 0.5 * dual_prices, 8)
             query = own * (level - at_query).clamp_min(0.0)
-            off = (n + of.vocab) * 64 * DOUBLE * (flat.amax(-1).sum(-1) + prices.sum(-1))
-            left = right - level - (most_assigned(flat, free, prices) + off).view_as(level) - query * (1 + 1e-12)
+            off = (n + of.vocab) * 64 * DOUBLE * (flat.amax(-1).sum(-1) + dual_prices.sum(-1))
+            left = right - level - (most_assigned(flat, free, dual_prices) + off).view_as(level) - query * (1 + OWN)
             # A level that is NaN is no bound; one of the others, or -inf, is.
             best = torch.fmax(best, torch.where(left > 0, level, level + left))
             # Newton's step, by the weights of the contexts that are chosen at each place
@@ -353,7 +355,7 @@ class _Sets:
             slope = torch.where(mine, weight[:, None], 0.0)
             slope = (1 + own * (level > at_query)).index_add(0, self.set, slope)
             level = level + left / slope
-        return best - 1e-12 * (right.abs() + best.abs()), table
+        return best - OWN * (right.abs() + best.abs()), table
 
     def _gained(self, gains: Float[Tensor, "set other place column"]) -> Float[Tensor, "set other pool"]:
         """What keys could still take if a token were at no place, for each token of the pool."""
@@ -376,7 +378,7 @@ def centred(along: Float[Tensor, "i d"], most: Tensor, least: Tensor) -> tuple[T
     """
     point = torch.linalg.solve(along, (most + least).T / 2).T
     there = point @ along.T
-    return point, torch.maximum(most - there, there - least) * (1 + 1e-9) + 1e-12 * (most.abs() + least.abs())
+    return point, torch.maximum(most - there, there - least) * (1 + OWN_OF_RADII) + OWN * (most.abs() + least.abs())
 
 
 def _left_over(

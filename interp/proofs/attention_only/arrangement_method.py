@@ -26,7 +26,7 @@ from interp.proofs.attention_only.attention_tables import StackedWeights
 from interp.proofs.numbers.rounded_operations import FLOAT32, rounding_named
 from interp.proofs.verdict.class_table import COUNTED, MEASURED, MachineEvidence, falls_short
 from interp.proofs.verdict.method import CertifyOptions, Method, Outcome, verdict_by
-from interp.proofs.verdict.recheck import SLACK, judged_again
+from interp.proofs.verdict.recheck import SLACK, judged_again, require_bounds
 from interp.proofs.verdict.subject import CannotJudge, Subject, not_float32, reason_of, require_logits
 from interp.proofs.verdict.time_limit import ENDED, EndedBy, ended_by, watched
 from interp.proofs.verdict.verdict import ArithmeticName, Verdict
@@ -248,12 +248,12 @@ class ArrangementProof:
             UserError: a lead below its class's bound: the model does something that the bounds do not know of.
         """
         known = sorted((one for one in self.classes if one.lowest is not None), key=lambda one: one.lead)
-        for one in known[:: max(1, len(known) // REPLAYED)]:
-            assert one.lowest is not None
-            own = 0.0 if self.arithmetic == "float32" else self._rounded(one)
-            if one.open == 0 and not self._lead(one.lowest) >= one.bound - own - SLACK:
-                text = self.task.problem_text(one.lowest.tolist())
-                raise UserError(f"{model_name(self.model)} does not compute what its weights say: see {text}.")
+        chosen = known[:: max(1, len(known) // REPLAYED)]
+        strings = [one.lowest for one in chosen if one.lowest is not None]
+        own = [0.0 if self.arithmetic == "float32" else self._rounded(one) for one in chosen]
+        bounds = [one.bound if one.open == 0 else -math.inf for one in chosen]
+        text = lambda row: self.task.problem_text(strings[row].tolist())  # noqa: E731
+        require_bounds(self.model, list(map(self._lead, strings)), bounds, [error + SLACK for error in own], text)
 
     def _rounded(self, one: _Class) -> float:
         """How far float32 may move the lead of a class's lowest string."""

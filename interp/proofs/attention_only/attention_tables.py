@@ -9,17 +9,41 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp.proofs.numbers.enclosure import stretch_of
 from interp.proofs.numbers.rounded_operations import Rounding
-from interp.proofs.numbers.rounding_errors import EXP_ULPS, LARGEST, is_moderate
+from interp.proofs.numbers.rounding_errors import EXP_ULPS, LARGEST, OWN, OWN_OF_RADII, OWN_OF_TABLES, is_moderate
 from models import ArithmeticTransformer
 
-#: What float64 may lose in a sum of these sizes: some 10^4 operations of 2^-53 each, and more.
-OWN = 2.0**-36
+
+@dataclass(frozen=True, eq=False)
+class _FirstLayer:
+    """Bounds of the stream after the first layer, up to a query.
+
+    ``error`` is how far any of its vectors may be off in Euclidean length, ``error_at_query`` the query's; ``length``
+    is that of the longest one, ``entries`` [d] bound the computed stream's entries, and ``largest`` partial sums.
+    """
+
+    error: Tensor
+    error_at_query: float
+    length: float
+    entries: Float[Tensor, " d"]
+    largest: list[Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class _Reading:
+    """The second layer's queries, keys or values of each head: what they round themselves, how far they may be off with
+    the stream's error, and how long they are."""
+
+    own: Float[Tensor, " head"]
+    error: Float[Tensor, " head"]
+    length: Float[Tensor, " head"]
 
 
 class StackedWeights:
@@ -103,6 +127,16 @@ class StackedWeights:
         <= L / 2 in all, and a mean by that times the values' distance from any point. Both are infinite where numbers
         may leave the range of float32.
         """
+        first = self._error_of_first_layer(query)
+        second = self._second_readings(first)
+        difference = self._error_of_second_scores(first, second)
+        lead, last = self._error_of_lead(first, second)
+        found = float(difference) * (1 + OWN_OF_RADII), float(lead) * (1 + OWN_OF_RADII)
+        within = self._within_range(first, second, last)
+        return found if within and all(map(math.isfinite, found)) else (math.inf, math.inf)
+
+    def _error_of_first_layer(self, query: int) -> _FirstLayer:
+        """How far the stream after the first layer may be off, up to a query, and how large its numbers are."""
         grown, tiny, n, heads = self.rounding.growth, self.rounding.tiny, self.n, range(self.heads)
         d, e = self.embed.shape[1], self._of(0, "W_Q").shape[-1]
         x0 = self.stream.abs()
@@ -129,37 +163,63 @@ class StackedWeights:
             off1 = off1 + n * tiny * (sums + most)  # weights that underflow beside the largest one of a string
             largest.append(sums)
             out_size = out_size + most
+        largest += [self._own(0, name, x0).max() / grown(1) for name in "QKV"]
         x1 = _length(x0) + out_size
         off1 = (off1 + grown(2) * (x1 + off1))[: query + 1]  # [place, token]
-        X = self.stream.abs().amax((0, 1)) + self.written.abs().amax((1, 2)).sum(0) + self.bias.abs()
-        X = X + off1.max()  # bounds of the computed stream's entries
-        long, at_query = float(x1[: query + 1].max()), float(off1[query].max())
-        own = {name: self._own(1, name, X[None, None]).flatten() for name in "QKV"}  # [head]
-        stretch = {name: _stretch(self._of(1, f"W_{name}")) for name in "QKVO"}
-        reach = {name: stretch[name] * long + _length(self._of(1, f"b_{name}")) for name in "QKV"}
-        q_off, k_off, v_off = (own[name] + stretch[name] * off1.max() for name in "QKV")
+        entries = self.stream.abs().amax((0, 1)) + self.written.abs().amax((1, 2)).sum(0) + self.bias.abs()
+        entries = entries + off1.max()
+        length = float(x1[: query + 1].max())
+        return _FirstLayer(off1.max(), float(off1[query].max()), length, entries, largest)
+
+    def _second_readings(self, first: _FirstLayer) -> dict[str, _Reading]:
+        """What the second layer's queries, keys and values round, and how long they are, for each head."""
+        found = {}
+        for name in "QKV":
+            stretch = _stretch(self._of(1, f"W_{name}"))
+            own = self._own(1, name, first.entries[None, None]).flatten()
+            length = stretch * first.length + _length(self._of(1, f"b_{name}"))
+            found[name] = _Reading(own, own + stretch * first.error, length)
+        return found
+
+    def _score_size(self, second: dict[str, _Reading]) -> Float[Tensor, " head"]:
+        """Bounds of scores of the second layer before they are scaled."""
+        return second["Q"].length * second["K"].length
+
+    def _error_of_second_scores(self, first: _FirstLayer, second: dict[str, _Reading]) -> Tensor:
+        """How far a difference of two scores of the second layer may be off, with what the softmax makes of it."""
+        grown, tiny, e = self.rounding.growth, self.rounding.tiny, self._of(0, "W_Q").shape[-1]
+        q, k = second["Q"], second["K"]
         # The stream's errors are counted through M, and the projections' own roundings through the other side's length.
         asking, asked = (self._longest_through(M) for M in (self.match, self.match.mT))
-        score = (asking + _length(self.asked) + _stretch(self.match) * at_query) * off1.max() + asked * at_query
-        score = score + (own["Q"] * (reach["K"] + k_off) + (reach["Q"] + q_off) * own["K"]) * self.scale
-        score = score + (grown(e + 4) * (reach["Q"] + q_off) * (reach["K"] + k_off) + e * tiny) * self.scale
-        scores = reach["Q"] * reach["K"] * self.scale + score
-        difference = self._loose(2 * score, 2 * scores).max()
-        difference = difference + OWN * ((X @ self.sums @ X).max() + (self.asked_sums @ X).max())
+        score = (asking + _length(self.asked) + _stretch(self.match) * first.error_at_query) * first.error
+        score = score + asked * first.error_at_query
+        score = score + (q.own * (k.length + k.error) + (q.length + q.error) * k.own) * self.scale
+        score = score + (grown(e + 4) * (q.length + q.error) * (k.length + k.error) + e * tiny) * self.scale
+        scores = self._score_size(second) * self.scale + score
+        difference, entries = self._loose(2 * score, 2 * scores).max(), first.entries
+        return difference + OWN_OF_TABLES * ((entries @ self.sums @ entries).max() + (self.asked_sums @ entries).max())
+
+    def _error_of_lead(self, first: _FirstLayer, second: dict[str, _Reading]) -> tuple[Tensor, Tensor]:
+        """(How far a lead may be off besides what scores do to it, bounds of the last stream's entries)."""
+        grown, tiny, n, entries = self.rounding.growth, self.rounding.tiny, self.n, first.entries
+        (d, e), v = self._of(0, "W_Q").shape[1:], second["V"]
         columns = self.W_U.norm(dim=0)
         U, pair = 2 * self.W_U.abs().amax(1), float(columns.max() * 2)
-        wrote = torch.einsum("h,hd->d", reach["V"] + v_off, self._of(1, "W_O").abs().amax(1) * math.sqrt(e))
-        last = X + wrote + self._of(1, "b_O").abs()
-        lead = pair * (at_query + float((stretch["O"] * (v_off + n * tiny * (1 + reach["V"]))).sum()))
+        wrote = torch.einsum("h,hd->d", v.length + v.error, self._of(1, "W_O").abs().amax(1) * math.sqrt(e))
+        last = entries + wrote + self._of(1, "b_O").abs()
+        through_heads = float((_stretch(self._of(1, "W_O")) * (v.error + n * tiny * (1 + v.length))).sum())
+        lead = pair * (first.error_at_query + through_heads)
         lead = lead + grown(3 * n + self.heads * (e + 1) + d + 12) * 2 * (last @ U + 2 * self.b_U.abs().max())
-        own_sums = (X + (X @ self.moved.abs()).sum(0) + self.constant.abs()) @ U
-        lead = lead + OWN * (own_sums + 2 * self.b_U.abs().max()) + d * tiny
-        # No partial sum of any product is larger than these, each of which is one of magnitudes.
-        largest += [self._own(0, name, x0).max() / grown(1) for name in "QKV"] + [x / grown(1) for x in own.values()]
-        largest += [X, last, last @ U + self.b_U.abs().max(), reach["Q"] * reach["K"] * max(1.0, self.scale)]
-        within = all(bool((x < LARGEST).all()) for x in largest) and is_moderate(self.scale)
-        found = float(difference) * (1 + 1e-9), float(lead) * (1 + 1e-9)
-        return found if within and all(map(math.isfinite, found)) else (math.inf, math.inf)
+        own_sums = (entries + (entries @ self.moved.abs()).sum(0) + self.constant.abs()) @ U
+        return lead + OWN_OF_TABLES * (own_sums + 2 * self.b_U.abs().max()) + d * tiny, last
+
+    def _within_range(self, first: _FirstLayer, second: dict[str, _Reading], last: Tensor) -> bool:
+        """Whether all numbers are of float32's range: no partial sum of any product is larger than these bounds, since
+        each is one of magnitudes."""
+        largest = first.largest + [reading.own / self.rounding.growth(1) for reading in second.values()]
+        logits = last @ (2 * self.W_U.abs().amax(1)) + self.b_U.abs().max()
+        largest += [first.entries, last, logits, self._score_size(second) * max(1.0, self.scale)]
+        return all(bool((x < LARGEST).all()) for x in largest) and is_moderate(self.scale)
 
     def _longest_through(self, matrix: Float[Tensor, "head d d"]) -> Float[Tensor, " head"]:
         """An upper bound of the length of ``x M`` for all streams after the first layer."""
@@ -180,12 +240,13 @@ class StackedWeights:
 
 
 def _length(x: Float[Tensor, "*shape d"]) -> Float[Tensor, "*shape"]:
-    return x.norm(dim=-1) * (1 + 1e-12)
+    return x.norm(dim=-1) * (1 + OWN)
 
 
 def _stretch(matrix: Float[Tensor, "*shape a b"]) -> Float[Tensor, "*shape"]:
     """An upper bound of how much a matrix stretches a vector."""
-    return torch.linalg.matrix_norm(matrix, 2) * (1 + 1e-9)
+    found = [stretch_of(one) for one in matrix.reshape(-1, *matrix.shape[-2:])]
+    return matrix.new_tensor(found).view(matrix.shape[:-2])
 
 
 def _outer(a: Float[Tensor, "head i a"], b: Float[Tensor, "head j b"]) -> Float[Tensor, "head i a j b"]:

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,9 +27,9 @@ from interp.proofs.columns.pair_counting import Counts, Diagram, count
 from interp.proofs.columns.window_search import Search
 from interp.proofs.columns.window_verdicts import window_diagrams, window_verdicts
 from interp.proofs.numbers.rounded_operations import Rounding
-from interp.proofs.verdict.verdict import STRENGTHS, ArithmeticName
+from interp.proofs.verdict.verdict import ArithmeticName
+from interp.proofs.verdict.verdict_files import read_fields, written_fields
 from models.errors import UserError
-from models.files import write_json_atomic
 from models.number_format import percent
 from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel, model_name
@@ -163,48 +162,16 @@ class AccuracyBounds(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """The bounds as JSON. Numbers of pairs are text, as readers of JSON round integers of this size."""
-        names = ("model", "fingerprint", "arithmetic", "method", "requested", "seconds")
-        return {name: getattr(self, name) for name in names} | {
-            "right_at_least": float(self.lower),
-            "wrong_at_least": float(1 - self.upper),
-            "chains": _texts(self.chains),
-            "targets": {name: _texts(counts) for name, counts in self.targets.items()},
-            **self.rule.stored(),
-        }
+        own = {name: x for name, x in written_fields(self).items() if name != "rule" or self.rule != SUMS}
+        return own | {"right_at_least": float(self.lower), "wrong_at_least": float(1 - self.upper)}
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> AccuracyBounds:
         """The bounds that :meth:`to_dict` wrote. Raises UserError for anything else."""
         try:
-            return bounds_from_dict(dict(value))
+            return read_fields(cls, value, ("rule",))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UserError(f"These are no stored accuracy bounds: {error!r}.") from None
-
-    def save(self, path: str | Path) -> None:
-        write_json_atomic(path, self.to_dict())
-
-
-def bounds_from_dict(value: dict[str, Any]) -> AccuracyBounds:
-    """The inverse of :meth:`AccuracyBounds.to_dict`. Raises KeyError, TypeError or ValueError for anything else."""
-    names = ("model", "fingerprint", "arithmetic", "method")
-    if value["arithmetic"] not in STRENGTHS:
-        raise ValueError("unknown arithmetic")
-    return AccuracyBounds(
-        **{name: str(value[name]) for name in names},  # pyright: ignore[reportArgumentType]
-        requested=float(value["requested"]),
-        seconds=float(value["seconds"]),
-        chains=_counts(value["chains"]),
-        targets={str(name): _counts(counts) for name, counts in value["targets"].items()},
-        rule=ColumnRule.of_stored(value),
-    )
-
-
-def _texts(counts: Counts) -> dict[str, list[str]]:
-    return {name: [str(x) for x in getattr(counts, name)] for name in ("right", "open", "wrong")}
-
-
-def _counts(value: dict[str, list[str]]) -> Counts:
-    return Counts(*(tuple(int(x) for x in value[name]) for name in ("right", "open", "wrong")))
 
 
 # ---- finding them

@@ -90,12 +90,14 @@ class ClassProver:
             found[rows] = ~((lower > 0) | (upper < 0))
         return found
 
-    def prove_class(self, index: int, aim: float) -> ClassProof:
-        """A proof of one class. The first ``aim`` asked for serves all classes of its query."""
+    def prove_class(self, index: int, target_margin: float) -> ClassProof:
+        """A proof of one class. The first ``target_margin`` asked for serves all classes of its query."""
         query, own = self._keys(index)
         if query not in self._proofs:
             most = FEW_WINDOWS if self.beyond_rounding.any() else MOST_WINDOWS
-            self._proofs[query] = prove_query(self.search, self.search.query(*query), aim=aim, most=most)
+            self._proofs[query] = prove_query(
+                self.search, self.search.query(*query), target_margin=target_margin, most=most
+            )
         return self._of_class(self._proofs[query][own], index, STORED)
 
     def verify(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, get_args
+from typing import Annotated, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -13,10 +13,9 @@ import xarray as xr
 
 from interp.core.results import Provenance
 from interp.core.views import Grid, Picture
-from interp.proofs.columns.accuracy_bounds import AccuracyBounds, bounds_from_dict
+from interp.proofs.columns.accuracy_bounds import AccuracyBounds
 from interp.proofs.columns.column_rule import SUMS, ColumnRule, over_all_pairs
 from interp.proofs.verdict.verdict import (
-    ARITHMETICS,
     IN_WORDS,
     ArithmeticName,
     Evidence,
@@ -25,20 +24,13 @@ from interp.proofs.verdict.verdict import (
     Verdict,
     margin_grid,
 )
-from interp.proofs.verdict.verdict_files import is_count
+from interp.proofs.verdict.verdict_files import Columns
+from interp.proofs.verdict.wrong_answers import WrongAnswer
 from models.number_format import shown
 
 #: The fields that say what a class is, and which answer it asks for.
 CLASS = ("target", "previous", "carry", "total", "token", "answer")
-
-
-@dataclass(frozen=True)
-class WrongToken:
-    """The first wrong token of a wrong answer: its target ("s3" or "EOS"), what the model says, and what is right."""
-
-    target: str
-    predicted: str
-    expected: str
+TABLE = Columns((*CLASS, "a", "b"), ("margin", "hunted", "proved"), axis="input_class")
 
 
 @dataclass(frozen=True)
@@ -68,7 +60,6 @@ class PairEvidence(Evidence):
         targets: what was asked about: "all" tokens of the answer, or its "digits" without the EOS after them.
         cuts: which windows of each class were split. They let the proof be checked without a search.
         counts: per class, how many problems were certified, refuted and left open.
-        wrong_token: where the counterexample fails.
         obstacle: what stood in the way of a proof of any class, if something did.
         reals: where rounding left classes open, what is proved without it.
         accuracy: the share of all pairs on which the model is right, where that was bounded.
@@ -76,15 +67,37 @@ class PairEvidence(Evidence):
     """
 
     arithmetic: ArithmeticName
-    classes: xr.Dataset
+    classes: Annotated[xr.Dataset, TABLE]
     cuts: tuple[tuple[int, ...], ...]
     counts: tuple[tuple[int, int, int], ...]
     obstacle: str | None = None
     accuracy: AccuracyBounds | None = None
     targets: Targets = "all"
-    wrong_token: WrongToken | None = None
     reals: OverTheReals | None = None
     rule: ColumnRule = SUMS
+    derived: ClassVar[tuple[str, ...]] = ("domain", "smallest_margin", "witness")
+    optional: ClassVar[tuple[str, ...]] = ("rule",)
+
+    def __post_init__(self) -> None:
+        n, rule = self.classes.sizes["input_class"], self.rule
+        if not n or {len(self.cuts), len(self.counts)} != {n}:
+            raise ValueError("columns of unequal length")
+        limits = {"target": rule.written + 1, "token": 2**31, "answer": 2**31, "a": rule.limit, "b": rule.limit}
+        for name, limit in limits.items():
+            if not ((self.classes[name].values >= 0) & (self.classes[name].values < limit)).all():
+                raise ValueError(f"{name} is out of range")
+
+    def allows(self, status: Status) -> bool:
+        proof = "conditional" if self.rule.caveat else "certified"
+        return (
+            (status not in ("certified", "conditional") or (status == proof and self.arithmetic != "float"))
+            and (self.accuracy is None or status in ("refuted", "undecided"))
+            and (self.reals is None or status == "undecided")
+        )
+
+    @property
+    def domain(self) -> str:
+        return self.rule.domain
 
     @property
     def smallest_margin(self) -> float:
@@ -166,24 +179,6 @@ class PairEvidence(Evidence):
         frame["hunted"], frame["proved"] = data.hunted.values, data.proved.values
         return frame
 
-    def to_dict(self) -> dict[str, Any]:
-        """The evidence as JSON; NaN (no bound) and infinities are null."""
-        data = self.classes
-        rows = {name: data[name].values.tolist() for name in (*CLASS, "a", "b")}
-        for name in ("margin", "hunted", "proved"):
-            values = data[name].values.astype(object)
-            values[~np.isfinite(data[name].values)] = None
-            rows[name] = values.tolist()
-        own = super().to_dict()
-        del own["rule"]
-        if self.reals is not None and not math.isfinite(self.reals.lower_bound):
-            own["reals"]["lower_bound"] = None
-        smallest = self.smallest_margin
-        summary = {"smallest_margin": smallest if np.isfinite(smallest) else None, "witness": list(self.witness)}
-        accuracy = None if self.accuracy is None else self.accuracy.to_dict()
-        about = {"domain": self.rule.domain} | self.rule.stored()
-        return own | summary | about | {"accuracy": accuracy, "classes": rows}
-
     def finding(self, verdict: Verdict) -> str:
         n, words = len(self.cuts), IN_WORDS[self.arithmetic]
         where = f"smallest margin {self.smallest_margin:.3f} at {self.rule.problem(*self.witness)}"
@@ -206,9 +201,8 @@ class PairEvidence(Evidence):
             fail = f"{self.failing:,} of {n:,} classes fail"
             if not self.failing:  # it fails in the model's own precision only
                 fail = "though no extreme pair of a class is wrong over the reals"
-            assert self.wrong_token is not None
-            wrong = _wrong(self.rule, verdict.counterexample, self.wrong_token)
-            return f"refuted: {wrong}, {fail}{accuracy}{digits}"
+            assert verdict.counterexample is not None
+            return f"refuted: {_wrong(verdict.counterexample)}, {fail}{accuracy}{digits}"
         rest = "".join(f"; {part}" for part in (self.obstacle, self.reals and self.reals.words()) if part)
         return (
             f"undecided {words}: {of}{self.open:,} of {n:,} classes could not be proved ({self.share_in_words()}), and "
@@ -220,102 +214,17 @@ class PairEvidence(Evidence):
             return over_all_pairs(self.rule, self.arithmetic)
         return Provenance(self.classes.margin.size, None, "extreme pairs of all classes, run through the model")
 
-    @classmethod
-    def read(cls, value: dict[str, Any]) -> PairEvidence:
-        rows = value["classes"]
-        columns = {name: _column(rows[name], np.int64) for name in (*CLASS, "a", "b")}
-        columns |= {name: _column(rows[name], np.float64) for name in ("margin", "hunted", "proved")}
-        accuracy, counts, reals = (value[name] for name in ("accuracy", "counts", "reals"))
-        (n,) = columns["a"].shape
-        for name, column in columns.items():
-            if column.shape != (n,):
-                raise ValueError(f"{name} has shape {list(column.shape)}")
-        rule = ColumnRule.of_stored(value)
-        limits = {"target": rule.written + 1, "token": 2**31, "answer": 2**31, "a": rule.limit, "b": rule.limit}
-        for name, limit in limits.items():
-            if not ((columns[name] >= 0) & (columns[name] < limit)).all():
-                raise ValueError(f"{name} is out of range")
-        if not n or {len(value["cuts"]), len(counts)} != {n}:
-            raise ValueError("columns of unequal length")
-        token, targets = value["wrong_token"], value["targets"]
-        status, arithmetic, obstacle, wrong = (value[x] for x in ("status", "arithmetic", "obstacle", "counterexample"))
-        for holds, what in (
-            (arithmetic in ARITHMETICS and targets in get_args(Targets), "unknown arithmetic or question"),
-            (arithmetic != "float" or status not in ("certified", "conditional"), "a proof in floats"),
-            (status != ("certified" if rule.caveat else "conditional"), "another status than its rule's"),
-            (obstacle is None or isinstance(obstacle, str), "an obstacle without words"),
-            (accuracy is None or status in ("refuted", "undecided"), "bounds on the accuracy of what is not open"),
-            (reals is None or status == "undecided", "a verdict over the reals beside another"),
-            (value["domain"] == rule.domain, "another domain"),
-            (wrong is None or rule.holds(*wrong[:2]), "a counterexample that is no problem"),
-            ((wrong is None) == (token is None), "a counterexample and its wrong token belong together"),
-        ):
-            if not holds:
-                raise ValueError(what)
-        found = cls(
-            arithmetic=arithmetic,
-            obstacle=obstacle,
-            targets=targets,
-            classes=dataset(columns),
-            cuts=tuple(tuple(_whole(x) for x in row) for row in value["cuts"]),
-            counts=tuple((_whole(a), _whole(b), _whole(c)) for a, b, c in counts),
-            accuracy=None if accuracy is None else bounds_from_dict(accuracy),
-            wrong_token=None if token is None else WrongToken(**{k: str(token[k]) for k in WrongToken.__annotations__}),
-            reals=None if reals is None else OverTheReals(_whole(reals["open"]), _number(reals["lower_bound"])),
-            rule=rule,
-        )
-        smallest = value["smallest_margin"]
-        if found.smallest_margin != (-np.inf if smallest is None else smallest) and not np.isnan(found.smallest_margin):
-            raise ValueError("its smallest margin is not that of its classes")
-        if list(found.witness) != value["witness"]:
-            raise ValueError("its witness does not have the smallest margin")
-        return found
-
-    @classmethod
-    def read_counterexample(cls, value: Any) -> tuple[int, int, int | None]:
-        """(a, b, the model's answer). Raises TypeError or ValueError for anything else."""
-        a, b, answer = value
-        if not (is_count(a) and is_count(b) and (answer is None or is_count(answer))):
-            raise ValueError("a counterexample that is no pair")
-        return a, b, answer
-
 
 def _proved(bound: float) -> str:
     return f"every margin proved above {shown(float(bound))}"
 
 
-def _wrong(rule: ColumnRule, counterexample: tuple[int, int, int | None], token: WrongToken) -> str:
+def _wrong(one: WrongAnswer) -> str:
     """A counterexample in words: what the model answers, and which token of that is wrong."""
-    said = f"{answered(rule, counterexample)} (run through the model"
-    if token.target == "EOS":
-        return f"{said}; every digit is right, and {token.predicted} follows where the answer should end)"
-    return f"{said}; {token.target} is {token.expected}, not {token.predicted})"
-
-
-def answered(rule: ColumnRule, counterexample: tuple[int, int, int | None]) -> str:
-    """A wrong answer, such as "57 + 48 -> 104"."""
-    a, b, answer = counterexample
-    return f"{rule.problem(a, b)} -> {'no number' if answer is None else answer}"
+    which = "every digit is right, and the answer does not end" if one.target == "EOS" else f"{one.target} is wrong"
+    return f"{one} (run through the model; {which})"
 
 
 def dataset(columns: dict[str, np.ndarray]) -> xr.Dataset:
     """The table of classes as a dataset."""
     return xr.Dataset({name: ("input_class", x) for name, x in columns.items()})
-
-
-def _column(rows: Any, dtype: type) -> np.ndarray:
-    """One column of the classes' table. Raises TypeError or ValueError for anything but numbers."""
-    allowed = (int,) if dtype is np.int64 else (int, float, type(None))
-    if not all(isinstance(x, allowed) and not isinstance(x, bool) for x in rows):
-        raise TypeError("a column with other things than numbers")
-    return np.array(rows, dtype=dtype)
-
-
-def _whole(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{value!r} is no whole number")
-    return value
-
-
-def _number(value: Any) -> float:
-    return float("nan") if value is None else float(value)

@@ -17,19 +17,20 @@ from interp.proofs.columns.class_prover import UNPROVED, ClassProver, rounding_o
 from interp.proofs.columns.column_classes import Classes
 from interp.proofs.columns.column_evidence import CLASS, OverTheReals, PairEvidence, dataset
 from interp.proofs.columns.column_rule import ColumnRule
-from interp.proofs.columns.extreme_pairs import Leads, replay, require_bounds, wrong_pair
+from interp.proofs.columns.extreme_pairs import Leads, replay, require_proved
 from interp.proofs.columns.two_layer_adders import read_columns
 from interp.proofs.columns.window_search import ClassProof
 from interp.proofs.verdict.method import LAST_RESORT, CertifyOptions, Method, Outcome, verdict_by
-from interp.proofs.verdict.recheck import require_claim
+from interp.proofs.verdict.recheck import require_claim, require_counterexample
 from interp.proofs.verdict.subject import Subject, reason_of
 from interp.proofs.verdict.time_limit import ENDED, EndedBy, ended_by, watched
 from interp.proofs.verdict.verdict import ArithmeticName, Status, Targets, Verdict, versions
+from interp.proofs.verdict.wrong_answers import wrong_answer
 from models import UserError
 from models.tasks import FormattedTask, Task
 from models.transformer import HookedModel, model_name
 
-AIM = 0.5  # the bound that proofs try for, as a share of the smallest margin that was hunted down
+TARGET_SHARE = 0.5  # the bound that proofs try for, as a share of the smallest margin that was hunted down
 #: The share of every bound that a certificate does not claim: another machine or a later version may round an enclosure
 #: differently, by far less than this, and the claim still holds there.
 RESERVE = 0.1
@@ -87,7 +88,7 @@ def prove(subject: Subject, claim: str, options: CertifyOptions) -> Outcome:
     adder = read_columns(subject.model, subject.task, options.targets)
     if adder.fingerprint != subject.identity:
         raise UserError(f"The weights of {model_name(subject.model)} change from one call to the next.")
-    rounding = rounding_of(arithmetic, subject.model, adder)
+    rounding, asked = rounding_of(arithmetic, subject.model, adder), len(adder.layout.queries)
     case = ClassProver(adder, rounding)
     leads = replay(adder, case.classes, arithmetic)
     wrong, proofs, obstacle = leads.wrong(adder, case.classes), [UNPROVED] * len(case.classes), case.obstacle
@@ -102,11 +103,11 @@ def prove(subject: Subject, claim: str, options: CertifyOptions) -> Outcome:
         except ENDED as error:
             ended = ended_by(error)
             obstacle = ended.value
-        require_bounds(adder, case.classes, leads, proofs)
+        require_proved(adder, case.classes, leads, proofs)
         if wrong is None and all(proof.proved for proof in proofs):
             status = "certified" if adder.layout.rule.tried is None else "conditional"
         for pair in {proof.wrong for proof in proofs if proof.wrong}:
-            if wrong is None and (wrong := wrong_pair(adder, torch.tensor([pair]))):
+            if wrong is None and (wrong := wrong_answer(adder.model, adder.model.task, torch.tensor([pair]), asked)):
                 status = "refuted"
     accuracy = reals = None
     if ended is not EndedBy.INTERRUPT:
@@ -122,13 +123,12 @@ def prove(subject: Subject, claim: str, options: CertifyOptions) -> Outcome:
         classes=_table(case, leads.margins, proofs),
         cuts=tuple(proof.splits for proof in proofs),
         counts=_counts(case, proofs),
-        wrong_token=wrong[1] if wrong else None,
         obstacle=obstacle if status == "undecided" else None,
         accuracy=accuracy,
         reals=reals,
         rule=adder.layout.rule,
     )
-    return Outcome(status, found, wrong[0] if wrong else None, ended)
+    return Outcome(status, found, wrong, ended)
 
 
 def smallest_of(case: ClassProver, margins: Float[np.ndarray, "..."]) -> float:
@@ -138,14 +138,14 @@ def smallest_of(case: ClassProver, margins: Float[np.ndarray, "..."]) -> float:
 
 
 def prove_all(case: ClassProver, proofs: list[ClassProof], smallest: float) -> None:
-    """Fill in a proof of each class, trying for a bound of ``AIM * smallest``.
+    """Fill in a proof of each class, trying for a bound of ``TARGET_SHARE * smallest``.
 
     No proof is tried where there is an obstacle, nor for a class whose hunted margin is not positive, as it could not
     succeed. Raises TimeUp; the proofs found until then are filled in.
     """
     for index, hunted in enumerate(watched(case.hunted.tolist(), "proving", "class")):
         if case.obstacle is None and hunted > 0:
-            proofs[index] = case.prove_class(index, AIM * smallest)
+            proofs[index] = case.prove_class(index, TARGET_SHARE * smallest)
 
 
 def _over_the_reals(rounded: ClassProver) -> OverTheReals | None:
@@ -195,8 +195,6 @@ def check_one_layer(certificate: Verdict, model: HookedModel, task: Task | None 
     adder = read_columns(model, task, certificate.targets)
     require_claim(certificate, adder.fingerprint, model, adder.model.task)
     rounding = rounding_of(certificate.arithmetic, model, adder)
-    if certificate.method != METHOD.name:
-        raise _broken(f"it was made by a method of an earlier version ({certificate.method}); make it again")
     case = ClassProver(adder, rounding)
     classes = _same_classes(certificate, case)
     data = certificate.classes
@@ -207,14 +205,9 @@ def check_one_layer(certificate: Verdict, model: HookedModel, task: Task | None 
     smallest = float(np.nan_to_num(found.margins, nan=-np.inf).min())
     if certificate.smallest_margin > smallest + SAME_MARGIN * (1 + abs(smallest)):
         raise _broken("some pair has a smaller margin than the smallest that it names")
-    accuracy = wrong = None
+    accuracy = None
     if certificate.status == "refuted":
-        assert certificate.counterexample is not None
-        wrong = wrong_pair(adder, torch.tensor([certificate.counterexample[:2]]))
-        if wrong is None:
-            raise _broken(f"the model answers {list(certificate.counterexample[:2])} rightly")
-        if wrong != (certificate.counterexample, certificate.wrong_token):
-            raise _broken("the model answers its counterexample otherwise")
+        require_counterexample(certificate, adder.model, adder.model.task, len(adder.layout.queries))
         failing = leads.failing_pairs(case.classes)
         if (accuracy := certificate.accuracy) is not None:
             own = rounding_of(accuracy.arithmetic, model, adder)
@@ -230,7 +223,6 @@ def check_one_layer(certificate: Verdict, model: HookedModel, task: Task | None 
     return certificate.replace(
         classes=data.assign(computed),
         counts=_counts(case, proofs),
-        wrong_token=wrong[1] if wrong else None,
         obstacle=None,
         reals=None,
         accuracy=accuracy,
@@ -282,7 +274,7 @@ def _proved_again(
     if (counts[:, :2] > own[:, :2]).any() or (counts.sum(1) != own.sum(1)).any():
         raise _broken("it counts other problems than its proofs do")
     claimed = [replace(proof, lowest=bound) for proof, bound in zip(proofs, proved.tolist(), strict=True)]
-    require_bounds(adder, classes, leads, claimed)
+    require_proved(adder, classes, leads, claimed)
     return proofs
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from interp.core.results import Provenance
 from interp.proofs.verdict.verdict import STRENGTHS, ArithmeticName
+from interp.proofs.verdict.verdict_files import read_fields
 from models.errors import UserError
 from models.tasks.columns.column_places import ColumnPlaces
 from models.tasks.columns.schoolbook import Column
@@ -149,19 +150,15 @@ class ColumnRule(Column):
 
     # ---- files
 
-    def stored(self) -> dict[str, Any]:
-        """What a file says of the rule: nothing of sums of ten-digit numbers, as in files that were written before."""
-        rule = {name: value for name, value in asdict(self).items() if name not in ("signed", "tried") or value}
-        return {} if self == ColumnRule() else {"rule": rule}
+    def to_dict(self) -> dict[str, Any]:
+        """The rule as JSON, without what is said of few rules only."""
+        return {name: value for name, value in asdict(self).items() if name not in ("signed", "tried") or value}
 
     @classmethod
-    def of_stored(cls, value: Mapping[str, Any]) -> ColumnRule:
-        """The rule in a file's fields. Raises TypeError or ValueError for one that is none."""
-        found = cls(**value.get("rule", {}))
-        numbers = (found.digits, found.written, found.base)
-        flags = isinstance(found.subtracts, bool) and isinstance(found.signed, bool)
-        tried = found.tried is None or (type(found.tried) is int and found.tried > 0)
-        if not flags or not tried or not all(type(x) is int and 0 < x < 20 for x in numbers):
+    def from_dict(cls, value: Mapping[str, Any]) -> ColumnRule:
+        """The inverse of :meth:`to_dict`. Raises KeyError, TypeError or ValueError for what is no rule."""
+        found = read_fields(cls, value, ("signed", "tried"))
+        if not all(0 < x < 20 for x in (found.digits, found.written, found.base)) or found.tried == 0:
             raise ValueError("a rule that is none")
         return found
 

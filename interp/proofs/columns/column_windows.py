@@ -174,7 +174,7 @@ class WindowBounds:
 
     # ---- windows
 
-    def roots(self) -> Windows:
+    def unsplit_windows(self) -> Windows:
         """The windows that are the target's own column (the last column for the targets after it)."""
         empty = Windows(self.rule, self.top + 1, np.array([0, 1]), np.zeros((2, 0), dtype=int))
         if self.target >= self.rule.digits:

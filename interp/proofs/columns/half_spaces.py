@@ -36,7 +36,7 @@ _N = 200  # symbols
 
 
 @dataclass(frozen=True, eq=False)
-class _Kind:
+class OpenWindows:
     """The windows (symbols) of one column, for one token at the query, that are not proved as a whole."""
 
     token: int
@@ -44,7 +44,7 @@ class _Kind:
 
 
 @dataclass(frozen=True, eq=False)
-class _Sum:
+class ColumnSums:
     """The sum over columns that decides the problems of one kind.
 
     Attributes:
@@ -69,14 +69,14 @@ def half_space_diagrams(search: Search, target: int, apart: bool = False) -> lis
     search's arithmetic, and one for which the second says WRONG is wrong. Cost: some 10^4 cells of boxes per class, 1
     to 5 s per target.
     """
-    kinds: list[_Kind] = []
-    sums: tuple[list[_Sum], list[_Sum]] = [], []
+    kinds: list[OpenWindows] = []
+    sums: tuple[list[ColumnSums], list[ColumnSums]] = [], []
     found = []
     for query in search.queries(target):
         check_time()
-        roots = query.roots()
-        lower, _ = search.bounds_of_windows(query, roots)
-        found.append((query, roots[~(lower > 0)]))
+        unsplit = query.unsplit_windows()
+        lower, _ = search.bounds_of_windows(query, unsplit)
+        found.append((query, unsplit[~(lower > 0)]))
     if apart and sum(len(windows) for _, windows in found) > MOST_APART:
         return None
     for query, windows in found:
@@ -87,12 +87,12 @@ def half_space_diagrams(search: Search, target: int, apart: bool = False) -> lis
             rows = np.flatnonzero(key == one)
             box, answer = (low[rows].min(0), high[rows].max(0)), int(query.answer(windows[rows[:1]])[0])
             u = _direction(search, query, windows[rows[:1]], *box)
-            kinds.append(_Kind(query.token, windows.carry[rows] * 100 + windows.pairs[rows, 0]))
+            kinds.append(OpenWindows(query.token, windows.carry[rows] * 100 + windows.pairs[rows, 0]))
             sums[0].append(_sums(query, u, _level(search, query, answer, *box, u), 1))
             sums[1].append(_sums(query, u, -_level(search, query, answer, *box, -u, wrong=True), -1))
     ends = ((RIGHT, OPEN), (RIGHT, WRONG))
     rule = search.adder.layout.rule
-    return [_Growth(rule, target, kinds, own, *end).grow() for own, end in zip(sums, ends, strict=True)]
+    return [DiagramBuilder(rule, target, kinds, own, *end).diagram() for own, end in zip(sums, ends, strict=True)]
 
 
 def _direction(
@@ -158,7 +158,7 @@ def _level(
     return left + 2.0**-40 * (abs(left) + float(np.abs(u) @ np.maximum(np.abs(low), np.abs(high))))
 
 
-def _sums(query: WindowBounds, u: Float[np.ndarray, " r"], level: float, sign: int) -> _Sum:
+def _sums(query: WindowBounds, u: Float[np.ndarray, " r"], level: float, sign: int) -> ColumnSums:
     """``w (u . c - level)`` in integers, rounded down (``sign`` 1) or up (-1) by more than rounding may do."""
     r, weights, coords = len(u), query.weights[0], query.coords[0]
     beyond = query.sides[0, ..., 2 * r :]
@@ -191,13 +191,22 @@ def _sums(query: WindowBounds, u: Float[np.ndarray, " r"], level: float, sign: i
                 if len(here):
                     reach[column + 1, carry] = better.reduce(added[column, here] + reach[column][known.carry_in[here]])
         ends.append(reach)
-    return _Sum(fixed + int(f[position, query.token]), added, *ends)
+    return ColumnSums(fixed + int(f[position, query.token]), added, *ends)
 
 
-class _Growth:
-    """Builds one target's diagram from the highest column down: ``high`` for sums of at least 0, else ``low``."""
+class DiagramBuilder:
+    """Builds one target's diagram from the highest column down: ``high`` for sums of at least 0, else ``low``.
 
-    def __init__(self, rule: ColumnRule, target: int, kinds: list[_Kind], sums: list[_Sum], high: int, low: int):
+    An example of two digits, with bins of width 3. From the root, whose sum is 0, the symbols of the tens' column lead
+    to sums such as -7, -3, 0, 2 and 9. The units may add from -3 to 4. So -7 is ``low`` at once and 9 is ``high``; the
+    other three fall into bins -1, 0 and 0, which are two nodes: one for sums from -3 to -3, one for sums from 0 to 2.
+    From the second one a symbol of the units that adds 1 leads to sums from 1 to 3, all ``high``; one that adds -1 to
+    sums from -1 to 1, which the bin does not decide: ``unknown``.
+    """
+
+    def __init__(
+        self, rule: ColumnRule, target: int, kinds: list[OpenWindows], sums: list[ColumnSums], high: int, low: int
+    ):
         self.rule, self.known = rule, symbols(rule)
         self.target, self.high, self.low, self.sums = target, high, low, sums
         tokens = max((kind.token for kind in kinds), default=0) + 1
@@ -210,7 +219,7 @@ class _Growth:
         #: The verdict on a pair whose bin does not decide.
         self.unknown = OPEN if low == OPEN else RIGHT
 
-    def grow(self) -> Diagram:
+    def diagram(self) -> Diagram:
         if not self.sums:
             return Diagram(RIGHT, tuple(np.zeros((0, _N), dtype=np.int32) for _ in range(self.rule.digits)))
         levels: list[np.ndarray] = []
@@ -218,7 +227,7 @@ class _Growth:
         column = min(self.target, digits - 1)
         low, high = (np.array([[one.fixed for one in self.sums]]) for _ in range(2))  # [node, kind]
         for above in reversed(range(column + 1, digits)):
-            low, high = self._above(levels, low, high, above)
+            low, high = self._column_above(levels, low, high, above)
         node, symbol, own = np.repeat(np.arange(len(low)), _N), np.tile(np.arange(_N), len(low)), None
         if 0 < self.target < digits:  # read the own column; the one below decides the token at the query
             open_ = (self.numbers >= 0).any(0)
@@ -237,18 +246,18 @@ class _Growth:
         more = self.added[index, column, symbol]
         if own is not None:
             more = more + self.added[index, self.target, own[node]]
-        nodes = self._gather(level, node, symbol, index, low[node, index] + more, high[node, index] + more, column)
+        nodes = self._fill(level, node, symbol, index, low[node, index] + more, high[node, index] + more, column)
         levels.insert(0, level)
         for below in reversed(range(column)):
             kind, least, most, needed = nodes
             level = np.full((len(kind), _N), -1, dtype=np.int32)
             node, symbol = np.nonzero(known.possible(below) & (needed[:, None] == known.carry_out))
             more = self.added[kind[node], below, symbol]
-            nodes = self._gather(level, node, symbol, kind[node], least[node] + more, most[node] + more, below)
+            nodes = self._fill(level, node, symbol, kind[node], least[node] + more, most[node] + more, below)
             levels.insert(0, level)
         return reduced(NODES, levels)
 
-    def _above(
+    def _column_above(
         self,
         levels: list[np.ndarray],
         low: Int[np.ndarray, "node kind"],
@@ -279,7 +288,7 @@ class _Growth:
         tokens = {0: self.only, after: self.known.carry_out[symbol]}.get(self.target, written)
         return self.numbers[tokens, symbol]
 
-    def _gather(
+    def _fill(
         self,
         level: Int[np.ndarray, "node symbol"],
         node: Int[np.ndarray, " n"],

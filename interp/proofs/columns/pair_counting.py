@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from interp.proofs.columns.column_rule import SUMS, ColumnRule
+from interp.proofs.verdict.verdict_files import LargeCount
 from models import UserError
 
 RIGHT, OPEN, WRONG = 0, 1, 2  # ends of a diagram; of several targets, the largest end decides
@@ -140,9 +141,9 @@ def diagram_of_windows(
 class Counts:
     """Exact numbers of pairs by verdict and carry-chain length (only length 0 where chains were not told apart)."""
 
-    right: tuple[int, ...]
-    open: tuple[int, ...]
-    wrong: tuple[int, ...]
+    right: tuple[LargeCount, ...]
+    open: tuple[LargeCount, ...]
+    wrong: tuple[LargeCount, ...]
 
     @property
     def sizes(self) -> tuple[int, ...]:

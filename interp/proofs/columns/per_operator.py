@@ -8,7 +8,7 @@ task.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from typing import get_args
 
 import pandas as pd
 
@@ -69,9 +69,6 @@ class OperatorEvidence(Evidence):
         tables = [part.to_dataframe().assign(operator=operator) for operator, part in self.parts.items()]
         return pd.concat(tables, ignore_index=True)
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"parts": {operator: part.to_dict() for operator, part in self.parts.items()}}
-
     def finding(self, verdict: Verdict) -> str:
         parts = "; ".join(f"with {operator}: {part.finding()}" for operator, part in self.parts.items())
         return f"{verdict.status}, {NAME}: {parts}"
@@ -82,10 +79,6 @@ class OperatorEvidence(Evidence):
         weakest = min(parts, key=lambda part: get_args(Strength).index(part.strength))
         domain = "; ".join(f"{operator}: {part.source}" for operator, part in zip(self.parts, parts, strict=True))
         return Provenance(sum(part.n for part in parts), None, domain, weakest.strength)
-
-    @classmethod
-    def read(cls, value: dict[str, Any]) -> OperatorEvidence:
-        return cls({str(key): Verdict.from_dict(part, "A part of it") for key, part in value["parts"].items()})
 
 
 def _parts(subject: Subject) -> dict[str, Subject]:
@@ -140,10 +133,10 @@ def prove(subject: Subject, claim: str, options: CertifyOptions) -> Outcome:
 
 
 def _counterexample(model: HookedModel, task: Task, parts: dict[str, Verdict]) -> WrongAnswer | None:
-    for operator, part in parts.items():
-        if part.status == "refuted":
-            a, b, _ = part.counterexample
-            return wrong_answer(model, task, task.as_problems([f"{a}{operator}{b}"]))
+    """The first part's counterexample, as the whole task writes it."""
+    for part in parts.values():
+        if (one := part.counterexample) is not None:
+            return wrong_answer(model, task, task.as_problems([one.problem]))
     return None
 
 

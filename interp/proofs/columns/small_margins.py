@@ -45,7 +45,7 @@ def _hunt(
     adder: AdderWeights, query: WindowBounds
 ) -> tuple[Windows, Int[np.ndarray, "n 2 digits"], Float[np.ndarray, " n"]]:
     """One window per class, the digits of one of its problems, and its margin."""
-    windows = query.roots()
+    windows = query.unsplit_windows()
     low, high = query.box(windows)
     center, radius = (low + high) / 2, (high - low) / 2
     gradient = gradient_at(adder, query, windows, center, radius)
@@ -166,7 +166,11 @@ def attention_of(
 
 
 def logits_after(adder: AdderWeights, y: Float[np.ndarray, "*rows d"]) -> Float[np.ndarray, "*rows vocab"]:
-    """Logits in float64, from residual streams after the attention (with ``b_O`` added)."""
+    """Logits in float64, from residual streams after the attention (with ``b_O`` added).
+
+    It is the end of :mod:`models.run`'s forward once more. The search asks for it in numpy, hundreds of times for a few
+    dozen points in the middle of a model, where the checks of a public call would take longer than the products.
+    """
     return adder.normed(after_mlp(adder, y), adder.ln_final, adder.ln_final_b) @ adder.W_U + adder.b_U
 
 

@@ -96,21 +96,21 @@ class Search:
             yield self.query(target, token)
 
     def bounds_of_windows(
-        self, query: WindowBounds, windows: Windows, aim: float | Float[np.ndarray, " n"] = 0.0
+        self, query: WindowBounds, windows: Windows, target_margin: float | Float[np.ndarray, " n"] = 0.0
     ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
         """Lower and upper bounds of the margins of each window's problems. A bound that does not exist is NaN.
 
         Precondition: every window holds a problem. Postcondition: the margin at the query's target, of every problem of
-        a window, as the arithmetic computes it, lies between its bounds. ``aim``, not below 0, is the lower bound that
-        is worth an effort; halving stops there.
+        a window, as the arithmetic computes it, lies between its bounds. ``target_margin``, not below 0, is the lower
+        bound that is worth an effort; halving stops there.
         """
         lower, upper = np.full((2, len(windows)), np.nan)
-        aim = np.broadcast_to(aim, len(windows))
+        target_margin = np.broadcast_to(target_margin, len(windows))
         for start in range(0, len(windows), CHUNK):
             rows = slice(start, start + CHUNK)
             boxes = query.box(windows[rows])
             lower[rows], upper[rows] = self.bounds_of_boxes(
-                query, query.answer(windows[rows]), *boxes, aim[rows].copy()
+                query, query.answer(windows[rows]), *boxes, target_margin[rows].copy()
             )
         return lower, upper
 
@@ -120,7 +120,7 @@ class Search:
         answer: Int[np.ndarray, " n"],
         low: Float[np.ndarray, "n r"],
         high: Float[np.ndarray, "n r"],
-        aim: Float[np.ndarray, " n"],
+        target_margin: Float[np.ndarray, " n"],
     ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
         """Bounds over boxes. An undecided part of a box is halved along its longest side. Halving stops where it cannot
         help: where the centre of a part is undecided, or another part of the box says the opposite."""
@@ -128,14 +128,14 @@ class Search:
         owner = np.arange(len(answer))
         for halvings in range(HALVINGS + 1):
             below, above = self.bounds_without_halving(query, answer[owner], low, high)
-            decided = (below > aim[owner]) | (above < 0)
+            decided = (below > target_margin[owner]) | (above < 0)
             if halvings == HALVINGS or self.exhausted:
                 decided[:] = True
             middle = (low[~decided] + high[~decided]) / 2
             at_below, at_above = self.bounds_without_halving(query, answer[owner[~decided]], middle, middle)
             cannot_improve = np.zeros(len(answer), dtype=bool)
             cannot_improve[owner[~decided][~((at_below > 0) | (at_above < 0))]] = True
-            aim[owner[~decided][~(at_below > aim[owner[~decided]])]] = 0.0  # too high
+            target_margin[owner[~decided][~(at_below > target_margin[owner[~decided]])]] = 0.0  # too high
             right, wrong = (np.zeros(len(answer), dtype=bool) for _ in range(2))
             right[owner[below > 0]] = right[owner[~decided][at_below > 0]] = True
             wrong[owner[above < 0]] = wrong[owner[~decided][at_above < 0]] = True
@@ -202,28 +202,29 @@ def prove_query(
     search: Search,
     query: WindowBounds,
     splits: Int[np.ndarray, " split"] | None = None,
-    aim: float | Mapping[tuple[int, int], float] = 0.0,
+    target_margin: float | Mapping[tuple[int, int], float] = 0.0,
     most: int = MOST_WINDOWS,
 ) -> dict[tuple[int, int], ClassProof]:
     """Prove, refute or leave open every class of a query (by carry and total).
 
     Without ``splits``, windows are bounded and open ones split until ``LONGEST`` or ``most`` is reached. With them,
-    exactly the windows named are split, unjudged, and all others judged. ``aim`` is the lower bound of a class to try
-    for: by halving boxes and, where there are several heads, whose boxes are loose, by splitting windows as well.
+    exactly the windows named are split, unjudged, and all others judged. ``target_margin`` is the lower bound of a
+    class to try for: by halving boxes and, where there are several heads, whose boxes are loose, by splitting windows
+    as well.
 
     Postcondition: the windows that were counted are a partition of the query's problems (a split replaces a window by
     all of its extensions by one column); certified are those of windows with a lower bound above 0, refuted with an
     upper bound below 0. Cost: memory for ``CHUNK`` windows and the extensions of as many as make one chunk.
     """
     found = _Tally(query)
-    stack, judged = [query.roots()], 0
+    stack, judged = [query.unsplit_windows()], 0
     while stack:
         check_time()
         windows = stack.pop()
         if splits is None:
             judged += len(windows)
-            lower, upper = search.bounds_of_windows(query, windows, _aims(query, windows, aim))
-            worth = _aims(query, windows, aim) if len(query.weights) > 1 else 0.0
+            lower, upper = search.bounds_of_windows(query, windows, _target_margins(query, windows, target_margin))
+            worth = _target_margins(query, windows, target_margin) if len(query.weights) > 1 else 0.0
             undecided = ~((lower > worth) | (upper < 0))
             may_split = judged < most and windows.pairs.shape[1] < min(LONGEST, query.rule.digits)
             chosen = undecided if may_split else np.zeros(len(windows), dtype=bool)
@@ -236,7 +237,7 @@ def prove_query(
             upwards &= windows.high < query.rule.digits - 1
             chosen = below | upwards
             rest = windows[~chosen]
-            lower, upper = search.bounds_of_windows(query, rest, _aims(query, rest, aim))
+            lower, upper = search.bounds_of_windows(query, rest, _target_margins(query, rest, target_margin))
             found.add(windows[~chosen], lower, upper)
         found.split(windows[chosen], upwards[chosen])
         for up in (False, True):
@@ -252,13 +253,13 @@ def split_codes(windows: Windows, upwards: Bool[np.ndarray, " n"]) -> Int[np.nda
     return windows.codes() * 10 + upwards
 
 
-def _aims(
-    query: WindowBounds, windows: Windows, aim: float | Mapping[tuple[int, int], float]
+def _target_margins(
+    query: WindowBounds, windows: Windows, target_margin: float | Mapping[tuple[int, int], float]
 ) -> float | Float[np.ndarray, " n"]:
-    if not isinstance(aim, Mapping):
-        return aim
+    if not isinstance(target_margin, Mapping):
+        return target_margin
     keys = zip(*(x.tolist() for x in query.class_of(windows)), strict=True)
-    return np.array([aim.get(key, 0.0) for key in keys])
+    return np.array([target_margin.get(key, 0.0) for key in keys])
 
 
 def _upwards(query: WindowBounds, windows: Windows) -> bool:

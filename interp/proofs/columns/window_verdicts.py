@@ -69,9 +69,9 @@ def table_of(search: Search, target: int, depth: int) -> Int[np.ndarray, "2 *pai
     by_token = np.zeros((len(queries), 2, 100), dtype=np.int8)
     possible = np.zeros((len(queries), 2, 100), dtype=bool)
     for index, query in enumerate(queries):
-        roots = query.roots()
-        place = (index, roots.carry, roots.pairs[:, 0])
-        possible[place], by_token[place] = True, verdicts(search, query, roots)
+        unsplit = query.unsplit_windows()
+        place = (index, unsplit.carry, unsplit.pairs[:, 0])
+        possible[place], by_token[place] = True, verdicts(search, query, unsplit)
     # Where the verdicts for all tokens agree, they become one.
     table = ((by_token == 1) | ~possible).all(0).astype(np.int8) - ((by_token == -1) | ~possible).all(0)
     for columns in range(2, min(depth, top + 1) + 1):

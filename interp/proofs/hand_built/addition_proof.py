@@ -43,7 +43,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 
 from interp.proofs.hand_built.addition_values import NotSeparated, Perturbation, read_units, smallest_margin
-from interp.proofs.hand_built.matches_options import departure
+from interp.proofs.hand_built.matches_options import why_not_built
 from interp.proofs.verdict.time_limit import watched
 from interp.proofs.verdict.verdict import ArithmeticName
 from models.transformer import HookedModel
@@ -88,7 +88,7 @@ def prove_shapes(
         UserError: a shape beyond the model's limits.
     """
     weights = {key: value.detach().double().numpy() for key, value in model.effective_weights().items()}
-    if (obstacle := departure(model)) is not None:
+    if (obstacle := why_not_built(model)) is not None:
         yield from (ShapeProof(m, n, obstacle=obstacle) for m, n in shapes)
         return
     try:

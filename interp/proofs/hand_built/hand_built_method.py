@@ -1,8 +1,9 @@
 """Verdicts on hand-built models: right on every problem of every length up to their limits, or wrong on one.
 
-    position-coupling-hand-built    :mod:`interp.proofs.hand_built.addition_proof`, one proof per shape
+    position-coupling-hand-built    :mod:`interp.proofs.hand_built.addition_proof`, one proof per size
     multiplication-hand-built       :mod:`interp.proofs.hand_built.multiplication_proof`, one list of classes for all
-    sizes parity-hand-built               :mod:`interp.proofs.hand_built.parity_proof`, one induction for all lengths
+                                    sizes
+    parity-hand-built               :mod:`interp.proofs.hand_built.parity_proof`, one induction for all lengths
 
 Only a model that its options build, to the bit (:mod:`interp.proofs.hand_built.matches_options`), is proved. Equalities
 and inequalities between weights and scores are decided exactly (floats are rationals). What is not rational, the
@@ -13,16 +14,17 @@ says which parts are left.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pandas as pd
 import torch
 
 from interp.core.results import Provenance
-from interp.core.views import Line, Picture, Points, Series
+from interp.core.views import Grid, Line, Picture, Points, Series
 from interp.proofs.hand_built.addition_proof import prove_shapes
 from interp.proofs.hand_built.addition_values import NotSeparated
 from interp.proofs.hand_built.multiplication_proof import prove_sizes
@@ -34,7 +36,6 @@ from interp.proofs.verdict.recheck import judged_again
 from interp.proofs.verdict.subject import Subject
 from interp.proofs.verdict.time_limit import ENDED, EndedBy, ended_by
 from interp.proofs.verdict.verdict import STRENGTHS, ArithmeticName, Evidence, Verdict
-from interp.proofs.verdict.verdict_files import is_number, stored_shape
 from interp.proofs.verdict.wrong_answers import WrongAnswer, wrong_answer
 from models import UserError
 from models.evaluation import predict
@@ -47,6 +48,8 @@ SAME_MARGIN = 1e-6  # how far a bound computed again may lie from the stored one
 TRIED = 32  # random problems tried per length or size where a part is not proved
 SIZES_TRIED = 12  # sizes of sums and products that are tried
 MOST_PAIRS = 2**24  # for products: (query, key) pairs of each
+_SIZE = re.compile(r"(\d+) x (\d+) digits")  # the part of a proof that is about one size of sums or products
+_OPERANDS, _FACTORS = ("digits of each operand", "operands"), ("digits of one factor", "digits of the other")
 _IN_WORDS = {"interval": "over the real numbers", "float32": "with rounding"}
 
 
@@ -79,6 +82,11 @@ class HandBuiltEvidence(Evidence):
     shape: tuple[int, ...]
     arithmetic: ArithmeticName
     parts: tuple[ProofStep, ...]
+    derived: ClassVar[tuple[str, ...]] = ("smallest_margin",)
+
+    def __post_init__(self) -> None:
+        if self.arithmetic not in ROUNDINGS or not self.parts:
+            raise ValueError("an unknown arithmetic, or no parts")
 
     @property
     def smallest(self) -> ProofStep:
@@ -97,8 +105,15 @@ class HandBuiltEvidence(Evidence):
         return sum(not part.proved for part in self.parts)
 
     def picture(self) -> Picture:
-        """The proved margin of every part, in order; those below zero prove nothing."""
+        """The proved margin of every size, or of every part in order; those below zero prove nothing."""
         table = self.to_dataframe()
+        sizes = [match for part in self.parts if (match := _SIZE.fullmatch(part.name))]
+        if len(sizes) == len(table) > 1:
+            table["m"], table["n"] = ([int(match[i]) for match in sizes] for i in (1, 2))
+            margins = table.pivot(index="m", columns="n", values="margin")
+            axes = _FACTORS if self.domain.startswith("all products") else _OPERANDS
+            cells = margins.to_numpy(float), list(margins.index), list(margins.columns)
+            return Picture([Grid(*axes, "", *cells, "margin (logits)", "range", upwards=True)])
         part = np.arange(1, len(table) + 1)
         series = Series("", part, table.margin.to_numpy(float), said={"part": table.part.to_numpy()})
         y = "lower bound of the margin (logits)"
@@ -109,10 +124,6 @@ class HandBuiltEvidence(Evidence):
         return pd.DataFrame(
             [{"part": part.name, "margin": part.margin, "proved": part.proved} for part in self.parts]
         ).astype({"margin": float})
-
-    def to_dict(self) -> dict[str, Any]:
-        parts = [asdict(part) for part in self.parts]
-        return super().to_dict() | {"parts": parts, "smallest_margin": self.smallest.margin}
 
     def finding(self, verdict: Verdict) -> str:
         words = _IN_WORDS[self.arithmetic]
@@ -133,18 +144,6 @@ class HandBuiltEvidence(Evidence):
         if verdict.status == "certified":
             return Provenance(len(self.parts), None, f"parts of a proof for {self.domain}", STRENGTHS[self.arithmetic])
         return Provenance(len(self.parts), None, "parts of a proof that does not close")
-
-    @classmethod
-    def read(cls, value: dict[str, Any]) -> HandBuiltEvidence:
-        if value["arithmetic"] not in ROUNDINGS or not value["parts"]:
-            raise ValueError("unknown arithmetic, or no parts")
-        if not isinstance(value["domain"], str):
-            raise ValueError("a domain that is none")
-        for part in value["parts"]:
-            if not isinstance(part["name"], str) or not (part["margin"] is None or is_number(part["margin"])):
-                raise ValueError("a part that is none")
-        parts = tuple(ProofStep(**part) for part in value["parts"])
-        return cls(value["domain"], stored_shape(value), value["arithmetic"], parts)
 
 
 def _short(text: str) -> str:

@@ -36,7 +36,7 @@ _BUILDERS: dict[type, tuple[Callable[..., Construction], Callable[..., Task]]] =
 }
 
 
-def departure(model: Any) -> str | None:
+def why_not_built(model: Any) -> str | None:
     """What of a hand-built model is not as its options build it, in words; None if everything is.
 
     Precondition: ``model.weight_map.options`` are of a construction that has a proof.

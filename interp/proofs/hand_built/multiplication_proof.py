@@ -43,7 +43,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.proofs.hand_built.addition_values import NotSeparated
-from interp.proofs.hand_built.matches_options import departure
+from interp.proofs.hand_built.matches_options import why_not_built
 from interp.proofs.hand_built.multiplication_keys import (
     DELIMITER,
     FIRST_VARIABLE,
@@ -96,7 +96,7 @@ class MultiplicationProof:
     """
 
     def __init__(self, model: HookedModel, largest: tuple[int, int], rounded: bool):
-        if (obstacle := departure(model)) is not None:
+        if (obstacle := why_not_built(model)) is not None:
             raise NotSeparated(obstacle)
         self.weights = {key: value.detach().cpu().double().numpy() for key, value in model.effective_weights().items()}
         self.model, self.rounded = model, rounded

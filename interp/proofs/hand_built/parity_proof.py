@@ -28,7 +28,7 @@ import torch
 from flint import arb
 
 from interp.proofs.hand_built.addition_values import NotSeparated
-from interp.proofs.hand_built.matches_options import departure
+from interp.proofs.hand_built.matches_options import why_not_built
 from interp.proofs.hand_built.sink_heads import Pattern, SinkHead
 from interp.proofs.numbers.arb_balls import enclosure_of
 from interp.proofs.numbers.enclosed_forward import EnclosedForward
@@ -61,12 +61,12 @@ class ParityProof:
     """
 
     def __init__(self, model: HookedModel, longest: int, arithmetic: Rounding):
-        if (obstacle := departure(model)) is not None:
+        if (obstacle := why_not_built(model)) is not None:
             raise NotSeparated(obstacle)
         self.longest, self.arithmetic = longest, arithmetic
         self.forward = EnclosedForward(model.config, model.effective_weights(), arithmetic)
         weights = {key: value.detach().cpu().double().numpy() for key, value in model.effective_weights().items()}
-        self.head = SinkHead.read(weights, 0, longest + 2, DOLLAR, model.config.score_scale)  # ids are 0 to longest + 1
+        self.head = SinkHead.read(weights, longest + 2, DOLLAR, model.config.score_scale)  # ids are 0 to longest + 1
         d_model, d_head = weights["blocks.0.attn.W_Q"].shape[1:]
         self.share = self.head.weights(arithmetic, 2 * d_model + d_head + 8)
 

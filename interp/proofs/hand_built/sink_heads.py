@@ -78,14 +78,14 @@ class SinkHead(SinkWrites):
     size: np.ndarray
 
     @classmethod
-    def read(cls, weights: Mapping[str, np.ndarray], head: int, ids: int, bos: int, scale: float) -> SinkHead:
-        """The head of a model with one level of ids. Precondition: only BOS has id 0.
+    def read(cls, weights: Mapping[str, np.ndarray], ids: int, bos: int, scale: float) -> SinkHead:
+        """The first head of a model with one level of ids. Precondition: only BOS has id 0.
 
         Raises:
             NotSeparated: the weights couple digits and positions.
         """
         floats = [weights["embed.W_E"], weights["pos_embed.W_pos"][0][:ids]]
-        own = {letter: weights[f"blocks.0.attn.W_{letter}"][head] for letter in "QKVO"}
+        own = {letter: weights[f"blocks.0.attn.W_{letter}"][0] for letter in "QKVO"}
         W_E, W_pos, W_Q, W_K = (exact(part) for part in (*floats, own["Q"], own["K"]))
         others = np.arange(len(W_E)) != bos
         query, key = W_E @ W_Q, W_E @ W_K

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import xarray as xr
@@ -11,9 +11,29 @@ from jaxtyping import Float, Int
 
 from interp.core.views import Picture
 from interp.proofs.verdict.verdict import Evidence, margin_grid
-from interp.proofs.verdict.verdict_files import stored_shape
+from interp.proofs.verdict.verdict_files import reader
 from models import UserError
 from models.tasks import Task
+
+
+class SmallestMargins:
+    """How the smallest margins stand in a file: a row for each target and right token; infinite margins are null."""
+
+    def write(self, value: xr.Dataset) -> dict[str, Any]:
+        rows = value.to_dataframe().reset_index()
+        rows = rows[rows.n > 0].replace([np.inf, -np.inf], np.nan).astype(object)
+        axes = {f"{axis}s": value[axis].values.tolist() for axis in ("target", "token")}
+        return axes | {"rows": rows.where(rows.notna(), None).to_dict("records")}
+
+    def read(self, value: Any) -> xr.Dataset:
+        targets, tokens = (reader(tuple[str, ...])(value[axis]) for axis in ("targets", "tokens"))
+        n = np.zeros((len(targets), len(tokens)), np.int64)
+        margin, problem = np.full(n.shape, np.nan), np.full(n.shape, "", dtype=object)
+        for row in value["rows"]:
+            at = targets.index(row["target"]), tokens.index(row["token"])
+            n[at], problem[at] = reader(int)(row["n"]), reader(str)(row["problem"])
+            margin[at] = -np.inf if row["margin"] is None else reader(float)(row["margin"])
+        return smallest_margins(n, margin, problem, list(targets), list(tokens))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -28,7 +48,7 @@ class SmallDomainEvidence(Evidence):
 
     shape: tuple[int, ...]
     what: str
-    smallest: xr.Dataset
+    smallest: Annotated[xr.Dataset, SmallestMargins()]
 
     def picture(self) -> Picture:
         """The smallest margin (or proved bound of margins) of each right token at each target, with its problem."""
@@ -63,13 +83,6 @@ class SmallDomainEvidence(Evidence):
                 return f"{problem!r} is not a problem with {token!r} as its {table.target.values[target]}"
         return None
 
-    def to_dict(self) -> dict[str, Any]:
-        """The evidence as JSON; infinite margins are null."""
-        rows = self.smallest.to_dataframe().reset_index()
-        rows = rows[rows.n > 0].replace([np.inf, -np.inf], np.nan).astype(object)
-        table = {f"{axis}s": self.smallest[axis].values.tolist() for axis in ("target", "token")}
-        return super().to_dict() | {"smallest": table | {"rows": rows.where(rows.notna(), None).to_dict("records")}}
-
 
 def smallest_margins(
     n: Int[np.ndarray, "target token"],
@@ -82,18 +95,3 @@ def smallest_margins(
     axes = ("target", "token")
     data = {"n": (axes, n), "margin": (axes, margin), "problem": (axes, problem)}
     return xr.Dataset(data, coords={"target": targets, "token": tokens})
-
-
-def stored_domain(value: dict[str, Any], targets: list[str]) -> dict[str, Any]:
-    """A file's fields of a :class:`SmallDomainEvidence`. Raises KeyError, TypeError or ValueError for anything else."""
-    if not isinstance(value["what"], str):
-        raise ValueError("a domain that is none")
-    tokens = list(value["smallest"]["tokens"])
-    n = np.zeros((len(targets), len(tokens)), np.int64)
-    margin, problem = np.full(n.shape, np.nan), np.full(n.shape, "", dtype=object)
-    for row in value["smallest"]["rows"]:
-        at = targets.index(row["target"]), tokens.index(row["token"])
-        n[at], problem[at] = row["n"], row["problem"]
-        margin[at] = -np.inf if row["margin"] is None else row["margin"]
-    table = smallest_margins(n, margin, problem, targets, tokens)
-    return {"shape": stored_shape(value), "what": value["what"], "smallest": table}

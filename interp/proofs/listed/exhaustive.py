@@ -29,13 +29,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.core.results import Provenance
-from interp.proofs.listed.domain_evidence import SmallDomainEvidence, smallest_margins, stored_domain
+from interp.proofs.listed.domain_evidence import SmallDomainEvidence, smallest_margins
 from interp.proofs.verdict.method import Method, Outcome, verdict_by
 from interp.proofs.verdict.recheck import judged_again
 from interp.proofs.verdict.subject import Subject, reason_of
 from interp.proofs.verdict.time_limit import ENDED, check_time, ended_by, watched
 from interp.proofs.verdict.verdict import Verdict
-from interp.proofs.verdict.verdict_files import is_count, is_number
 from interp.proofs.verdict.wrong_answers import WrongAnswer, wrong_answer
 from models import UserError
 from models.evaluation import BATCH_SIZE, Tally, margins, most_likely, predict, rows_at_once, teacher_forcing
@@ -79,6 +78,10 @@ class ExhaustiveEvidence(SmallDomainEvidence):
     near_ties: int
     open: int
 
+    def __post_init__(self) -> None:
+        if self.score.n < 1:
+            raise ValueError("no problems")
+
     def to_dataframe(self) -> pd.DataFrame:
         """Exact counts: one row for all problems, one per target, and one per chain length of several."""
         rows: list[dict[str, Any]] = [{"by": "all", "group": "", "rate": self.score}]
@@ -93,9 +96,6 @@ class ExhaustiveEvidence(SmallDomainEvidence):
     def problems_left(self) -> list[tuple[int, ...]]:
         return [one.problem for one in self.score.failures]
 
-    def to_dict(self) -> dict[str, Any]:
-        return super().to_dict() | {"score": self.score.to_dict()}
-
     def finding(self, verdict: Verdict) -> str:
         n = f"{self.size:,} {self.what}"
         where = f"smallest margin {self.smallest_margin:.3g} at {self.witness}"
@@ -109,7 +109,7 @@ class ExhaustiveEvidence(SmallDomainEvidence):
                 count = (
                     f"wrong on at least {wrong:,} of {n}: the first {self.score.n:,} were run before the time was over"
                 )
-            return f"refuted: {one.problem} -> {one.predicted} (run through the model), {count}"
+            return f"refuted: {one} (run through the model), {count}"
         if self.open:
             why = (
                 "their logits overflow or are NaN"
@@ -122,17 +122,6 @@ class ExhaustiveEvidence(SmallDomainEvidence):
 
     def provenance(self, verdict: Verdict) -> Provenance:
         return Provenance(self.score.n, None, self.what, self.score.strength)
-
-    @classmethod
-    def read(cls, value: dict[str, Any]) -> ExhaustiveEvidence:
-        score = Score.from_dict(value["score"])
-        numbers = {name: value[name] for name in ("noise", "near")}
-        counts = {name: value[name] for name in ("near_ties", "open", "size")}
-        if not all(map(is_number, numbers.values())) or not all(map(is_count, counts.values())):
-            raise ValueError("numbers that are none")
-        if score.n < 1:
-            raise ValueError("no problems")
-        return cls(**stored_domain(value, list(score.per_target)), **numbers, **counts, score=score)
 
 
 def listed_domain(task: Task, most: int = LARGEST_SPACE) -> Domain:

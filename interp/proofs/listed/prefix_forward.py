@@ -17,7 +17,7 @@ from interp.proofs.listed.prefix_tree import Tree
 from interp.proofs.listed.top_key_choices import cases
 from interp.proofs.numbers.enclosed_forward import EnclosedForward, MLPRoute, turned
 from interp.proofs.numbers.enclosure import Attended, Chosen, Enclosure, Normed
-from interp.proofs.numbers.rounding_errors import LARGEST, scale_roundings
+from interp.proofs.numbers.rounding_errors import LARGEST, OWN, OWN_OF_RADII, scale_roundings
 from models.transformer import in_block
 
 
@@ -111,14 +111,19 @@ class PrefixForward(EnclosedForward):
         back[w_out.used] = w_out.values @ vectors
         through = (slope[:, None] * back.T) @ w_in.values.T  # [n, other, d]
         ball, used, length = read.ball, w_in.used, vectors.norm(dim=0)
+        # The error of what the MLP reads, through the slopes: by entries, or by its length.
         off = (through.abs() @ ball.rad[:, used, None])[..., 0]
         off = torch.minimum(off, through.norm(dim=-1) * ball.norm[:, None])
+        # What the norm before the MLP shares among its entries, along known vectors.
         for vector, reach in read.along:
             off = off + (through @ vector[:, used, None])[..., 0].abs() * reach
         b_in, b_out = (self.weights.get(f"{name}.{bias}", torch.zeros(())).abs() for bias in ("b_in", "b_out"))
         own = grown(d + 3) * (whole.size[:, used] @ w_in.sizes + b_in)
+        # Units whose slope is not known, and what the first product rounds itself.
         off = off + (unsure + (own + (d + 3) * self.rounding.tiny) * slope) @ back.abs()
+        # The error of the stream that the MLP's output is added to.
         off = off + torch.minimum(before.rad @ vectors.abs(), before.norm[:, None] * length)
+        # What the second product and the two sums round.
         size = torch.zeros(units, d, dtype=torch.float64)
         size[w_out.used] = w_out.sizes
         sums = pre.high.clamp_min(0.0) @ size + b_out  # bounds the MLP's products and the bias
@@ -126,7 +131,7 @@ class PrefixForward(EnclosedForward):
         off = off + (grown(units + 4) * sums + grown(4) * largest + (units + 4) * self.rounding.tiny) @ vectors.abs()
         # The float64 rounding of products of known numbers, which may cancel.
         known = (whole.norm[:, None] * w_in.columns) @ back.abs() + (pre.rad @ size.norm(dim=1))[:, None] * length
-        return off * (1 + 1e-9) + 1e-12 * known
+        return off * (1 + OWN_OF_RADII) + OWN * known
 
     def margins(self, stream: Stream, tokens: Int[Tensor, " n"]) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
         """Bounds of the lead of ``tokens`` over the best other token, from what :meth:`final` returns.
@@ -145,7 +150,7 @@ class PrefixForward(EnclosedForward):
                 x, shared = self.rounding.centred(x)
                 x = x.with_errors([shared.expand_as(x.mid)])
             least, _, most, lost = self.rounding.scales(x.mid, x.norm, cfg.eps, cfg.norm_eps_outside)
-            size = torch.minimum(x.size / least, x.size.new_tensor(math.sqrt(d) * (1 + 1e-9))) * gain.abs()
+            size = torch.minimum(x.size / least, x.size.new_tensor(math.sqrt(d) * (1 + OWN_OF_RADII))) * gain.abs()
         else:
             gain, size = torch.ones_like(x.mid[0]), x.size
             least, most, lost = (torch.full_like(x.mid[:, :1], value) for value in (1.0, 1.0, 0.0))
@@ -153,6 +158,7 @@ class PrefixForward(EnclosedForward):
         columns[w.used], sizes[w.used] = w.values, w.sizes
         bias = self.weights.get("unembed.b_U", torch.zeros_like(w.columns))
         reached = size if shift is None else size + shift.abs()
+        # What the norm, the product with the unembedding and the bias round, and what underflows there.
         own = (grown(roundings) * 1.001 * (1 + lost) + lost) * (reached @ sizes + bias.abs())
         own = own + (4 * (1 + gain.abs()) @ sizes + d + 4) * self.rounding.tiny
         known = (torch.maximum(x.size, reached).amax(-1, keepdim=True) < LARGEST) & (least > 0)
@@ -167,17 +173,21 @@ class PrefixForward(EnclosedForward):
             away = gain[:, None] * (columns[:, [token]] - columns[:, others])
             both = gain.abs()[:, None] * (sizes[:, [token]] + sizes[:, others])
             lead, here = x.mid[rows] @ away, x[rows]
-            off = torch.minimum(here.rad @ away.abs(), here.norm[:, None] * away.norm(dim=0)) * (1 + 1e-12)
+            # The error of what the norm reads: along the pair's vector, by entries or by its length,
+            off = torch.minimum(here.rad @ away.abs(), here.norm[:, None] * away.norm(dim=0)) * (1 + OWN)
+            # or followed back through the last MLP, with the roundings of centring,
             direct = self._through_last_mlp(stream[rows], away - away.mean(0) if centred else away)
             if centred:
                 direct = direct + grown(2) * (here.size @ away.abs()) + shared[rows] * away.sum(0).abs()
             off = torch.minimum(off, torch.as_tensor(direct, dtype=torch.float64).nan_to_num(nan=math.inf))
+            # and the float64 rounding of the lead itself.
             off = off + 8 * (d + 4) * 2.0**-53 * (here.size @ both)
             below, above = lead - off, lead + off
             # Where the least scale is 0, ``own`` is infinite, and a quotient by it is infinite or NaN: no bound.
             below = torch.where(below > 0, below / most[rows], below / least[rows])
             above = torch.where(above > 0, above / least[rows], above / most[rows])
             fixed = constant[token] - constant[others]
+            # After the scale: the float32 roundings of both logits, and the float64 rounding of the rest.
             off = own[rows][:, [token]] + own[rows][:, others]
             off = off + 8 * (d + 4) * 2.0**-53 * (
                 below.abs() + above.abs() + reached[rows] @ (sizes[:, [token]] + sizes[:, others])

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pandas as pd
@@ -29,23 +29,21 @@ import torch
 import xarray as xr
 
 from interp.core.results import Provenance
-from interp.proofs.listed.domain_evidence import SmallDomainEvidence, smallest_margins, stored_domain
+from interp.proofs.listed.domain_evidence import SmallDomainEvidence, smallest_margins
 from interp.proofs.listed.prefix_forward import PrefixForward
 from interp.proofs.listed.prefix_leads import leads_of, why_not_model
 from interp.proofs.listed.prefix_tree import Rows
 from interp.proofs.numbers.rounded_operations import ROUNDINGS, Rounding, rounding_named
 from interp.proofs.verdict.method import Method, Outcome, verdict_by
-from interp.proofs.verdict.recheck import SLACK, judged_again
+from interp.proofs.verdict.recheck import SLACK, judged_again, require_bounds
 from interp.proofs.verdict.subject import CannotJudge, Subject, reason_of, require_logits
 from interp.proofs.verdict.time_limit import ENDED, EndedBy, ended_by, watched
-from interp.proofs.verdict.verdict import IN_WORDS, ArithmeticName, Verdict, strength_of
-from interp.proofs.verdict.verdict_files import is_count
+from interp.proofs.verdict.verdict import IN_WORDS, ArithmeticName, Status, Verdict, strength_of
 from interp.proofs.verdict.wrong_answers import WrongAnswer, wrong_answer
-from models import UserError
 from models.evaluation import margins
 from models.number_format import shown
 from models.tasks import Task
-from models.transformer import HookedModel, model_name
+from models.transformer import HookedModel
 
 LARGEST_TREE = 2**20  # prefixes
 LARGEST_INPUT = 2**24  # tokens of all problems: laid out once, to count their prefixes
@@ -73,6 +71,13 @@ class PrefixEvidence(SmallDomainEvidence):
     prefixes: int
     obstacle: str | None = None
 
+    def __post_init__(self) -> None:
+        if self.arithmetic not in ROUNDINGS:
+            raise ValueError("an unknown arithmetic")
+
+    def allows(self, status: Status) -> bool:
+        return status != "certified" or self.right == self.n > 0
+
     @property
     def smallest_margin(self) -> float:
         """The smallest proved lower bound of a right token's lead; -inf where there is none."""
@@ -98,26 +103,13 @@ class PrefixEvidence(SmallDomainEvidence):
         if self.wrong:
             proved += f" and {self.wrong:,} proved wrong"
         if (one := verdict.counterexample) is not None:
-            return f"refuted: {one.problem} -> {one.predicted} (run through the model), {proved} {words}"
+            return f"refuted: {one} (run through the model), {proved} {words}"
         percent = math.floor((self.right + self.wrong) / self.n * 10**6) / 10**4
         rest = f"; {self.obstacle}" if self.obstacle else ""
         return f"undecided {words}: {proved} ({percent:.4f}% decided){rest}"
 
     def provenance(self, verdict: Verdict) -> Provenance:
         return Provenance(self.n, None, self.what, strength_of(verdict))
-
-    @classmethod
-    def read(cls, value: dict[str, Any]) -> PrefixEvidence:
-        counted = {name: value[name] for name in ("n", "prefixes", "right", "wrong")}
-        if not all(map(is_count, counted.values())):
-            raise ValueError("numbers that are none")
-        arithmetic, obstacle = value["arithmetic"], value["obstacle"]
-        if arithmetic not in ROUNDINGS or not (obstacle is None or isinstance(obstacle, str)):
-            raise ValueError("an unknown arithmetic, or an obstacle that is none")
-        if value["status"] == "certified" and not value["right"] == value["n"] > 0:
-            raise ValueError("certified without all problems")
-        domain = stored_domain(value, list(value["smallest"]["targets"]))
-        return cls(arithmetic=arithmetic, obstacle=obstacle, **domain, **counted)
 
 
 # ---- what can be judged
@@ -140,7 +132,7 @@ def certify_prefixes(
     model: HookedModel,
     arithmetic: ArithmeticName = "float32",
     task: Task | None = None,
-    patient: bool = True,
+    stop_early: bool = False,
     first: int | None = None,
 ) -> Verdict:
     """Prove a causal model right on every problem of a small domain, or find one that it gets wrong.
@@ -152,24 +144,24 @@ def certify_prefixes(
     of width 64 and 31,110 prefixes. Four layers of width 128 take 13 s over the reals and 51 s with rounding. A time
     limit (see :mod:`interp.proofs.verdict.time_limit`) or Ctrl-C end it as undecided, with the share that is decided.
 
-    ``patient``: go on after a part in which nothing is decided, or something is proved wrong. ``first``: end once so
+    ``stop_early``: end after a part in which nothing is decided, or something is proved wrong. ``first``: end once so
     many problems were gone through, as a check of a verdict does that ended early.
 
     Raises:
         UserError: a model that computes something else than its weights say, or more than 2^20 prefixes.
     """
     subject = Subject(model, task)
-    return verdict_by(METHOD.name, subject, prove(subject, arithmetic, patient, first))
+    return verdict_by(METHOD.name, subject, prove(subject, arithmetic, stop_early, first))
 
 
-def prove(subject: Subject, claim: str, patient: bool = True, first: int | None = None) -> Outcome:
+def prove(subject: Subject, claim: str, stop_early: bool = False, first: int | None = None) -> Outcome:
     """Judge all problems of a subject, in the arithmetic ``claim``; see :func:`certify_prefixes`."""
     if (reason := why_not(subject)) is not None:
         raise CannotJudge(subject.model, reason)
     arithmetic = cast(ArithmeticName, claim)
     with torch.inference_mode():
         proof = _Proof(subject, rounding_named(arithmetic))
-        ended = proof.run(patient, len(proof.rows) if first is None else first)
+        ended = proof.run(stop_early, len(proof.rows) if first is None else first)
         wrong = proof.replayed(arithmetic)
         evidence = PrefixEvidence(
             shape=subject.task.shape,
@@ -202,7 +194,7 @@ class _Proof:
         shape = self.rows.targets.shape
         self.low, self.high = (torch.full(shape, math.nan, dtype=torch.float64) for _ in range(2))
 
-    def run(self, patient: bool, first: int) -> EndedBy | None:
+    def run(self, stop_early: bool, first: int) -> EndedBy | None:
         """Go through the rows. Returns why it ended before the last one, and None if it did not."""
         parts = list(self.rows.parts())
         try:
@@ -213,7 +205,7 @@ class _Proof:
                 self.done += len(part)
                 self.right += int((low > 0).all(1).sum())
                 self.wrong += int((high < 0).any(1).sum())
-                if self.done >= first or (not patient and (self.wrong or not self.right)):
+                if self.done >= first or (stop_early and (self.wrong or not self.right)):
                     break
         except ENDED as error:
             return ended_by(error)
@@ -251,11 +243,8 @@ class _Proof:
         logits = self.model(tokens, weights=weights)[:, list(self.rows.queries)]
         found = margins(logits, self.rows.targets[chosen])
         slack = (_NOISE if exact else 2.0**-50) * (1 + logits.double().abs().amax(-1))
-        outside = (found < self.low[chosen] - slack) | (found > self.high[chosen] + slack)
-        if bool(outside.any()):
-            row = int(chosen[outside.any(1)][0])
-            text = self._text(self.rows.index[row : row + 1])
-            raise UserError(f"{model_name(self.model)} does not compute what its weights say: see {text}.")
+        text = lambda row: self._text(self.rows.index[chosen[row : row + 1]])  # noqa: E731
+        require_bounds(self.model, found, self.low[chosen], slack, text, self.high[chosen])
 
     def table(self) -> xr.Dataset:
         """The least lower bound of each target and right token, among the rows that were reached."""
@@ -297,7 +286,7 @@ METHOD = Method(
     why_not=why_not,
     claims=lambda subject: ("float32", "interval"),
     cost=lambda subject, claim: SECONDS_PER_PREFIX * subject.domain.size,
-    run=lambda subject, claim, options: prove(subject, claim, patient=options.arithmetic is not None),
+    run=lambda subject, claim, options: prove(subject, claim, stop_early=options.arithmetic is None),
     check=judged_again(
         lambda verdict, model, task: certify_prefixes(
             model, verdict.arithmetic, task, first=int(verdict.smallest.n.values[:1].sum())

@@ -24,13 +24,11 @@ from torch import Tensor
 from interp.proofs.numbers.activation_functions import ACTIVATIONS, SMOOTH
 from interp.proofs.numbers.enclosed_forward import EnclosedForward
 from interp.proofs.numbers.enclosure import Enclosure
-from interp.proofs.numbers.rounding_errors import LARGEST, scale_roundings
+from interp.proofs.numbers.rounding_errors import LARGEST, OWN_OF_BLOCK, scale_roundings
 from models import TransformerConfig
 from models.transformer import in_block
 
 STEEP = 1.21  # above |x|^2 times the second derivative of x / scale, over sqrt n: see :meth:`GatedBlock.norm`
-#: Relative error of float64 in products of known numbers, on top of what is bounded as the model's own roundings.
-KNOWN = 1e-10
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +41,7 @@ class ErrorBall:
     @property
     def length(self) -> Float[Tensor, " n"]:
         """The length of the longest vector; infinite where float32 may overflow."""
-        found = (self.mid.norm(dim=-1) + self.norm) * (1 + KNOWN)
+        found = (self.mid.norm(dim=-1) + self.norm) * (1 + OWN_OF_BLOCK)
         return torch.where(found < LARGEST, found, torch.inf)
 
 
@@ -93,7 +91,7 @@ class GatedBlock:
         away, length = columns[tokens][:, None] - columns, columns.norm(dim=-1)
         lead = (away @ self.normed.mid[..., None])[..., 0]
         size = self.normed.length[:, None] * (length[tokens][:, None] + length)
-        own = torch.where(size < LARGEST, (self.grown(d + 2) + KNOWN) * size + 2 * d * self.tiny, torch.inf)
+        own = torch.where(size < LARGEST, (self.grown(d + 2) + OWN_OF_BLOCK) * size + 2 * d * self.tiny, torch.inf)
         return away, lead, own
 
     @staticmethod
@@ -105,14 +103,14 @@ class GatedBlock:
     def leads(self, tokens: Int[Tensor, " n"]) -> Bounds:
         """Bounds of the lead of ``tokens`` over the best other token, by the lengths of errors."""
         away, lead, own = self._directions(tokens)
-        return self._least(lead, own + away.norm(dim=-1) * self.normed.norm[:, None] * (1 + KNOWN), tokens)
+        return self._least(lead, own + away.norm(dim=-1) * self.normed.norm[:, None] * (1 + OWN_OF_BLOCK), tokens)
 
     def followed(self, tokens: Int[Tensor, " n"]) -> Bounds:
         """Tighter bounds, which follow each lead's error back to z. Cost: ten times that of :meth:`leads`."""
         back, lead, off = self._directions(tokens)
         back, off = self._through_norm(back, off, self.last, self.enclosed.weights["ln_final.w"])
         back, off = self._through_norm(back, off, self.whole, self.enclosed.weights[f"{self.name}.ln2_post.w"])
-        return self._least(lead, self._from_whole(back, off) + KNOWN * (1 + lead.abs()), tokens)
+        return self._least(lead, self._from_whole(back, off) + OWN_OF_BLOCK * (1 + lead.abs()), tokens)
 
     def tighten(self) -> None:
         """Follow every entry of the residual stream after the MLP back to z, in place, for smaller balls from there on.
@@ -122,7 +120,7 @@ class GatedBlock:
         mid = self.whole.mid
         back = torch.eye(mid.shape[1], dtype=torch.float64).expand(len(mid), -1, -1)
         off = self._from_whole(back, torch.zeros_like(back[..., 0]))
-        self.whole = ErrorBall(mid, torch.minimum(self.whole.norm, off.norm(dim=-1) * (1 + KNOWN)))
+        self.whole = ErrorBall(mid, torch.minimum(self.whole.norm, off.norm(dim=-1) * (1 + OWN_OF_BLOCK)))
         self.last = self.norm(self.whole, f"{self.name}.ln2_post")
         self.normed = self.norm(self.last, "ln_final")
 
@@ -186,8 +184,8 @@ class GatedBlock:
     def rounding_of_products(self, x: ErrorBall, matrix: str) -> Tensor:
         """Each entry is off by at most ``n u`` times the products' magnitudes, that is |x| times a column's length."""
         w = self.enclosed.matrices[matrix]
-        wide, n = float(w.columns.norm()) * (1 + KNOWN), len(w.values)
-        return self.grown(n) * (1 + KNOWN) * x.length * wide + n * self.tiny * (1 + w.values.shape[1])
+        wide, n = float(w.columns.norm()) * (1 + OWN_OF_BLOCK), len(w.values)
+        return self.grown(n) * (1 + OWN_OF_BLOCK) * x.length * wide + n * self.tiny * (1 + w.values.shape[1])
 
     def norm(self, x: ErrorBall, name: str) -> ErrorBall:
         """``y = x / s(x) * gain``, with s the root mean square with eps.
@@ -200,7 +198,7 @@ class GatedBlock:
         """
         gain = self.enclosed.weights[f"{name}.w"]
         least, middle, *_ = self.scales(x)
-        wide = float(gain.abs().max()) * x.norm / least[:, 0] * (1 + KNOWN)
+        wide = float(gain.abs().max()) * x.norm / least[:, 0] * (1 + OWN_OF_BLOCK)
         return ErrorBall(x.mid / middle * gain, wide + self.rounding_of_norm(x, gain))
 
     def scales(self, x: ErrorBall) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -213,26 +211,26 @@ class GatedBlock:
         n = x.mid.shape[-1]
         least, _, _, lost = (part[..., 0] for part in self.scales(x))
         own = (self.grown(scale_roundings(n) + 4) * 1.001 * (1 + lost) + lost) * math.sqrt(n) + 4 * n * self.tiny
-        return torch.where(least > 0, own * gain.abs().max() * (1 + KNOWN), torch.inf)
+        return torch.where(least > 0, own * gain.abs().max() * (1 + OWN_OF_BLOCK), torch.inf)
 
     def curve_of_norm(self, x: ErrorBall, gain: Tensor) -> Tensor:
         """How far a norm curves over a ball."""
         cfg, least = self.enclosed.config, self.scales(x)[0][:, 0]
         curve = STEEP / 2 * x.norm**2 / (math.sqrt(x.mid.shape[-1]) * least**2) * gain.abs().max()
         share = cfg.eps / least ** (1 if cfg.norm_eps_outside else 2)
-        return torch.where(share <= 0.01, curve * (1 + KNOWN), torch.inf)
+        return torch.where(share <= 0.01, curve * (1 + OWN_OF_BLOCK), torch.inf)
 
     def gated(self, gate: ErrorBall, value: ErrorBall) -> ErrorBall:
         """``act(gate) * value``, by its slopes at the midpoints, unit by unit, and how far it curves."""
         act, slope = self.act.value(gate.mid), self.act.slope(gate.mid)
         wide = (slope * value.mid).abs().amax(-1) * gate.norm + act.abs().amax(-1) * value.norm
-        wide = (wide + KNOWN * (gate.norm + value.norm)) * (1 + KNOWN)
+        wide = (wide + OWN_OF_BLOCK * (gate.norm + value.norm)) * (1 + OWN_OF_BLOCK)
         return ErrorBall(act * value.mid, wide + self.curve_of_gate(gate, value) + self.rounding_of_gate(gate, value))
 
     def curve_of_gate(self, gate: ErrorBall, value: ErrorBall) -> Tensor:
         """How far it curves: at most ``(c / 2) e^2 (|value| + |f|) + s |e f|``; c and s bound act's derivatives."""
         steep, curved = self.act.steepest, self.act.curved
-        return (curved / 2 * gate.norm**2 * self.widest(value) + steep * gate.norm * value.norm) * (1 + KNOWN)
+        return (curved / 2 * gate.norm**2 * self.widest(value) + steep * gate.norm * value.norm) * (1 + OWN_OF_BLOCK)
 
     def rounding_of_gate(self, gate: ErrorBall, value: ErrorBall) -> Tensor:
         """The rounding of the activation and of the product."""
@@ -242,4 +240,4 @@ class GatedBlock:
 
     @staticmethod
     def widest(x: ErrorBall) -> Tensor:
-        return (x.mid.abs().amax(-1) + x.norm) * (1 + KNOWN)
+        return (x.mid.abs().amax(-1) + x.norm) * (1 + OWN_OF_BLOCK)

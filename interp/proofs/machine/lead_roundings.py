@@ -18,7 +18,7 @@ from torch import Tensor
 from interp.proofs.machine.post_attention import AfterAttention, NormOf
 from interp.proofs.numbers.activation_functions import ACTIVATIONS
 from interp.proofs.numbers.rounded_operations import Rounding
-from interp.proofs.numbers.rounding_errors import LARGEST, OWN
+from interp.proofs.numbers.rounding_errors import LARGEST, OWN, OWN_OF_RADII
 
 
 @runtime_checkable
@@ -92,7 +92,7 @@ def products_off(
     d, grown = len(matrix), norms.rounding.growth
     columns, bias = norm.gain[:, None] * matrix, (norm.bias.abs() * read.scale) @ matrix.abs()
     unit, common, shift = read.unit(norms)
-    terms = torch.minimum(unit @ columns.abs(), math.sqrt(d) * read.scale * columns.norm(dim=0) * (1 + 1e-12))
+    terms = torch.minimum(unit @ columns.abs(), math.sqrt(d) * read.scale * columns.norm(dim=0) * (1 + OWN))
     value = terms if value is None else torch.minimum(value, terms)
     off = common * value + shift * (columns.sum(0).abs() + (grown(8) + OWN) * columns.abs().sum(0))
     tiny = 4 * norms.rounding.tiny * (matrix.abs() + columns.abs()).sum(0) * (1 + read.scale)
@@ -138,7 +138,7 @@ def rounding_of_leads(
     lengths = [size.norm(dim=1)]  # of what is squared; sums are not larger
     if ranges.neurons is not None:
         act, act_off = _activations(ranges, *ranges.neurons)
-        lead = (hidden.abs() @ act_off[..., None])[..., 0] * (1 + 1e-9)
+        lead = (hidden.abs() @ act_off[..., None])[..., 0] * (1 + OWN_OF_RADII)
         written = act @ layers.W_out.abs() + layers.b_out.abs()
         written_off = act_off @ layers.W_out.abs()
         if layers.stream_in is not None and layers.mid is not None:
@@ -169,7 +169,7 @@ def rounding_of_leads(
     lead = lead + pair(logits_off)
     most = layers.most_logits if layers.last else (logits + layers.b_U.abs()).amax(1)
     known = (torch.stack((*lengths, most.expand(len(size)))) < LARGEST).all(0) & (ranges.low > 0)
-    return torch.where(known[:, None], lead * (1 + 1e-9), torch.inf)
+    return torch.where(known[:, None], lead * (1 + OWN_OF_RADII), torch.inf)
 
 
 def _activations(ranges: Ranges, z_low: Tensor, z_high: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:

@@ -28,12 +28,12 @@ from interp.proofs.numbers.rounded_operations import rounding_named
 from interp.proofs.numbers.token_tables import TokenTables
 from interp.proofs.verdict.class_table import COUNTED, MEASURED, MachineEvidence, falls_short
 from interp.proofs.verdict.method import LAST_RESORT, CertifyOptions, Method, Outcome, verdict_by
-from interp.proofs.verdict.recheck import SLACK, judged_again
+from interp.proofs.verdict.recheck import SLACK, judged_again, require_bounds
 from interp.proofs.verdict.subject import CannotJudge, Subject, not_float32, reason_of, require_logits
 from interp.proofs.verdict.time_limit import ENDED, EndedBy, ended_by
 from interp.proofs.verdict.verdict import ArithmeticName, Verdict
 from interp.proofs.verdict.wrong_answers import WrongAnswer, wrong_answer
-from models import ArithmeticTransformer, UserError
+from models import ArithmeticTransformer
 from models.tasks import Machine, MultiOperandAddition, Task
 from models.transformer import HookedModel, model_name
 from models.transformer.config import ANY, PLAIN, uncovered
@@ -162,7 +162,7 @@ class _Proof:
             model.config,
             self.weights,
             rounding,
-            letters_of(machine),
+            placed_of(machine),
             task.position_ids(example)[0],
             None if bias is None else bias.double(),
         )
@@ -189,7 +189,7 @@ class _Proof:
                 if self.refuted is None:
                     self.refuted = wrong_answer(self.model, self.task, one.paths.problem(_known(one))[None])
                     if self.refuted is not None:
-                        self.search.after_wrong()
+                        self.search.after_refutation()
         except ENDED as error:
             ended = ended_by(error)
             self.obstacle = ended.value
@@ -206,17 +206,19 @@ class _Proof:
         """
         known = [one for one in self.classes if one.lowest is not None]
         spread = np.unique(np.linspace(0, len(known) - 1, REPLAYED).astype(int)) if known else []
-        for one in sorted(known, key=lambda one: one.sampled)[:REPLAYED] + [known[i] for i in spread]:
-            problem = one.paths.problem(_known(one))[None]
-            logits = self.model(self.task.encode(problem))[0, one.paths.query].double()
-            lead = logits[one.answer] - logits
-            least = float(lead[torch.arange(len(lead)) != one.answer].min())
-            slack = SLACK if self.arithmetic == "float32" else ROUNDED  # bounds over the reals know of no rounding
-            if one.proved and not least >= one.bound - slack * (1 + abs(one.bound)):  # also where it is NaN
-                raise UserError(
-                    f"{model_name(self.model)} does not compute what its weights say: see "
-                    f"{self.task.problem_text(self.task.numbers(problem)[0])}."
-                )
+        chosen = sorted(known, key=lambda one: one.sampled)[:REPLAYED] + [known[i] for i in spread]
+        problems = [one.paths.problem(_known(one))[None] for one in chosen]
+        bounds = np.array([one.bound if one.proved else -np.inf for one in chosen])
+        slack = SLACK if self.arithmetic == "float32" else ROUNDED  # bounds over the reals know of no rounding
+        text = lambda row: self.task.problem_text(self.task.numbers(problems[row])[0])  # noqa: E731
+        leads = [self._lead(one, problem) for one, problem in zip(chosen, problems, strict=True)]
+        require_bounds(self.model, leads, bounds, slack * (1 + np.abs(bounds)), text)
+
+    def _lead(self, one: PathClass, problem: Int[Tensor, "1 step"]) -> float:
+        """The least lead that the model itself computes, in logits."""
+        logits = self.model(self.task.encode(problem))[0, one.paths.query].double()
+        lead = logits[one.answer] - logits
+        return float(lead[torch.arange(len(lead)) != one.answer].min())
 
     def evidence(self) -> MachineEvidence:
         rows: dict[str, list[Any]] = {name: [] for name in (*COUNTED, *MEASURED, "problem")}
@@ -257,7 +259,7 @@ def _known(one: PathClass) -> Int[Tensor, " step"]:
     return one.lowest
 
 
-def letters_of(machine: Machine) -> list[tuple[int, int]]:
+def placed_of(machine: Machine) -> list[tuple[int, int]]:
     """All (position, token) that the inputs of a machine's problems have."""
     return [(slot, token) for slot in range(machine.input_length) for token in machine.tokens_at(slot)]
 

@@ -59,14 +59,31 @@ def margin_bounds(
     return _Pass(layers, nodes, answers, samples).bounds()
 
 
+@dataclass(frozen=True, eq=False)
+class ScaleBounds:
+    """Bounds of the scale of the norm before the MLP, for each node; 1 without one.
+
+    For every stream x that attention may write, ``low <= scale <= high`` and ``direction . x <= scale <= direction . x
+    + gap``. ``spread`` bounds the root mean square of how far a centred stream can be from the samples' mean.
+    """
+
+    low: Float[Tensor, " node"]
+    high: Float[Tensor, " node"]
+    direction: Float[Tensor, "node d"]
+    gap: Float[Tensor, " node"]
+    spread: Float[Tensor, " node"]
+
+
 class _Pass:
-    """One enclosed pass over some nodes."""
+    """One enclosed pass over some nodes: of the scale, then of what the neurons read, then of the lead."""
+
+    scale: ScaleBounds
+    neurons: Neurons | None
 
     def __init__(self, layers: AfterAttention, nodes: Nodes, answers: Tensor, samples: Tensor):
         self.layers, self.nodes, self.answers = layers, nodes, answers
         self.cfg, reading = layers.config, nodes.reading
         self.base, self.size = reading.base, reading.size
-        self.neurons: Neurons | None = None
         self.levels = nodes.written(samples)
         self.x = self.base + torch.einsum("hbse,hed->bsd", self.levels, reading.W_O)
         each = answers[:, None].expand(self.x.shape[:2])
@@ -82,7 +99,9 @@ class _Pass:
         vocab = torch.arange(lead.shape[-1])
         self.others = torch.stack([vocab[vocab != a] for a in answers.tolist()])
 
-    def top(self, functionals: Float[Tensor, "node n d"], size: Tensor | None = None) -> Float[Tensor, "node n"]:
+    def upper_bounds(
+        self, functionals: Float[Tensor, "node n d"], size: Tensor | None = None
+    ) -> Float[Tensor, "node n"]:
         """Upper bounds of functionals of the computed stream; ``size`` are magnitudes of what they were made of."""
         size = functionals.abs() if size is None else size
         own = (functionals.abs() @ self.off[..., None])[..., 0] + OWN * (size @ self.size)
@@ -90,55 +109,54 @@ class _Pass:
 
     # ---- the scale before the MLP
 
-    def norm_stage(self) -> None:
-        """Bounds of the scale: ``low``, ``high``, and ``along . x <= scale <= along . x + delta``."""
+    def bounds_of_scale(self) -> ScaleBounds:
         layers, d = self.layers, self.cfg.d_model
         b = len(self.x)
         if layers.mid is None:
-            self.low = self.high = torch.ones(b, dtype=torch.float64)
-            self.along, self.delta = torch.zeros(b, d, dtype=torch.float64), torch.zeros(b, dtype=torch.float64)
-            return
+            one, zero = torch.ones(b, dtype=torch.float64), torch.zeros(b, dtype=torch.float64)
+            return ScaleBounds(one, one, torch.zeros(b, d, dtype=torch.float64), zero, zero)
         centred = self.x @ layers.cent
         basis, middle = directions(centred, layers.centred)
         functionals = basis @ layers.cent
-        ends = self.top(torch.cat((functionals, -functionals), 1))
+        ends = self.upper_bounds(torch.cat((functionals, -functionals), 1))
         most, least = ends.tensor_split(2, 1)
         least = -least
         far = torch.maximum(most.abs(), least.abs())
         near = torch.where((least < 0) & (most > 0), 0.0, torch.minimum(most.abs(), least.abs()))
         scale = lambda ends: self.with_eps(ends.norm(dim=1) / math.sqrt(d))  # noqa: E731
-        self.low, self.high = scale(near) * (1 - 1e-12), scale(far) * (1 + 1e-12)
-        self.along = functionals[:, 0] / math.sqrt(d)
+        low, high = scale(near) * (1 - OWN), scale(far) * (1 + OWN)
         first = least[:, 0] / math.sqrt(d)
         rest = (far[:, 1:] ** 2).sum(1) / d
         eps = self.cfg.eps
         tail = rest / (2 * first) + eps if self.cfg.norm_eps_outside else (rest + eps) / (2 * first)
-        self.delta = torch.where(first > 0, tail, self.high - first) * (1 + 1e-12) + 1e-300
+        gap = torch.where(first > 0, tail, high - first) * (1 + OWN) + 1e-300
         at = (basis @ middle[..., None])[..., 0]
-        #: The root mean square of the farthest that a centred stream can be from the samples' mean.
-        self.spread = torch.maximum(most - at, at - least).norm(dim=1) / math.sqrt(d)
+        spread = torch.maximum(most - at, at - least).norm(dim=1) / math.sqrt(d)
+        return ScaleBounds(low, high, functionals[:, 0] / math.sqrt(d), gap, spread)
 
     # ---- the neurons
 
-    def neuron_stage(self) -> None:
+    def bounds_of_neurons(self, before: ScaleBounds) -> Neurons:
         """The interval of what each neuron reads, and lines around its activation."""
         layers, n = self.layers, self.layers.G.shape[1]
         raw = self.z - layers.g
         G = layers.G.T.expand(len(self.x), -1, -1)
         if layers.mid is None:
-            ends = self.top(torch.cat((G, -G), 1))
+            ends = self.upper_bounds(torch.cat((G, -G), 1))
         else:
             tau = torch.cat((raw.amax(1), -raw.amin(1)), 1)
             both = torch.cat((G, -G), 1)
-            shift = tau[..., None] * self.along[:, None]
-            ends = self.top(both - shift, both.abs() + shift.abs()) + (-tau).clamp_min(0.0) * self.delta[:, None]
+            shift = tau[..., None] * before.direction[:, None]
+            ends = (
+                self.upper_bounds(both - shift, both.abs() + shift.abs()) + (-tau).clamp_min(0.0) * before.gap[:, None]
+            )
             # No scale is 0, as a model's eps is not (:data:`interp.proofs.machine.machine_method.LEAST_EPS`).
-            ends = tau + torch.where(ends > 0, ends / self.low[:, None], ends / self.high[:, None])
+            ends = tau + torch.where(ends > 0, ends / before.low[:, None], ends / before.high[:, None])
             ends = ends + OWN * (tau.abs() + ends.abs())
         slack = OWN * (layers.g.abs() + 1)
-        self.neurons = Neurons(layers, layers.g - ends[:, n:] - slack, ends[:, :n] + layers.g + slack, self.z)
+        return Neurons(layers, layers.g - ends[:, n:] - slack, ends[:, :n] + layers.g + slack, self.z)
 
-    def least(self, direct: Tensor, hidden: Tensor, constant: Tensor) -> tuple[Tensor, Tensor]:
+    def lower_bound_after_mlp(self, direct: Tensor, hidden: Tensor, constant: Tensor) -> tuple[Tensor, Tensor]:
         """Lower bounds [node, row] of ``direct . r' + hidden . activations + constant``, where r' is the stream that
         the MLP's output is added to; and the chosen functionals of x [node, row, d], between the scale's ends."""
         layers, size = self.layers, constant.abs()
@@ -166,7 +184,7 @@ class _Pass:
         )
         ends = 1 if layers.mid is None else 2
         flat = lambda x: x[:ends].transpose(0, 1).flatten(1, 2)  # noqa: E731
-        bound = -self.top(-flat(F), flat(big)) + flat(k) - OWN * flat(sizes)
+        bound = -self.upper_bounds(-flat(F), flat(big)) + flat(k) - OWN * flat(sizes)
         bound = bound.view(len(F[0]), ends, -1).amin(1)
         return bound, F.mean(0)
 
@@ -177,9 +195,9 @@ class _Pass:
             return tuple(torch.stack((part, part)) for part in (made, constant, reach, size))
         mean = (self.x / self.layers.scale(self.x)).mean(1)
         tau = (scaled @ mean[..., None])[..., 0]
-        shift = tau[..., None] * self.along[:, None]
-        lost = tau.clamp_min(0.0) * self.delta[:, None]
-        low_high = (self.low[:, None], self.high[:, None])
+        shift = tau[..., None] * self.scale.direction[:, None]
+        lost = tau.clamp_min(0.0) * self.scale.gap[:, None]
+        low_high = (self.scale.low[:, None], self.scale.high[:, None])
         F = torch.stack([own + (scaled - shift) / end[..., None] for end in low_high])
         k = torch.stack([constant + tau - lost / end for end in low_high])
         reach = torch.stack([own.abs() + (big + shift.abs()) / end[..., None] for end in low_high])
@@ -193,9 +211,8 @@ class _Pass:
 
     def bounds(self) -> Bounds:
         layers, cfg = self.layers, self.cfg
-        self.norm_stage()
-        if layers.has_mlp:
-            self.neuron_stage()
+        self.scale = self.bounds_of_scale()
+        self.neurons = self.bounds_of_neurons(self.scale) if layers.has_mlp else None
         last_low, high = self.last_scale()
         rows, right = self.others, self.answers[:, None]
         pairs = lambda table: table[..., right] - table[..., rows]  # noqa: E731
@@ -215,7 +232,7 @@ class _Pass:
                 constant = constant + up @ layers.b_out
         else:
             fixed, constant = torch.zeros_like(first), constant + first
-        raw, functional = self.least(direct, hidden, constant)
+        raw, functional = self.lower_bound_after_mlp(direct, hidden, constant)
         charged = lambda high: rounding_of_leads(  # noqa: E731
             self.ranges(last_low), hidden, high, (first, second), torch.cat((right, rows), 1)
         )
@@ -225,7 +242,7 @@ class _Pass:
             bound = raw + fixed.clamp_max(0.0) * high[:, None] - charged(high)
         scale = high * (layers.second if len(layers.last) == 2 else 1)
         # The scale is positive as eps is. What is NaN has no bound; an infinite rounding makes the bound -inf.
-        bound = torch.where(bound > 0, bound / scale[:, None] * (1 - 1e-12), bound)
+        bound = torch.where(bound > 0, bound / scale[:, None] * (1 - OWN), bound)
         bound = bound.nan_to_num(nan=-math.inf)
         margin, at = bound.min(1)
         chosen = at[:, None, None]
@@ -233,14 +250,14 @@ class _Pass:
         if self.neurons is not None:
             loose = self.neurons.looseness(hidden.gather(1, chosen.expand(-1, 1, hidden.shape[-1]))[:, 0].abs())
         functional = functional.gather(1, chosen.expand(-1, 1, cfg.d_model))[:, 0]
-        middle = (self.low + self.high) / 2
+        middle = (self.scale.low + self.scale.high) / 2
         return Bounds(margin, self.sampled, self.sample, loose, middle, functional)
 
     def ranges(self, last_low: Float[Tensor, " node"]) -> Ranges:
         """What rounding depends on."""
         own = self.neurons
         neurons = None if own is None else (own.low, own.high, *own.act_range)
-        return Ranges(self.layers, self.size.expand(len(self.x), -1), self.low, last_low, neurons)
+        return Ranges(self.layers, self.size.expand(len(self.x), -1), self.scale.low, last_low, neurons)
 
     def last_streams(self) -> Float[Tensor, "node sample d"]:
         """The last streams of the samples, before any last norm."""
@@ -268,25 +285,27 @@ class _Pass:
         rms = lambda x: (x @ layers.cent).pow(2).mean(-1).sqrt()  # noqa: E731
         if layers.mid is None:
             functionals = layers.cent.expand(len(self.x), -1, -1)
-            ends = self.top(torch.cat((functionals, -functionals), 1))
+            ends = self.upper_bounds(torch.cat((functionals, -functionals), 1))
             most, least = ends.tensor_split(2, 1)
             x_mean = (self.x @ layers.cent).mean(1)
             apart = torch.maximum(most - x_mean, least + x_mean).norm(dim=1) / math.sqrt(d)
         elif layers.stream_in is None:
-            apart = self.spread
+            apart = self.scale.spread
         else:  # x / scale, whose mean square is at most one, against the samples' mean of it
             gain = layers.mid.gain.abs().max()
             mean = (self.x / layers.scale(self.x)).mean(1)
-            reach = self.spread / self.low + rms(self.x.mean(1)) * (1 / self.low - 1 / self.high)
-            apart = gain * torch.minimum(reach + rms(self.x.mean(1) / self.high[:, None] - mean), 1 + rms(mean))
+            reach = self.scale.spread / self.scale.low + rms(self.x.mean(1)) * (
+                1 / self.scale.low - 1 / self.scale.high
+            )
+            apart = gain * torch.minimum(reach + rms(self.x.mean(1) / self.scale.high[:, None] - mean), 1 + rms(mean))
         r = self.last_streams().mean(1)
         if self.neurons is not None:
             h = layers.hidden(self.z).mean(1)
             rad = torch.maximum(self.neurons.most - h, h - self.neurons.least)
             apart = apart + (rad @ layers.W_out.abs()).pow(2).mean(-1).sqrt()
             # The samples' mean of x and of the MLP's output are parts of r's mean, exactly.
-        low = self.with_eps((rms(r) - apart).clamp_min(0.0)) * (1 - 1e-12)
-        return low, self.with_eps(rms(r) + apart) * (1 + 1e-12)
+        low = self.with_eps((rms(r) - apart).clamp_min(0.0)) * (1 - OWN)
+        return low, self.with_eps(rms(r) + apart) * (1 + OWN)
 
     def with_eps(self, root: Float[Tensor, " node"]) -> Float[Tensor, " node"]:
         """The scale of a norm, from the root of the mean square."""
@@ -300,11 +319,11 @@ class _Pass:
         functionals = basis @ layers.cent
         both = torch.cat((functionals, -functionals), 1)
         if layers.has_mlp:
-            ends, _ = self.least(both, both @ layers.W_out.T, both @ layers.b_out)
+            ends, _ = self.lower_bound_after_mlp(both, both @ layers.W_out.T, both @ layers.b_out)
         else:
-            ends, _ = self.least(both, both[..., :0], torch.zeros_like(both[..., 0]))
+            ends, _ = self.lower_bound_after_mlp(both, both[..., :0], torch.zeros_like(both[..., 0]))
         far = (-ends).clamp_min(0.0).view(len(ends), 2, -1).amax(1)
-        return self.with_eps(far.norm(dim=1) / math.sqrt(d)) * (1 + 1e-12)
+        return self.with_eps(far.norm(dim=1) / math.sqrt(d)) * (1 + OWN)
 
 
 def directions(x: Float[Tensor, "node sample d"], centred: bool) -> tuple[Tensor, Tensor]:

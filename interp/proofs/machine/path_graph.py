@@ -95,9 +95,9 @@ class QueryPaths:
         masks = [torch.ones(n, len(step), dtype=torch.bool) for step in self.steps]
         if self.labelled is not None:
             masks[self.labelled] = torch.from_numpy(self.steps[self.labelled].label)[None] == torch.arange(n)[:, None]
-        return self.tidy(masks)
+        return self.pruned(masks)
 
-    def tidy(self, masks: Sequence[Bool[Tensor, "node option"]]) -> list[Bool[Tensor, "node option"]]:
+    def pruned(self, masks: Sequence[Bool[Tensor, "node option"]]) -> list[Bool[Tensor, "node option"]]:
         """The masks without options that no path from the first step to the last goes through."""
         found = list(masks)
         reached = torch.ones(len(found[0]), self.steps[0].states[0], dtype=torch.bool)
@@ -112,7 +112,7 @@ class QueryPaths:
         return found
 
     def possible(self, masks: Sequence[Bool[Tensor, "node option"]]) -> Bool[Tensor, " node"]:
-        """Which nodes have a path, of tidy masks."""
+        """Which nodes have a path, of pruned masks."""
         return torch.stack([mask.any(1) for mask in masks]).all(0)
 
     def path_counts(self, masks: Sequence[Bool[Tensor, "node option"]]) -> list[Float[Tensor, "node state"]]:
@@ -145,7 +145,7 @@ class QueryPaths:
         return torch.multinomial((counts > 0).double(), n, True, generator=generator)
 
     def all_paths(self, masks: Sequence[Bool[Tensor, " option"]]) -> Int[Tensor, "path step"]:
-        """All visible paths of one node, whose masks are tidy."""
+        """All visible paths of one node, whose masks are pruned."""
         found, state = torch.zeros(1, 0, dtype=torch.int64), None
         for step, mask in zip(self.steps, masks, strict=True):
             options = mask.nonzero()[:, 0]
@@ -176,13 +176,8 @@ class QueryPaths:
 
     def problem(self, path: Int[Tensor, " step"]) -> Int[Tensor, " operand"]:
         """A problem that shows the query the tokens of this path."""
-        return self.problems(path[None])[0]
-
-    def problems(self, paths: Int[Tensor, "path step"]) -> Int[Tensor, "path operand"]:
-        """For each of these paths a problem that shows the query its tokens."""
-        return self.examples(
-            [torch.arange(len(step)) == at[:, None] for step, at in zip(self.steps, paths.T, strict=True)]
-        )
+        alone = [(torch.arange(len(step)) == at)[None] for step, at in zip(self.steps, path, strict=True)]
+        return self.examples(alone)[0]
 
     def examples(self, masks: Sequence[Bool[Tensor, "node option"]]) -> Int[Tensor, "node operand"]:
         """The first problem of each node."""

@@ -1,7 +1,12 @@
 """From a task's machine to what one query sees of it.
 
-Options that show the query the same tokens become one, states that no longer make a difference are merged, and steps
-without any state are taken apart into their positions.
+Options that show the query the same tokens become one (:func:`merge_options`), states that no longer make a difference
+are merged (:func:`merge_states`), and steps without any state are taken apart into their positions
+(:func:`split_free_steps`). An option has three numbers:
+
+    in the task's machine    as its layer lists them
+    in the projection        :class:`_Seen`: without what is said at other slots
+    in the step              :class:`~interp.proofs.machine.path_graph.VisibleStep`: for one token at the query
 """
 
 from __future__ import annotations
@@ -62,7 +67,7 @@ class _Seen:
             step = whole.layers[k]
             columns = [i for i, slot in enumerate(step.slots) if slot in slots]
             rows = np.concatenate((after[step.after][:, None], step.tokens[:, columns]), 1)
-            before, n = _merged(step.before, rows, np.ones(len(rows), bool), whole.states[k])
+            before, n = merge_states(step.before, rows, np.ones(len(rows), bool), whole.states[k])
             full = np.concatenate((rows[:, :1], before[step.before][:, None], rows[:, 1:]), 1)
             unique, number = np.unique(full, axis=0, return_inverse=True)
             if len(unique) == n and not columns and (k or found):  # it says nothing, and keeps states apart
@@ -83,44 +88,29 @@ class _Seen:
 def _project(
     seen: _Seen, kept: list[np.ndarray], query: int, token: int, target: int, labelled: bool = True
 ) -> QueryPaths:
+    """The paths that a query sees of a machine, of which the options in ``kept`` are left."""
     machine = seen.machine
     slot = machine.input_length + target
     at = machine.places.get(slot)
-    fixed = [(p, t) for p, t in machine.fixed.items() if p < machine.input_length]
     labels, label_of = _labels(machine, kept, slot, at, labelled)
     after = np.zeros(machine.states[-1], np.int64)  # the class of each state: all ends are alike
     classes, steps = 1, []
     for k in range(len(machine.layers) - 1, -1, -1):
         step, mask = machine.layers[k], kept[k]
+        at_target = at is not None and k == at[0]
+        label = label_of if at_target else np.zeros(len(mask), np.int64)
         inputs = [i for i, s in enumerate(step.slots) if s < machine.input_length]
-        own = label_of if at is not None and k == at[0] else np.zeros(len(mask), np.int64)
-        rows = np.concatenate((after[step.after][:, None], own[:, None], step.tokens[:, inputs]), 1)
-        before, n = _merged(step.before, rows, mask, machine.states[k])
-        # Options with the same tokens between the same states are one.
-        full = np.concatenate((rows[:, :1], before[step.before][:, None], rows[:, 1:]), 1)
-        unique, number = np.unique(full[mask], axis=0, return_inverse=True)
-        numbers = np.full(len(mask), -1)
-        numbers[mask] = number.reshape(-1)
+        rows = np.concatenate((after[step.after][:, None], label[:, None], step.tokens[:, inputs]), 1)
+        before, n = merge_states(step.before, rows, mask, machine.states[k])
         positions = tuple(step.slots[i] for i in inputs)
-        source, of_original = seen.source[k]
-        found = VisibleStep(
-            positions,
-            unique[:, 3:],
-            unique[:, 1],
-            unique[:, 0],
-            unique[:, 2],
-            (n, classes),
-            (source, numbers[of_original]),
-        )
-        steps = [*_apart(found, bool(own.any()) or (at is not None and k == at[0] and len(labels) > 1)), *steps]
+        found = merge_options(positions, rows, before[step.before], mask, (n, classes), seen.source[k])
+        is_labelled = bool(label.any()) or (at_target and len(labels) > 1)
+        steps = [*split_free_steps(found, is_labelled), *steps]
         after, classes = before, n
-    alone = [step for step in steps if len(step) == 1]
-    fixed += [(p, int(step.tokens[0, i])) for step in alone for i, p in enumerate(step.positions)]
+    alone, varies = keep_varying(steps, query)
+    fixed = [(p, t) for p, t in machine.fixed.items() if p < machine.input_length] + alone
     if all(p != query for p, _ in fixed):
         fixed.append((query, token))
-    varies = tuple(_without(step, query) for step in steps if len(step) > 1)
-    if not varies:  # the query sees the same in all problems: one path, of a step that says nothing
-        varies = (replace(steps[0], positions=(), tokens=steps[0].tokens[:, :0]),)
     at_step = None
     if at is not None and len(labels) > 1:
         own = seen.source[at[0]][0]
@@ -132,7 +122,39 @@ def _project(
     return QueryPaths(seen.whole, query, token, target, tuple(sorted(fixed)), varies, labels, at_step, whole)
 
 
-def _without(step: VisibleStep, query: int) -> VisibleStep:
+def merge_options(
+    positions: tuple[int, ...],
+    rows: Int[np.ndarray, "option n"],
+    before: Int[np.ndarray, " option"],
+    kept: Bool[np.ndarray, " option"],
+    states: tuple[int, int],
+    source: tuple[int, Int[np.ndarray, " original"]],
+) -> VisibleStep:
+    """A step in which options of the projection with the same tokens between the same states are one.
+
+    ``rows`` are the state after, the label and the tokens of each option, ``before`` the state before it.
+    """
+    full = np.concatenate((rows[:, :1], before[:, None], rows[:, 1:]), 1)
+    unique, number = np.unique(full[kept], axis=0, return_inverse=True)
+    numbers = np.full(len(kept), -1)
+    numbers[kept] = number.reshape(-1)
+    k, of_original = source
+    return VisibleStep(
+        positions, unique[:, 3:], unique[:, 1], unique[:, 0], unique[:, 2], states, (k, numbers[of_original])
+    )
+
+
+def keep_varying(steps: list[VisibleStep], query: int) -> tuple[list[tuple[int, int]], tuple[VisibleStep, ...]]:
+    """((position, token) of what steps with one option say; the steps with several, without the query's position)."""
+    alone = [step for step in steps if len(step) == 1]
+    fixed = [(p, int(step.tokens[0, i])) for step in alone for i, p in enumerate(step.positions)]
+    varies = tuple(without_position(step, query) for step in steps if len(step) > 1)
+    if not varies:  # the query sees the same in all problems: one path, of a step that says nothing
+        varies = (replace(steps[0], positions=(), tokens=steps[0].tokens[:, :0]),)
+    return fixed, varies
+
+
+def without_position(step: VisibleStep, query: int) -> VisibleStep:
     """The step without the query's own position, whose token is fixed."""
     if query not in step.positions:
         return step
@@ -160,7 +182,7 @@ def _labels(
     return tuple(Label(*map(int, row)) for row in unique), label
 
 
-def _merged(
+def merge_states(
     before: Int[np.ndarray, " option"],
     rows: Int[np.ndarray, "option n"],
     kept: Bool[np.ndarray, " option"],
@@ -177,7 +199,7 @@ def _merged(
     return number, max(1, len(found))
 
 
-def _apart(step: VisibleStep, labelled: bool) -> list[VisibleStep]:
+def split_free_steps(step: VisibleStep, labelled: bool) -> list[VisibleStep]:
     """A step without states as one step for each position, where every combination of their tokens occurs."""
     n = step.tokens.shape[1]
     if step.states != (1, 1) or labelled or n < 2:

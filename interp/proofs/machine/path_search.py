@@ -33,10 +33,10 @@ ALIKE = 0.35
 MOST_CUTS = 3  # directions of what is written that a node may be split along
 #: Of all leads that were met, the least one times this is what the least proved margin should reach, if that is cheap.
 CLOSE = 0.9
-SPARE = 0.25  # and how many nodes may be bounded for that, as a share of those of the proof
+EXTRA_SHARE = 0.25  # and how many nodes may be bounded for that, as a share of those of the proof
 #: After a wrong answer, classes that are still open get so many nodes each.
-AFTER_WRONG = 64
-FOR_WRONG = 1024  # nodes of all classes with a wrong path, see below
+AFTER_REFUTATION = 64
+NODES_AFTER_REFUTATION = 1024  # nodes of all classes with a wrong path, see below
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,17 +95,17 @@ class PathSearch:
     layers: AfterAttention
     classes: list[PathClass]
     #: What a node's margin should exceed, and for how many nodes more that is tried where it is positive anyway.
-    aim: float = 0.0
-    spare: int = 0
+    target_margin: float = 0.0
+    extra_nodes: int = 0
     #: No more nodes than these are bounded for a class.
     limit: float = float("inf")
     #: How many nodes of all classes with a wrong path may still be bounded, to see what else of them is right.
-    for_wrong: int = FOR_WRONG
+    nodes_after_refutation: int = NODES_AFTER_REFUTATION
     generator: torch.Generator = field(default_factory=lambda: torch.Generator().manual_seed(0))
 
-    def after_wrong(self) -> None:
+    def after_refutation(self) -> None:
         """What else is right gets little time, for the share that is proved."""
-        self.limit = AFTER_WRONG
+        self.limit = AFTER_REFUTATION
 
     def run(self) -> Iterator[PathClass]:
         """Search until every path is proved or has failed, or the time is up. Yields each class once a path of it is
@@ -114,25 +114,27 @@ class PathSearch:
             yield from self._bound_all(most)
         # The proof is complete. Some more work may raise its least margin.
         if self.classes and all(one.proved for one in self.classes):
-            self.aim = CLOSE * min(one.sampled for one in self.classes)
-            self.spare = int(SPARE * sum(one.nodes for one in self.classes))
+            self.target_margin = CLOSE * min(one.sampled for one in self.classes)
+            self.extra_nodes = int(EXTRA_SHARE * sum(one.nodes for one in self.classes))
             for one in self.classes:
-                one.open = [node for node in one.done if node.bound < self.aim]
-                one.done = [node for node in one.done if node.bound >= self.aim]
+                one.open = [node for node in one.done if node.bound < self.target_margin]
+                one.done = [node for node in one.done if node.bound >= self.target_margin]
             yield from self._bound_all(ROUNDS[-1])
 
     def _bound_all(self, most: int) -> Iterator[PathClass]:
         """Bound open nodes until their classes have ``most``."""
         for group in watched(grouped(self.classes), "proving", "query"):
             while active := [one for one in group if self._goes_on(one, most)]:
-                if self.aim and self.spare <= 0:
+                if self.target_margin and self.extra_nodes <= 0:
                     return  # what is not looked at again for a larger bound is proved as it is
                 check_time()
                 yield from self._bound(self._taken(active, most))
 
     def _goes_on(self, one: PathClass, most: int) -> bool:
         """Whether more nodes of a class are to be bounded."""
-        return bool(one.open) and one.nodes < min(most, self.limit) and (not one.wrong or self.for_wrong > 0)
+        return (
+            bool(one.open) and one.nodes < min(most, self.limit) and (not one.wrong or self.nodes_after_refutation > 0)
+        )
 
     def _taken(self, active: list[PathClass], most: int) -> list[tuple[PathClass, PathNode]]:
         """The next open nodes of some classes of one query, as many as fit."""
@@ -160,14 +162,14 @@ class PathSearch:
         answers = torch.tensor([one.answer for one, _ in batch])
         found = margin_bounds(self.layers, nodes, answers, paths.sample(masks, SAMPLES, self.generator))
         counts = paths.path_counts(masks)[0].sum(1).tolist()
-        self.spare -= len(batch)
-        self.for_wrong -= sum(one.wrong for one, _ in batch)
+        self.extra_nodes -= len(batch)
+        self.nodes_after_refutation -= sum(one.wrong for one, _ in batch)
         for i, ((one, node), count) in enumerate(zip(batch, counts, strict=True)):
             one.nodes += 1
             if float(found.sampled[i]) < one.sampled:
                 one.sampled, one.lowest = float(found.sampled[i]), found.sample[i]
             margin = max(float(found.margin[i]), node.bound)
-            if margin > self.aim or (margin > 0 and (self.spare <= 0 or count == 1)):
+            if margin > self.target_margin or (margin > 0 and (self.extra_nodes <= 0 or count == 1)):
                 one.done.append(replace(node, bound=margin))
             elif count == 1:
                 one.failed.append(node)
@@ -206,7 +208,7 @@ class PathSearch:
         halves = []
         for part in (kept[left], kept[~left]):
             mask = torch.zeros_like(node.masks[k]).index_fill(0, part, True)
-            half = paths.tidy([m[None] if j != k else mask[None] for j, m in enumerate(node.masks)])
+            half = paths.pruned([m[None] if j != k else mask[None] for j, m in enumerate(node.masks)])
             if bool(paths.possible(half)[0]):
                 halves.append(PathNode(tuple(m[0] for m in half), node.cuts, node.bound))
         return halves

@@ -1,7 +1,7 @@
 """The largest value that a linear functional of what attention writes takes over all problems of a node.
 
-Let ``y = sum_h N_h / D_h`` be what the heads write, where N_h and D_h are sums over the letters of a problem. For a
-functional c and any level l, ``F_h(l) = max (c . N_h - l D_h)`` over the paths of a node is a dynamic programme over
+Let ``y = sum_h N_h / D_h`` be what the heads write, where N_h and D_h are sums over the placed tokens of a problem. For
+a functional c and any level l, ``F_h(l) = max (c . N_h - l D_h)`` over the paths of a node is a dynamic programme over
 steps with the state, since the sum is additive. Then, for every path,
 
     c . N_h / D_h  <=  l + F_h(l) / min D_h    where F_h(l) > 0, and
@@ -13,7 +13,7 @@ largest value of some sampled paths, and go on by secants.
 Weights are relative to the largest one that the nodes allow, so that they may vanish in float64 beside it. What that
 takes from N and D is an absolute term of F (``VANISHED``), so that F is positive where nothing is known of it. Where
 min D may have lost its digits it counts as zero, and the first bound is infinite: then only the largest value of any
-letter bounds the mean, until the nodes are so small that their own largest weight is met on all of their paths.
+placed token bounds the mean, until the nodes are so small that their own largest weight is met on all of their paths.
 
 Heads are not at their largest values together. With b_h the bounds of single heads, ``c . N_h - b_h D_h`` is never
 positive, so that ``c . y <= sum_h b_h + max sum_h (c . N_h - b_h D_h) / max D_h``: one more programme over all heads.
@@ -30,7 +30,7 @@ from torch import Tensor
 
 from interp.proofs.machine.path_graph import QueryPaths, VisibleStep
 from interp.proofs.machine.query_reading import QueryReading
-from interp.proofs.numbers.rounding_errors import DOUBLE, LEAST, VANISHED
+from interp.proofs.numbers.rounding_errors import DOUBLE, LEAST, OWN, OWN_OF_RADII, VANISHED
 
 PASSES = 2
 CLOSE = 1e-9  # how far a level is put past its estimate, so that the last programme is hardly ever positive
@@ -51,16 +51,16 @@ class Nodes:
         self.cuts = cuts
         self.paths, self.reading, self.masks = paths, reading, list(masks)
         self.n, self.heads = len(masks[0]), len(reading.exponents)
-        self._always = torch.tensor([reading.number[letter] for letter in paths.fixed], dtype=torch.int64)
+        self._always = torch.tensor([reading.number[pair] for pair in paths.fixed], dtype=torch.int64)
         self.kept = [mask.any(0).nonzero()[:, 0] for mask in self.masks]
-        self.numbers = [reading.letters_of(step) for step in paths.steps]
-        #: The weights of letters and of softmax1's further key; letters that no node has may be as large as any.
-        self.weights, self.sink = reading.weights_beside(self._letters_met())
-        letters = torch.cat((self.weights[..., None] * reading.values, self.weights[..., None]), -1)
-        self._letters = letters
-        sink = torch.nn.functional.pad(self.sink[:, None], (letters.shape[-1] - 1, 0))
-        self.start = letters[:, self._always].sum(1) + sink  # [head, d_head + 1]
-        self.tables = [sum_of_letters(letters, own[kept]) for own, kept in zip(self.numbers, self.kept, strict=True)]
+        self.numbers = [reading.placed_of(step) for step in paths.steps]
+        #: The weights of placed tokens and of softmax1's further key; those that no node has may be as large as any.
+        self.weights, self.sink = reading.weights_beside(self._placed_met())
+        placed = torch.cat((self.weights[..., None] * reading.values, self.weights[..., None]), -1)
+        self._placed = placed
+        sink = torch.nn.functional.pad(self.sink[:, None], (placed.shape[-1] - 1, 0))
+        self.start = placed[:, self._always].sum(1) + sink  # [head, d_head + 1]
+        self.tables = [sum_of_placed(placed, own[kept]) for own, kept in zip(self.numbers, self.kept, strict=True)]
         self.steps = [_Kept(step, kept) for step, kept in zip(paths.steps, self.kept, strict=True)]
         # Where all nodes allow all of the options that are kept, nothing needs to be masked.
         self.closed = [
@@ -68,8 +68,8 @@ class Nodes:
             for mask, kept in zip(self.masks, self.kept, strict=True)
         ]
 
-    def _letters_met(self) -> Int[Tensor, " letter"]:
-        """The letters of some path of a node."""
+    def _placed_met(self) -> Int[Tensor, " placed"]:
+        """The placed tokens of some path of a node."""
         return torch.cat(
             (self._always, *(own[kept].flatten() for own, kept in zip(self.numbers, self.kept, strict=True)))
         )
@@ -101,9 +101,9 @@ class Nodes:
             values = [sign * table[..., -1:].expand(-1, -1, self.n) for table in self.tables]
             start = sign * self.start[:, -1:].expand(-1, self.n)
             ends.append(sign * self.programme(start.contiguous(), values))
-        least = ends[0] * (1 - 1e-12)
+        least = ends[0] * (1 - OWN)
         # A sum of so small weights may have lost its digits; above that, what vanished is no share of it.
-        return torch.where(least > LEAST, least, 0.0), ends[1] * (1 + 1e-12) + VANISHED
+        return torch.where(least > LEAST, least, 0.0), ends[1] * (1 + OWN) + VANISHED
 
     @property
     def vanishing(self) -> Bool[Tensor, " node"]:
@@ -136,11 +136,11 @@ class Nodes:
         """What heads write on some paths, from weights relative to each path's own largest."""
         shape = options.shape[:2]
         varied = [own[option] for own, option in zip(self.numbers, options.unbind(-1), strict=True)]
-        letters = torch.cat((self._always.expand(*shape, -1), *varied), -1)  # [node, sample, key]
-        exponents = self.reading.exponents[:, letters]
+        placed = torch.cat((self._always.expand(*shape, -1), *varied), -1)  # [node, sample, key]
+        exponents = self.reading.exponents[:, placed]
         sink = self.reading.sink[:, None, None, None].expand(-1, *shape, 1)
         pattern = torch.cat((exponents, sink), -1).softmax(-1)[..., :-1]
-        return (pattern[..., None, :] @ self.reading.values[:, letters])[..., 0, :]
+        return (pattern[..., None, :] @ self.reading.values[:, placed])[..., 0, :]
 
     def sums(self, options: Int[Tensor, "node sample step"]) -> Float[Tensor, "head node sample d_head_and_1"]:
         """(N_h, D_h) of some paths."""
@@ -152,7 +152,7 @@ class Nodes:
     @cached_property
     def every_table(self) -> list[Float[Tensor, "head option d_head_and_1"]]:
         """As ``tables``, with all options."""
-        return [sum_of_letters(self._letters, own) for own in self.numbers]
+        return [sum_of_placed(self._placed, own) for own in self.numbers]
 
     def largest(
         self, functionals: Float[Tensor, "node n d"], levels: Float[Tensor, "head node sample d_head"]
@@ -169,7 +169,7 @@ class Nodes:
         along = functionals @ u.mT  # [node, n, cut]
         apart = self._largest(functionals - along @ u, levels)
         parts = torch.maximum(along * low[:, None], along * high[:, None]).sum(-1)
-        own = 1e-12 * (along.abs() * (low.abs() + high.abs())[:, None]).sum(-1)
+        own = OWN * (along.abs() * (low.abs() + high.abs())[:, None]).sum(-1)
         return torch.minimum(found, apart + parts + own)
 
     def _largest(self, functionals: Tensor, levels: Tensor) -> Float[Tensor, "node n"]:
@@ -214,11 +214,11 @@ class Nodes:
 
     @property
     def _terms(self) -> int:
-        """At most how many letters a path has, with softmax1's further key."""
+        """At most how many placed tokens a path has, with softmax1's further key."""
         return len(self._always) + sum(len(step.positions) for step in self.paths.steps) + 1
 
     def _reach(self, along: Float[Tensor, "head d_head row"]) -> Float[Tensor, "head row"]:
-        """The largest magnitude of any letter's value along functionals."""
+        """The largest magnitude of any placed token's value along functionals."""
         return torch.einsum("he,her->hr", self.reading.values.abs().amax(1), along.abs())
 
     def _from_levels(
@@ -262,16 +262,16 @@ class Nodes:
         along = both[None, :, None].expand(h, -1, b, -1).reshape(h, e, b * 2 * e)
         level = torch.cat((levels, -levels), -1).amax(2).reshape(h, b * 2 * e)
         ends = self.of_heads(along, level).view(h, b, 2, e)
-        middle, half = (ends[:, :, 0] - ends[:, :, 1]) / 2, (ends[:, :, 0] + ends[:, :, 1]) / 2 * (1 + 1e-12)
+        middle, half = (ends[:, :, 0] - ends[:, :, 1]) / 2, (ends[:, :, 0] + ends[:, :, 1]) / 2 * (1 + OWN)
         half = half.clamp_min(0.0) + 1e-15 * middle.abs()
-        away = (reading.values[:, :, None] - middle[:, None]).abs() + half[:, None]  # [head, letter, node, d_head]
+        away = (reading.values[:, :, None] - middle[:, None]).abs() + half[:, None]  # [head, placed, node, d_head]
         errors = reading.eta[..., None, None] * away + reading.rad[:, :, None]
         ofsink = reading.eta.amax(1)[:, None] * (middle.abs() + half).flatten(1)
         reach = torch.maximum(errors.flatten(2).amax(1), ofsink)
-        errors = (self.weights[..., None, None] * errors).flatten(2)  # [head, letter, row]
+        errors = (self.weights[..., None, None] * errors).flatten(2)  # [head, placed, row]
         sink = self.sink[:, None] * ofsink
         start = errors[:, self._always].sum(1) + sink
-        each = [sum_of_letters(errors, own[kept]) for own, kept in zip(self.numbers, self.kept, strict=True)]
+        each = [sum_of_placed(errors, own[kept]) for own, kept in zip(self.numbers, self.kept, strict=True)]
         sizes = start + sum(value.amax(1) for value in each)
         weights = [table[..., -1:] for table in self.tables]
 
@@ -281,16 +281,16 @@ class Nodes:
 
         least, most = self.denominators
         level = sizes / ((least + most) / 2).repeat_interleave(e, 1)
-        return self._from_levels(best, level, sizes, reach).view(h, b, e).transpose(0, 1) * (1 + 1e-9)
+        return self._from_levels(best, level, sizes, reach).view(h, b, e).transpose(0, 1) * (1 + OWN_OF_RADII)
 
     def _means(self, along: Float[Tensor, "head d_head row"]) -> Float[Tensor, "head row"]:
-        """The largest value of any letter that a head sees, which no mean exceeds; softmax1's further key has zero."""
+        """The largest value of what a head sees, which no mean exceeds; softmax1's further key has zero."""
         shown = self.reading.shown
         values = torch.where(shown[..., None], self.reading.values, self.reading.values[:, :1] * 0)
         found = torch.bmm(values, along) + torch.where(shown, 0.0, -torch.inf)[..., None]
         most = found.amax(1)
         most = torch.where(self.reading.sink.isfinite()[:, None], most.clamp_min(0.0), most)
-        return most + 1e-12 * self._reach(along)
+        return most + OWN * self._reach(along)
 
 
 class _Kept:
@@ -307,11 +307,11 @@ class _Kept:
                 self.groups.append((before, after, slice(int(own[0]), int(own[-1]) + 1)))
 
 
-def sum_of_letters(
-    letters: Float[Tensor, "head letter k"], numbers: Int[Tensor, "option position"]
+def sum_of_placed(
+    placed: Float[Tensor, "head placed k"], numbers: Int[Tensor, "option position"]
 ) -> Float[Tensor, "head option k"]:
-    """What each option of a step adds: the sum of its letters' rows."""
-    found = torch.zeros(len(letters), len(numbers), letters.shape[-1], dtype=torch.float64)
+    """What each option of a step adds: the sum of its placed tokens' rows."""
+    found = torch.zeros(len(placed), len(numbers), placed.shape[-1], dtype=torch.float64)
     for own in numbers.T:
-        found = found + letters[:, own]
+        found = found + placed[:, own]
     return found

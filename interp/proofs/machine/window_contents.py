@@ -80,7 +80,7 @@ class EachPath:
     classes: list[PathClass]
     weak: float = WEAK
 
-    def after_wrong(self) -> None:
+    def after_refutation(self) -> None:
         """There is no least margin to raise any more, only leads to prove."""
         self.weak = 0.0
 
@@ -102,17 +102,17 @@ class EachPath:
     def contents(
         self, paths: QueryPaths, options: Int[Tensor, "path step"]
     ) -> tuple[Int[Tensor, "content key"], Int[Tensor, " path"]]:
-        """The letters that some paths show, each combination once, and which of them each path shows."""
-        always = torch.tensor([self.reading.number[letter] for letter in paths.fixed])
-        letters, code = [always.expand(len(options), -1)], torch.zeros(len(options), dtype=torch.int64)
+        """The placed tokens that some paths show, each combination once, and which of them each path shows."""
+        always = torch.tensor([self.reading.number[pair] for pair in paths.fixed])
+        placed, code = [always.expand(len(options), -1)], torch.zeros(len(options), dtype=torch.int64)
         for step, option in zip(paths.steps, options.T, strict=True):
             for position, tokens in zip(step.positions, torch.from_numpy(step.tokens).T, strict=True):
                 number = torch.tensor([self.reading.number[position, token] for token in tokens.tolist()])
-                letters.append(number[option][:, None])
+                placed.append(number[option][:, None])
                 code = code * self.reading.config.d_vocab + tokens[option]
         _, number = code.unique(return_inverse=True)
         first = torch.empty(int(number.max()) + 1, dtype=torch.int64).scatter_(0, number, torch.arange(len(number)))
-        return torch.cat(letters, 1)[first], number
+        return torch.cat(placed, 1)[first], number
 
     def leads(self, paths: QueryPaths, contents: Int[Tensor, "n key"], answers: Int[Tensor, " n"]) -> Bounds:
         """Bounds of the right tokens' leads over all others."""

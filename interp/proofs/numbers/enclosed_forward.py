@@ -11,6 +11,7 @@ from torch import Tensor
 
 from interp.proofs.numbers.enclosure import Enclosure, Normed, TrimmedMatrix
 from interp.proofs.numbers.rounded_operations import Rounding
+from interp.proofs.numbers.rounding_errors import OWN
 from models import TransformerConfig
 
 
@@ -112,7 +113,7 @@ class EnclosedForward:
     def side_by_side(z: Enclosure) -> Enclosure:
         """Reshape [head, node, d] to [node, head x d]."""
         mid, rad = (part.transpose(0, 1).flatten(1) for part in (z.mid, z.rad))
-        return Enclosure.of(mid, rad, z.norm.norm(dim=0) * (1 + 1e-12))
+        return Enclosure.of(mid, rad, z.norm.norm(dim=0) * (1 + OWN))
 
 
 def turned(

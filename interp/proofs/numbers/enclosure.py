@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp.proofs.numbers.rounding_errors import DOUBLE, LEAST, up
+from interp.proofs.numbers.rounding_errors import DOUBLE, LEAST, OWN, OWN_OF_RADII, up
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,16 +170,16 @@ def stretch_of(values: Float[Tensor, "input output"]) -> float:
     power = values @ values.T if len(values) <= values.shape[1] else values.T @ values
     n, trace = len(power), float(power.trace())
     if not trace > LEAST:  # squares vanish, and nothing is stretched by more than the sum of all magnitudes
-        return float(values.abs().sum()) * (1 + 1e-9)
+        return float(values.abs().sum()) * (1 + OWN_OF_RADII)
     bits, m, off = math.log2(trace), 1, 4 * max(values.shape) * DOUBLE
     power = power / trace
     found = math.inf
     for _ in range(10):
-        length = float(power.norm()) * (1 + 1e-12)
+        length = float(power.norm()) * (1 + OWN)
         found = min(found, (bits + math.log2(length + off)) / m)
-        off = (2 * length * off + off**2 + 4 * n * DOUBLE * length**2) / length**2 * (1 + 1e-9)
+        off = (2 * length * off + off**2 + 4 * n * DOUBLE * length**2) / length**2 * (1 + OWN_OF_RADII)
         power, bits, m = power @ power / length**2, 2 * (bits + math.log2(length)), 2 * m
-    return 2 ** (found / 2) * (1 + 1e-9) if found < math.inf else math.inf
+    return 2 ** (found / 2) * (1 + OWN_OF_RADII) if found < math.inf else math.inf
 
 
 @dataclass(frozen=True, eq=False)

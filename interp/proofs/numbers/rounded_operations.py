@@ -11,6 +11,7 @@ place of 2^-24; both roundings are in ``both``, so that one formula gives the ra
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -94,34 +95,20 @@ class Rounding:
         by so little that lengths are enough: ``sum |p_i|`` is at most |x| times the column's length.
         """
         whole, x, along = (x.whole, x.ball, x.along) if isinstance(x, Normed) else (x, x, ())
-        n, mid = len(w.values), x.mid[..., w.used]
-        values, inherited = mid @ w.values, up(x.rad[..., w.used] @ w.sizes, n)
+        n, values = len(w.values), x.mid[..., w.used] @ w.values
+        # What the sum inherits of errors of x, by entries.
+        inherited = up(x.rad[..., w.used] @ w.sizes, n)
         if self.unit32:
-            size = mid.abs().add_(whole.rad[..., w.used])
-            # What overflowed is NaN also where it meets a zero of the matrix, and so where its row was left out.
-            every = size if n == x.mid.shape[-1] else x.mid.abs() + whole.rad
-            own, within = up(size @ w.sizes, n), every.amax(-1, keepdim=True) < LARGEST
-            within = within & (own < LARGEST)
-            terms = torch.minimum((size != 0).sum(-1, keepdim=True, dtype=torch.float64), w.filled)
             off = up(whole.rad[..., w.used] @ w.sizes, n) if along else inherited
-            added, size_of_sum = terms.sub(1), values
-            if bias is not None:
-                added, size_of_sum, off = added + (bias != 0), values + bias, off + bias.abs()
-                within = within & (bias.abs() < LARGEST)
-            partial = (own + size_of_sum.abs()).add_(off).div_(2)
-            own = own.add_(added.clamp_min_(0.0).mul_(partial)).mul_(self.growth(1) * (1 + 8 * (n + 1) * self.both))
-            if bias is not None:  # what follows is exact up to float64
-                values, own = values + bias, own + 2 * DOUBLE * (values.abs() + bias.abs())
+            values, own, within = self._rounding_of_sum(x, whole, w, bias, values, off)
         else:
             own = whole.length[..., None] * w.columns
             within = (whole.length[..., None] < LARGEST) & (own < LARGEST)
             own = self.growth(n) * own
+        # Or by lengths, where that is less.
         inherited = torch.minimum(inherited, x.norm[..., None] * w.columns)
         own = torch.where(within, own.add_(n * self.tiny), torch.inf)
-        errors = []
-        for vector, reach in along:  # the product in float64 is off by about n 2^-53 of the magnitudes
-            slack = 4 * (n + 4) * DOUBLE * vector.norm(dim=-1, keepdim=True) * w.columns
-            errors.append(reach * ((vector[..., w.used] @ w.values).abs() + slack))
+        errors = self._along_directions(along, w)
         if len(w.stretch) > 1:
             values, inherited, own, *errors = (
                 part.unflatten(-1, (len(w.stretch), -1)) for part in (values, inherited, own, *errors)
@@ -133,6 +120,37 @@ class Rounding:
         if bias is None or self.unit32:
             return found
         return self.add(found, Enclosure.exact(bias.expand_as(found.mid)))
+
+    def _rounding_of_sum(
+        self, x: Enclosure, whole: Enclosure, w: TrimmedMatrix, bias: Tensor | None, values: Tensor, off: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """(The sums with the bias, what their products and partial sums round, and where nothing overflows).
+
+        ``off`` is how far the sums may be off by what they inherit.
+        """
+        n, size = len(w.values), x.mid[..., w.used].abs().add_(whole.rad[..., w.used])
+        # What overflowed is NaN also where it meets a zero of the matrix, and so where its row was left out.
+        every = size if n == x.mid.shape[-1] else x.mid.abs() + whole.rad
+        own, within = up(size @ w.sizes, n), every.amax(-1, keepdim=True) < LARGEST
+        within = within & (own < LARGEST)
+        terms = torch.minimum((size != 0).sum(-1, keepdim=True, dtype=torch.float64), w.filled)
+        added, size_of_sum = terms.sub(1), values
+        if bias is not None:
+            added, size_of_sum, off = added + (bias != 0), values + bias, off + bias.abs()
+            within = within & (bias.abs() < LARGEST)
+        partial = (own + size_of_sum.abs()).add_(off).div_(2)
+        own = own.add_(added.clamp_min_(0.0).mul_(partial)).mul_(self.growth(1) * (1 + 8 * (n + 1) * self.both))
+        if bias is not None:  # what follows is exact up to float64
+            values, own = values + bias, own + 2 * DOUBLE * (values.abs() + bias.abs())
+        return values, own, within
+
+    def _along_directions(self, along: Sequence[tuple[Tensor, Tensor]], w: TrimmedMatrix) -> list[Tensor]:
+        """What errors along known directions, by at most ``reach`` times each, become behind a matrix."""
+        errors = []
+        for vector, reach in along:  # the product in float64 is off by about n 2^-53 of the magnitudes
+            slack = 4 * (len(w.values) + 4) * DOUBLE * vector.norm(dim=-1, keepdim=True) * w.columns
+            errors.append(reach * ((vector[..., w.used] @ w.values).abs() + slack))
+        return errors
 
     # ---- norms
 

@@ -13,6 +13,7 @@ of float64, which bounds are computed in. What is assumed (``tests/interp/proofs
   here say, and activations by what :mod:`interp.proofs.numbers.activation_functions` says;
 * in float64, ``exp`` and ``sigmoid`` are off by at most ``LIBRARY_ULPS``, and ``ndtr``, ``cos`` and ``sin`` by as many
   units in the last place of 1;
+* LAPACK's orthonormal rows (:func:`interp.proofs.machine.margin_bounds.directions`) are so up to 1e-12;
 * a result below the smallest normal number may be anything as small;
 * nothing overflows: every number of the forward pass, partial sums, logits and their differences included, has a bound
   below ``LARGEST`` (without a bound every later comparison fails), and squares are summed only of vectors that are not
@@ -43,8 +44,16 @@ LARGEST = 2.0**60  # whose square is still a float32
 LARGEST_WEIGHT = 2.0**16
 #: A factor for radii that are sums and products of up to a thousand numbers that are not negative.
 UP = 1 + 2.0**-40
-#: Relative error of what is computed in float64 from known numbers, where nobody counts its roundings.
+#: Relative errors of what is computed in float64 from known numbers, where nobody counts its roundings. This one covers
+#: a few thousand roundings one after the other: a product of vectors, a length, a quotient of sums.
 OWN = 1e-12
+#: Covers what is computed of a gated block at its midpoint: products of its matrices, whose terms cancel in part.
+OWN_OF_BLOCK = 1e-10
+#: Covers tables of two layers' attention: some 10^4 operations of 2^-53 each, and more.
+OWN_OF_TABLES = 2.0**-36
+#: Covers what is computed of radii, which are no longer than a proof's other slack by orders of magnitude: spectral
+#: norms, variances, and bounds that are put together of several of these.
+OWN_OF_RADII = 1e-9
 #: More than underflow in float64 can take from a sum of radii or from a length, whose squares vanish below 2^-537.
 LEAST = 2.0**-500
 #: More than a few thousand terms of magnitude 1 lose where exponentials underflow in float64, below 2^-1022.
@@ -62,7 +71,7 @@ def growth(unit: float, roundings: float | int) -> float:
     Lemma: it also holds for a power of n roundings, as ``(1 + u)^n - 1`` and ``(1 - u)^-n - 1`` are at most that for
     every real n >= 1.
     """
-    return roundings * unit / (1 - roundings * unit) * (1 + 1e-12)
+    return roundings * unit / (1 - roundings * unit) * (1 + OWN)
 
 
 def roundings(n: int) -> float:

@@ -16,21 +16,21 @@ from models import TransformerConfig
 
 
 class TokenTables(EnclosedForward):
-    """Queries, keys and values of all letters of a task, for a model of one layer."""
+    """Queries, keys and values of all placed tokens of a task, for a model of one layer."""
 
     def __init__(
         self,
         config: TransformerConfig,
         weights: dict[str, Tensor],
         rounding: Rounding,
-        letters: Sequence[tuple[int, int]],
+        placed: Sequence[tuple[int, int]],
         ids: Int[Tensor, "pos level"],
         bias: Float[Tensor, "head query key"] | None,
     ):
-        """``letters`` are (position, token); ``ids`` the position ids of any problem; ``bias`` is added to scores."""
+        """``placed`` are (position, token); ``ids`` the position ids of any problem; ``bias`` is added to scores."""
         super().__init__(config, weights, rounding)
-        self.number = {letter: i for i, letter in enumerate(letters)}
-        self.position, tokens = torch.tensor(letters, dtype=torch.int64).unbind(1)
+        self.number = {pair: i for i, pair in enumerate(placed)}
+        self.position, tokens = torch.tensor(placed, dtype=torch.int64).unbind(1)
         self.bias = bias
         self.x = self.embedded(tokens, ids[self.position], self.position)
         self.read = self._before(self.x, "blocks.0.ln1")
@@ -46,8 +46,8 @@ class TokenTables(EnclosedForward):
         cfg, gain = self.config, self.weights[f"blocks.0.attn.{which}_norm.w"]
         return self.rounding.normed(x, gain, None, cfg.eps, cfg.norm_eps_outside, False).whole
 
-    def scores_of_query(self, own: int, rows: Int[Tensor, " letter"]) -> Enclosure:
-        """Scaled scores [head, letter] of the query's letter with all that it can see."""
+    def scores_of_query(self, own: int, rows: Int[Tensor, " placed"]) -> Enclosure:
+        """Scaled scores [head, placed] of the query's placed token with all that it can see."""
         q = self.q[:, [own]]
         plain = self.config.attn_scores == "dot" and self.config.attn_softmax == "softmax" and self.bias is None
         if plain:
@@ -65,13 +65,13 @@ class TokenTables(EnclosedForward):
         return Enclosure.apart(torch.where(hidden, least, found.mid), found.rad.masked_fill(hidden, 0.0))
 
     def within(self, own: int) -> bool:
-        """Whether no score or value of any letter overflows for this query, hidden ones included: infinity is NaN also
-        with a weight of 0, and with a bias of -inf."""
+        """Whether no score or value of any placed token overflows for this query, hidden ones included: infinity is NaN
+        also with a weight of 0, and with a bias of -inf."""
         scores = (1 + self.q.length[:, own]) * (1 + self.k.length.amax(1))
         return bool((scores < LARGEST).all() and (self.v.length < LARGEST).all())
 
-    def out_of_sight(self, own: int, rows: Int[Tensor, " letter"]) -> Tensor:
-        """[head, letter]: which letters a bias of -inf hides from the query."""
+    def out_of_sight(self, own: int, rows: Int[Tensor, " placed"]) -> Tensor:
+        """[head, placed]: which placed tokens a bias of -inf hides from the query."""
         if self.bias is None:
             return torch.zeros(len(self.q.mid), len(rows), dtype=torch.bool)
         return self.bias[:, int(self.position[own]), self.position[rows]] == -torch.inf

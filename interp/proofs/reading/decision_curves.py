@@ -81,7 +81,7 @@ def decision_curves(model: HookedModel, target: int, token: int, task: Task | No
     if (target, token) not in attention.queries:
         raise UserError(f"No problem asks for target {target} after token {token}.")
     query = WindowBounds(attention, adder.layout, target, token)
-    windows = query.roots()
+    windows = query.unsplit_windows()
     carry, total = query.class_of(windows)
     low, high = query.box(windows)
     rows = {"answer": query.answer(windows), "carry": carry, "total": total, "low": low[:, 0], "high": high[:, 0]}

@@ -40,6 +40,7 @@ from interp.proofs.columns.column_rule import SUMS, ColumnRule, over_all_pairs
 from interp.proofs.columns.column_windows import WindowBounds, Windows
 from interp.proofs.columns.ratio_attention import FAR, NO_SPREAD, RatioAttention, read_ratio_attention
 from interp.proofs.numbers.rounded_operations import FLOAT32, REAL
+from interp.proofs.numbers.rounding_errors import OWN_OF_RADII
 from interp.proofs.verdict.verdict import IN_WORDS, ArithmeticName
 from models.errors import UserError
 from models.number_format import counted, shown
@@ -234,7 +235,7 @@ def _level(adder: AdderWeights, attention: RatioAttention, target: int, token: i
     direction is the first of the basis along which they are apart.
     """
     query = WindowBounds(attention, adder.layout, target, token)
-    windows = query.roots()
+    windows = query.unsplit_windows()
     first = _levels(attention, query, windows, 0)
     candidates = [windows, query.below_of(windows)] if windows.low else [windows]
     tried = (_levels(attention, query, some, along) for along in range(len(query.basis)) for some in candidates)
@@ -255,7 +256,7 @@ def _levels(attention: RatioAttention, query: WindowBounds, windows: Windows, al
     known = np.unique(count)
     ends = np.array([(low[count == k].min(), high[count == k].max()) for k in known])
     # The component of the error along a direction of length 1, up to the rounding of the direction itself.
-    error = float(np.abs(attention.basis[along]) @ query.error) * (1 + 1e-9)
+    error = float(np.abs(attention.basis[along]) @ query.error) * (1 + OWN_OF_RADII)
     gaps = ends[1:, 0] - ends[:-1, 1] - 2 * error
     step_size = float((ends[-1].mean() - ends[0].mean()) / (known[-1] - known[0]))
     return {"target": target, "own": token, "along": along, "step": step_size, "gap": float(gaps.min() / step_size)}

@@ -52,7 +52,7 @@ def unit_ranges(
     low, high = np.full((2, 2, neurons), np.inf), np.full((2, 2, neurons), -np.inf)  # [signal, side, neuron]
     for target in range(rule.digits):
         for query in search.queries(target):
-            windows = query.roots()
+            windows = query.unsplit_windows()
             if windows.low:  # a second column decides the token at the query, and bounds are narrower
                 windows = query.below_of(windows)
             least, most = _inputs(search, query, windows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -15,8 +15,8 @@ from interp.core.results import Provenance
 from interp.core.views import Picture
 from interp.proofs.numbers.rounded_operations import ROUNDINGS
 from interp.proofs.verdict.recheck import SLACK
-from interp.proofs.verdict.verdict import IN_WORDS, ArithmeticName, Evidence, Verdict, margin_grid, strength_of
-from interp.proofs.verdict.verdict_files import is_count, is_number, stored_shape
+from interp.proofs.verdict.verdict import IN_WORDS, ArithmeticName, Evidence, Status, Verdict, margin_grid, strength_of
+from interp.proofs.verdict.verdict_files import Columns
 from models import UserError
 from models.number_format import shown
 from models.tasks import Task
@@ -52,10 +52,20 @@ class MachineEvidence(Evidence):
     size: int
     unproved: int
     tried: int | None
-    classes: pd.DataFrame
+    classes: Annotated[pd.DataFrame, Columns(COUNTED, MEASURED, ("problem",))]
     obstacle: str | None = None
     shape: tuple[int, ...] = ()
     by: ClassVar[str] = "what a query sees"  # what the problems of a class share
+
+    def __post_init__(self) -> None:
+        if self.arithmetic not in ROUNDINGS or (self.classes[list(COUNTED)] < 0).to_numpy().any():
+            raise ValueError("an unknown arithmetic, or negative counts")
+
+    def allows(self, status: Status) -> bool:
+        if status not in ("certified", "conditional"):
+            return True
+        proved = not self.unproved and self.proved == len(self.classes) and bool((self.classes["bound"] > 0).all())
+        return proved and (self.tried is None) == (status == "certified")
 
     @property
     def domain(self) -> str:
@@ -115,13 +125,6 @@ class MachineEvidence(Evidence):
         wrong = (right.numpy() != rows["answer"].to_numpy()).nonzero()[0]
         return f"{rows['problem'][wrong[0]]!r} has another right token" if len(wrong) else None
 
-    def to_dict(self) -> dict[str, Any]:
-        columns: dict[str, Any] = {name: self.classes[name].tolist() for name in (*COUNTED, "problem")}
-        for name in MEASURED:
-            values = self.classes[name].to_numpy(float)
-            columns[name] = [float(x) if np.isfinite(x) else None for x in values]
-        return super().to_dict() | {"classes": columns}
-
     def finding(self, verdict: Verdict) -> str:
         n, words = len(self.classes), IN_WORDS[self.arithmetic]
         where = f"{n:,} classes by {self.by}{f' and the {self.state}' if self.state else ''}"
@@ -133,7 +136,7 @@ class MachineEvidence(Evidence):
         proved = f"{self.proved:,} of {where} are proved"
         proved += f", and {self.share_in_words()} {words}" if self.share >= LEAST_SHARE else ""
         if (one := verdict.counterexample) is not None:
-            return f"refuted: {one.problem} -> {one.predicted} (run through the model); {proved}"
+            return f"refuted: {one} (run through the model); {proved}"
         rest = f"; {self.obstacle}" if self.obstacle else ""
         still = self.classes[self.classes["open"] > 0]
         at = f", open is one with {still['problem'].iloc[0]}" if len(still) else ""
@@ -143,46 +146,6 @@ class MachineEvidence(Evidence):
         if self.tried is not None:
             return Provenance(self.tried, None, "problems on which the task is the machine")
         return Provenance(self.size, None, "problems, in classes", strength_of(verdict))
-
-    @classmethod
-    def read(cls, value: dict[str, Any]) -> MachineEvidence:
-        columns = value["classes"]
-        lengths = {len(columns[name]) for name in (*COUNTED, *MEASURED, "problem")}
-        if len(lengths) != 1 or not all(is_count(x) for name in COUNTED for x in columns[name]):
-            raise ValueError("a table of classes that is none")
-        if not all(x is None or is_number(x) for name in MEASURED for x in columns[name]):
-            raise ValueError("bounds that are none")
-        if not all(isinstance(text, str) for text in columns["problem"]) or not isinstance(value["state"], str):
-            raise ValueError("problems that are none")
-        tried, obstacle, arithmetic = value["tried"], value["obstacle"], value["arithmetic"]
-        if arithmetic not in ROUNDINGS or not (tried is None or is_count(tried)):
-            raise ValueError("an unknown arithmetic")
-        if (
-            not is_count(value["size"])
-            or not is_count(value["unproved"])
-            or not (obstacle is None or isinstance(obstacle, str))
-        ):
-            raise ValueError("numbers that are none")
-        table = pd.DataFrame({name: np.array(columns[name], np.int64) for name in COUNTED})
-        for name in MEASURED:
-            table[name] = np.array([math.nan if x is None else x for x in columns[name]], float)
-        table["problem"] = columns["problem"]
-        found = cls(
-            arithmetic=arithmetic,
-            state=value["state"],
-            size=value["size"],
-            unproved=value["unproved"],
-            tried=tried,
-            classes=table,
-            obstacle=obstacle,
-            shape=stored_shape(value) if "shape" in value else (),
-        )
-        proved = not found.unproved and found.proved == len(table) and bool((table["bound"] > 0).all())
-        if (value["status"] in ("certified", "conditional")) and (
-            not proved or (tried is None) != (value["status"] == "certified")
-        ):
-            raise ValueError("a proof with open classes")
-        return found
 
 
 def _in_order(text: str) -> tuple[int, str]:

@@ -44,7 +44,7 @@ class Outcome:
 
     status: Status
     evidence: Evidence
-    counterexample: WrongAnswer | tuple[int, int, int | None] | None = None
+    counterexample: WrongAnswer | None = None
     ended: EndedBy | None = None
 
     @classmethod

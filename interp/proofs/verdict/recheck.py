@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
+
+import numpy as np
 
 from interp.proofs.verdict.identity import identify
 from interp.proofs.verdict.method import method_named
@@ -11,7 +14,7 @@ from interp.proofs.verdict.verdict import Verdict
 from interp.proofs.verdict.wrong_answers import wrong_answer
 from models import UserError
 from models.tasks import Task
-from models.transformer import HookedModel, own_name
+from models.transformer import HookedModel, model_name, own_name
 
 SLACK = 1e-6  # how far a bound may differ with another machine's library
 
@@ -44,11 +47,42 @@ def require_model(verdict: Verdict, model: HookedModel, task: Task) -> Task:
     return task
 
 
-def require_counterexample(verdict: Verdict, model: HookedModel, task: Task) -> None:
-    """Raises UserError unless the model answers the counterexample as the verdict says."""
-    one = verdict.counterexample
-    if wrong_answer(model, task, task.as_problems([one.problem])) != one:
+def require_counterexample(verdict: Verdict, model: HookedModel, task: Task, targets: int | None = None) -> None:
+    """Raises UserError unless the model answers the counterexample, if there is one, as the verdict says, where so many
+    tokens of it are asked for (None: all)."""
+    if (one := verdict.counterexample) is None:
+        return
+    task = task.at(*one.shape) if one.shape else task
+    if wrong_answer(model, task, task.as_problems([one.problem]), targets) != one:
         raise UserError("This certificate does not hold: the model answers its counterexample otherwise.")
+
+
+def require_bounds(
+    model: HookedModel,
+    leads: Any,
+    low: Any,
+    allowance: Any,
+    problem: Callable[[int], str],
+    high: Any = np.inf,
+) -> None:
+    """Check that leads that the model itself has, in logits, lie within the bounds that were proved of them.
+
+    All numbers are arrays, tensors or lists [row] or [row, target], or one number for all.
+    ``low`` is -inf or NaN, and ``high`` is inf or NaN, where nothing is proved. ``allowance`` is how far the run that
+    gave the leads may be off. ``problem`` says which problem a row of them is about, counted along the first axis.
+
+    Raises:
+        UserError: one does not, or is NaN: the model does something that the bounds do not know of.
+    """
+    leads, low, high, allowance = (np.asarray(x, np.float64) for x in (leads, low, high, allowance))
+    low_enough = (leads <= high + allowance) | ~(high < np.inf)
+    outside = ~(low_enough & ((leads >= low - allowance) | ~(low > -np.inf)))
+    if outside.any():
+        at = tuple(np.argwhere(outside)[0])
+        raise UserError(
+            f"{model_name(model)} does not compute what its weights say: a token of {problem(int(at[0]))} leads by "
+            f"{leads[at]:.3g}, which is outside of the bounds that are proved of its weights."
+        )
 
 
 def judged_again(
@@ -68,10 +102,7 @@ def judged_again(
         in_the_way = why_not or method_named(verdict.method).why_not
         if (reason := in_the_way(Subject(model, task))) is not None:
             raise UserError(f"This certificate does not hold: {reason}.")
-        if (one := verdict.counterexample) is not None:
-            own = task.at(*one.shape) if one.shape else task
-            if wrong_answer(model, own, own.as_problems([one.problem])) != one:
-                raise UserError("This certificate does not hold: the model answers its counterexample otherwise.")
+        require_counterexample(verdict, model, task)
         found = again(verdict, model, task)
         if found.status != verdict.status:
             raise UserError(f"This certificate does not hold: judged again, {found.sentence()}.")

@@ -9,10 +9,9 @@ import json
 import platform
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, replace
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 import pandas as pd
@@ -21,9 +20,9 @@ from interp.core.drawings import drawing
 from interp.core.loading import load
 from interp.core.results import Provenance, Result, Strength
 from interp.core.views import Grid, Picture
+from interp.proofs.verdict.verdict_files import read_fields, reader, written, written_fields
 from interp.proofs.verdict.wrong_answers import WrongAnswer
 from models import UserError
-from models.files import write_bytes_atomic, write_json_atomic
 from models.tasks import Task
 
 FORMAT = 1
@@ -51,7 +50,14 @@ EXIT_STATUS: dict[str, int] = {"certified": 0, "refuted": 1, "undecided": 3, "sa
 
 
 class Evidence(ABC):
-    """What a method found. Subclasses are frozen dataclasses of the numbers that a verdict rests on."""
+    """What a method found. Subclasses are frozen dataclasses of the numbers that a verdict rests on.
+
+    Files hold the fields by their types (:mod:`interp.proofs.verdict.verdict_files`) and the properties that
+    ``derived`` names. They leave out a field that ``optional`` names where it is at its default.
+    """
+
+    derived: ClassVar[tuple[str, ...]] = ()
+    optional: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def finding(self, verdict: Verdict) -> str:
@@ -65,15 +71,9 @@ class Evidence(ABC):
     def to_dataframe(self) -> pd.DataFrame:
         """What was judged, piece by piece."""
 
-    @classmethod
-    @abstractmethod
-    def read(cls, value: dict[str, Any]) -> Evidence:
-        """The evidence in a file's fields. Raises KeyError, TypeError or ValueError if they do not make one."""
-
-    @classmethod
-    def read_counterexample(cls, value: Any) -> Any:
-        """The counterexample in a file. Raises as :meth:`read` does."""
-        return WrongAnswer.from_dict(value)
+    def allows(self, status: Status) -> bool:
+        """Whether a verdict with this status can rest on this evidence."""
+        return True
 
     def misnamed(self, task: Task) -> str | None:
         """What the evidence names that is not so of the task's problems, in words; None if there is nothing."""
@@ -93,9 +93,25 @@ class Evidence(ABC):
         raise UserError(f"{type(self).__name__} has no figure.")
 
     def to_dict(self) -> dict[str, Any]:
-        """Every field as JSON. Subclasses replace what JSON cannot hold."""
-        own = {field.name: getattr(self, field.name) for field in fields(self)}  # pyright: ignore[reportArgumentType]
-        return {name: asdict(x) if is_dataclass(x) else x for name, x in own.items()}  # pyright: ignore
+        """Every field as JSON, and what files say of it besides."""
+        kept = {name: x for name, x in written_fields(self).items() if not self._left_out(name)}
+        return kept | {name: written(getattr(self, name)) for name in self.derived}
+
+    def _left_out(self, name: str) -> bool:
+        return name in self.optional and getattr(self, name) == getattr(type(self), name)
+
+    @classmethod
+    def from_dict(cls, value: Mapping[str, Any]) -> Self:
+        """The evidence in a file's fields.
+
+        Raises:
+            KeyError, TypeError, ValueError: they do not make one, or what else they say does not follow from them.
+        """
+        found = read_fields(cls, value, cls.optional)
+        for name in cls.derived:
+            if value[name] != written(getattr(found, name)):
+                raise ValueError(f"another {name} than that of its other fields")
+        return found
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -108,7 +124,7 @@ class Verdict(Result):
         method: how the model was judged, a name in :data:`METHODS`; it tells the kinds of files apart.
         status: certified, refuted, undecided, or sampled (nothing is wrong on what was tried, and nothing is proved).
         counterexample: an input that the model gets wrong, or None unless the status is "refuted": a
-            :class:`WrongAnswer`, or of ten-digit adders (a, b, the model's answer, None if that spells no number).
+            :class:`WrongAnswer`.
         evidence: what the method found. Its attributes can be read from the verdict itself, as in
             ``verdict.smallest_margin``.
         task_mismatch: of a refuted model, that the task may not be its own (:mod:`models.task_mismatch`); files do
@@ -122,7 +138,7 @@ class Verdict(Result):
     status: Status
     seconds: float
     versions: dict[str, str]
-    counterexample: Any = None
+    counterexample: WrongAnswer | None = None
     evidence: Any
     task_mismatch: str = ""
 
@@ -155,8 +171,7 @@ class Verdict(Result):
         """The verdict as JSON, with ``format``, its own fields and those of its evidence."""
         kept = [field.name for field in fields(self) if field.name not in ("evidence", "task_mismatch")]
         own = {name: getattr(self, name) for name in kept}
-        plain = {name: asdict(x) if is_dataclass(x) else x for name, x in own.items()}  # pyright: ignore
-        return {"format": FORMAT} | plain | self.evidence.to_dict()
+        return {"format": FORMAT} | written(own) | self.evidence.to_dict()
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any], path: object = "This") -> Verdict:
@@ -169,31 +184,26 @@ class Verdict(Result):
         try:
             if value["format"] != FORMAT or value["status"] not in STATUSES:
                 raise ValueError("another format or status")
-            found, evidence = value["counterexample"], evidence_of(value["method"])
-            if (value["status"] == "refuted") != (found is not None):
+            wrong, evidence = value["counterexample"], evidence_of(value["method"]).from_dict(value)
+            if (value["status"] == "refuted") != (wrong is not None):
                 raise ValueError("a refutation and its counterexample belong together")
+            if not evidence.allows(value["status"]):
+                raise ValueError(f"it is {value['status']}, which its evidence does not say")
             return cls(
                 **{name: str(value[name]) for name in ("model", "fingerprint", "task", "method")},
                 status=value["status"],
                 seconds=float(value["seconds"]),
                 versions=value["versions"],
-                counterexample=None if found is None else evidence.read_counterexample(found),
-                evidence=evidence.read(dict(value)),
+                counterexample=reader(WrongAnswer | None)(wrong),
+                evidence=evidence,
             )
         except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
             raise UserError(f"{path} is not a complete certificate ({error}).") from None
 
     def to_bytes(self) -> bytes:
-        """The verdict as compact gzipped JSON, a sixth of what :meth:`save` writes; equal contents give equal bytes."""
+        """The verdict as compact gzipped JSON, a sixth of plain JSON; equal contents give equal bytes."""
         text = json.dumps(self.to_dict(), separators=(",", ":"), allow_nan=False)
         return gzip.compress(text.encode(), mtime=0)
-
-    def save(self, path: str | Path) -> None:
-        """Write JSON, gzipped if the name ends in .gz."""
-        if Path(path).suffix == ".gz":
-            write_bytes_atomic(path, self.to_bytes())
-        else:
-            write_json_atomic(path, self.to_dict())
 
     @property
     def exit_status(self) -> int:

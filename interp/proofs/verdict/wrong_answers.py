@@ -1,9 +1,8 @@
-"""A problem that a model gets wrong when it decodes it alone, and the fingerprint of a model that is what it says."""
+"""A problem that a model gets wrong when it decodes it alone."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Int
@@ -25,19 +24,21 @@ class WrongAnswer:
     target: str
     shape: tuple[int, ...] = ()
 
-    @classmethod
-    def from_dict(cls, value: dict[str, Any]) -> WrongAnswer:
-        """Rebuild it from what ``asdict`` gave."""
-        names = ("problem", "predicted", "expected", "target")
-        return cls(*(str(value[name]) for name in names), shape=tuple(value["shape"]))
+    def __str__(self) -> str:
+        return f"{self.problem} -> {self.predicted}"
 
 
-def wrong_answer(model: HookedModel, task: Task, problem: Tensor) -> WrongAnswer | None:
-    """How the model gets one problem wrong when it decodes it alone, or None if it gets it right."""
+@torch.inference_mode()
+def wrong_answer(model: HookedModel, task: Task, problem: Tensor, targets: int | None = None) -> WrongAnswer | None:
+    """How the model gets one problem wrong when it decodes it alone, or None if it gets it right.
+
+    ``targets``: how many tokens of the answer are compared, from the first on; None compares all.
+    """
     predicted, expected = predict(model, problem, "greedy", 1, task).cpu(), task.targets(problem).cpu()
-    if torch.equal(predicted, expected):
+    differ = (predicted != expected)[0, :targets]
+    if not differ.any():
         return None
-    first = int((predicted != expected)[0].long().argmax())
+    first = int(differ.long().argmax())
     text = task.problem_text(task.numbers(problem)[0])
     label = task.target_roles[first].label
     return WrongAnswer(text, answer_text(task, predicted[0]), answer_text(task, expected[0]), label, task.shape)

@@ -22,6 +22,7 @@ from interp.proofs.verdict.subject import Subject
 from interp.proofs.verdict.time_limit import TimeUp
 from interp.proofs.verdict.verdict import Verdict
 from interp.proofs.verdict.verdict_files import parse_verdict
+from interp.proofs.verdict.wrong_answers import WrongAnswer
 from models.errors import UserError
 from models.tasks import formatted, function
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
@@ -90,7 +91,7 @@ def test_what_was_only_tried_is_conditional_and_every_claim_says_so(tmp_path):
     assert (verdict.status, verdict.exit_status) == ("conditional", 5)
     assert verdict.rule.tried >= 1000 and verdict.provenance.strength == "sampled"
     assert verdict.provenance.n == verdict.rule.tried
-    verdict.save(tmp_path / "verdict.json")
+    (tmp_path / "verdict.json").write_text(json.dumps(verdict.to_dict()))
     stored = load_certificate(tmp_path / "verdict.json")
     assert check_certificate(stored, model).status == "conditional"
     found = interp.accuracy_bounds(model)
@@ -150,7 +151,7 @@ def test_a_wrong_problem_in_hand_is_a_refutation_when_the_time_ends(tmp_path, mo
     assert 0 < found.score.n - found.score.correct <= whole.score.n - whole.score.correct
     assert found.provenance.strength == "sampled"
     monkeypatch.undo()
-    found.save(tmp_path / "verdict.json")
+    (tmp_path / "verdict.json").write_text(json.dumps(found.to_dict()))
     assert check_certificate(load_certificate(tmp_path / "verdict.json"), model).status == "refuted"
 
 
@@ -166,7 +167,7 @@ def test_operators_judged_before_the_time_ended_refute(monkeypatch):
     refuted = replace(
         certify_one_layer(models.load("microadder-57"), "float", tolerance=None),
         status="refuted",
-        counterexample=(0, 0, 1),
+        counterexample=WrongAnswer("0+0", "1", "0", "s0"),
     )
 
     def prove(subject, claim, options):

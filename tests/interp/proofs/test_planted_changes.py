@@ -211,10 +211,8 @@ def judged(subject: Subject, made: Callable[[], Any]) -> str:
             assert not any(is_wrong(model, each, problems_of(each)) for each in subject.tasks(model))
         if found.status == "refuted":
             one = found.counterexample
-            text = [f"{one[0]}+{one[1]}"] if isinstance(one, tuple) else [one.problem]
-            shape = () if isinstance(one, tuple) else one.shape
-            task = model.task.at(*shape) if shape else model.task
-            assert is_wrong(model, task, task.as_problems(text), "greedy")
+            task = model.task.at(*one.shape) if one.shape else model.task
+            assert is_wrong(model, task, task.as_problems([one.problem]), "greedy")
     return found.status
 
 

@@ -65,7 +65,7 @@ def test_no_mean_of_a_node_exceeds_its_bound_however_far_scores_lie_apart(size: 
             letters = torch.cat(
                 [
                     torch.tensor([one.reading.number[letter] for letter in one.paths.fixed]).expand(every.shape[1], -1),
-                    *(one.reading.letters_of(step)[every[0, :, k]] for k, step in enumerate(one.paths.steps)),
+                    *(one.reading.placed_of(step)[every[0, :, k]] for k, step in enumerate(one.paths.steps)),
                 ],
                 1,
             )

@@ -23,7 +23,7 @@ from interp.proofs.attacks.problem_digits import (
     runs_of_nines,
     unseen,
 )
-from interp.proofs.attacks.proposals import programme
+from interp.proofs.attacks.proposals import proposals_for
 from models.tasks import (
     MultiOperandAddition,
     Multiplication,
@@ -137,10 +137,10 @@ def gradients_of(name: str, n: int = 16) -> tuple[Runner, DigitSpace, torch.Tens
     runner, space = Runner(model, model.task), digit_space(model.task)
     digits = drawn(space, n, 0)
     targets = runner.margins(space.problems(digits)).values.argmin(1)
-    jumps = programme(runner, model.task)
-    found = runner.gradients(space.problems(digits), targets, jumps.hooks if jumps else ())
-    if jumps is not None:
-        found = replace(found, effects=jumps.effects(model.task.encode(space.problems(digits)), targets, found))
+    proposer = proposals_for(runner, model.task)
+    found = runner.gradients(space.problems(digits), targets, proposer.hooks if proposer else ())
+    if proposer is not None:
+        found = replace(found, effects=proposer.effects(model.task.encode(space.problems(digits)), targets, found))
     return runner, space, digits, targets, found
 
 
@@ -206,15 +206,15 @@ def test_a_margin_and_its_gradient_agree_and_are_counted():
 def test_the_programmes_sum_is_the_ratio_of_a_head_exactly():
     model = models.load("adder-456")
     runner, space = Runner(model, model.task), digit_space(model.task)
-    jumps = programme(runner, model.task)
-    assert jumps is not None and jumps.has_ratio and model.cfg.n_heads == 1
+    proposer = proposals_for(runner, model.task)
+    assert proposer is not None and proposer.has_ratio and model.cfg.n_heads == 1
     target, query = 6, model.task.query_positions[6]
     digits = drawn(space, 400, 2)
     tokens = model.task.encode(space.problems(digits))
     rows = (tokens[:, query] == tokens[0, query]).nonzero().flatten()  # the query's own token is the same
     tokens = tokens[rows]
     direction = torch.randn(model.cfg.d_model, generator=torch.Generator().manual_seed(0))
-    terms = jumps._ratio(tokens[0], query, direction)
+    terms = proposer._ratio(tokens[0], query, direction)
     caught = runner.catch(tokens, ("blocks.0.hook_attn_out", "blocks.0.attn.hook_attn_scores"))
     out = caught["blocks.0.hook_attn_out"][:, query].double() @ direction.double()
     scores = caught["blocks.0.attn.hook_attn_scores"][:, 0, query, : query + 1].double()
@@ -230,18 +230,18 @@ def test_the_programmes_sum_is_the_ratio_of_a_head_exactly():
 def test_the_programme_proposes_problems_with_the_same_answer_and_a_smaller_estimate(name: str):
     model = models.load(name)
     runner, space = Runner(model, model.task), digit_space(model.task)
-    jumps = programme(runner, model.task)
-    assert jumps is not None and jumps.has_ratio == (model.cfg.n_layers == 1)
+    proposer = proposals_for(runner, model.task)
+    assert proposer is not None and proposer.has_ratio == (model.cfg.n_layers == 1)
     digits, target = drawn(space, 1, 4), 5
     problems = space.problems(digits)
     targets = torch.tensor([target])
-    found = runner.gradients(problems, targets, jumps.hooks)
-    effects = jumps.effects(model.task.encode(problems), targets, found)
-    proposed = jumps.proposals(space, digits, targets, effects)
+    found = runner.gradients(problems, targets, proposer.hooks)
+    effects = proposer.effects(model.task.encode(problems), targets, found)
+    proposed = proposer.proposals(space, digits, targets, effects)
     assert len(proposed) and space.contains(proposed).all()
     answers = model.task.targets(space.problems(proposed))[:, target]
     assert (answers == model.task.targets(problems)[0, target]).all()
-    if not jumps.has_ratio:
+    if not proposer.has_ratio:
         n = len(proposed)
         old = model.task.encode(problems).expand(n, -1)
         estimate = estimates(
@@ -279,14 +279,14 @@ def test_the_programmes_problems_have_the_least_sums_that_there_are(task: Task):
         for i, weight in enumerate(model.weight_map.parameters()):
             weight.normal_(std=0.5, generator=torch.Generator().manual_seed(i))
     runner, space = Runner(model, task), digit_space(task)
-    jumps = programme(runner, task)
-    assert jumps is not None and jumps.has_ratio
+    proposer = proposals_for(runner, task)
+    assert proposer is not None and proposer.has_ratio
     digits, target = drawn(space, 1, 4), len(task.query_positions) - 1
     problems, targets = space.problems(digits), torch.tensor([target])
-    found = runner.gradients(problems, targets, jumps.hooks)
+    found = runner.gradients(problems, targets, proposer.hooks)
     tokens, query = task.encode(problems), task.query_positions[target]
-    effects = jumps.effects(tokens, targets, found)
-    proposed = space.problems(jumps.proposals(space, digits, targets, effects))
+    effects = proposer.effects(tokens, targets, found)
+    proposed = space.problems(proposer.proposals(space, digits, targets, effects))
     many = task.sample(20_000, torch.Generator().manual_seed(5))
     right = task.targets(problems)[0, target]
     assert (task.targets(proposed)[:, target] == right).all()
@@ -301,4 +301,4 @@ def test_the_programmes_problems_have_the_least_sums_that_there_are(task: Task):
 
 def test_other_tasks_have_no_programme():
     model = models.load("toygpt-learned-pre")
-    assert programme(Runner(model, model.task), model.task) is None
+    assert proposals_for(Runner(model, model.task), model.task) is None

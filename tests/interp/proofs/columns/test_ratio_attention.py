@@ -268,7 +268,7 @@ def test_leaves_hold_every_pair_once(target: int):
     assert sum(numbers[key] for key in numbers if key[0] == target) == 10**20
     for token in attention.tokens[target]:
         query = query_of(attention, adder.layout, target, token)
-        roots = query.roots()
+        roots = query.unsplit_windows()
         held: dict[tuple[int, ...], int] = {}
         for carry, *key in zip(roots.carry.tolist(), *(x.tolist() for x in query.class_of(roots)), strict=True):
             held[target, token, *key] = held.get((target, token, *key), 0) + query.problems(roots)[carry][0]
@@ -358,7 +358,7 @@ def test_ends_of_boxes_are_attained_up_to_a_percent(name: str):
     adder, attention = read(name)
     for target, token in ((1, 3), (5, 0), (9, 7), (10, 2), (11, 1)):
         query = query_of(attention, adder.layout, target, token)
-        windows = query.roots()
+        windows = query.unsplit_windows()
         low, high = query.box(windows)
         for k in range(low.shape[1]):
             level = high[:, k, None, None]

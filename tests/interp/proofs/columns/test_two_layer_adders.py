@@ -149,8 +149,8 @@ def test_a_wrong_model_is_refuted_by_a_pair_that_needs_the_carry(few_pieces: Non
     carries = (all_pairs(2, False) % 10).sum(1) >= 10
     assert wrong.any() and carries[wrong].all()
     found = certify_one_layer(model, "interval")
-    a, b, answer = found.counterexample
-    assert found.status == "refuted" and answer != a + b and a % 10 + b % 10 >= 10
+    ((a, b),) = model.task.as_problems([found.counterexample.problem]).tolist()
+    assert found.status == "refuted" and found.counterexample.predicted != str(a + b) and a % 10 + b % 10 >= 10
     assert found.accuracy.lower <= 1 - Fraction(int(wrong.sum()), 10**4) <= found.accuracy.upper
 
 
@@ -247,7 +247,7 @@ def test_what_both_attentions_write_lies_in_the_box_of_its_window(normed: bool, 
     both, digits = torch.cat(written, 1).numpy(), (pairs[:, :, None] // torch.tensor([1, 10]) % 10).numpy()
     for token in (0, 7):
         query = search.query(target, token)
-        windows = query.below_of(query.roots())
+        windows = query.below_of(query.unsplit_windows())
         low, high = query.box(windows)
         center, radius = (low + high) / 2 @ query.basis, (high - low) / 2 @ np.abs(query.basis) + query.error
         row = {tuple(pair): n for n, pair in enumerate(windows.pairs.tolist())}

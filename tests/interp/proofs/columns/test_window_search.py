@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from functools import cache
 
@@ -154,10 +155,14 @@ def test_no_window_is_split_beyond_the_last_column(target: int, token: int, up: 
     """A file may ask for it; there is nothing to split off, and the window is judged as it is."""
     search = search_of("adder-456")
     query = search.query(target, token)
-    windows = query.roots() if up else query.below_of(query.roots())
+    windows = query.unsplit_windows() if up else query.below_of(query.unsplit_windows())
     assert (windows.high == 9) if up else (windows.low == 0)
     beyond = split_codes(windows, np.full(len(windows), up))
-    above = np.zeros(0, dtype=np.int64) if up else split_codes(query.roots(), np.full(len(query.roots()), False))
+    above = (
+        np.zeros(0, dtype=np.int64)
+        if up
+        else split_codes(query.unsplit_windows(), np.full(len(query.unsplit_windows()), False))
+    )
     found = prove_query(search, query, np.concatenate((beyond, above)))
     assert shares(found).tolist() == shares(prove_query(search, query, above)).tolist()
 
@@ -168,8 +173,8 @@ def test_windows_that_are_lost_are_not_certified(monkeypatch):
     whole, parts = (ClassProver(read_adder(zoo("adder-456")), REAL) for _ in range(2))
     rows = np.flatnonzero((whole.classes.target == 3) & (whole.classes.token == 4))
     assert all(whole.prove_class(int(row), 0.0).proved for row in rows)
-    roots = WindowBounds.roots
-    monkeypatch.setattr(WindowBounds, "roots", lambda self: roots(self)[np.arange(len(roots(self))) != 45])
+    roots = WindowBounds.unsplit_windows
+    monkeypatch.setattr(WindowBounds, "unsplit_windows", lambda self: roots(self)[np.arange(len(roots(self))) != 45])
     assert sum(not parts.prove_class(int(row), 0.0).proved for row in rows) == 1
 
 
@@ -204,7 +209,7 @@ def test_adder_456_is_certified_on_all_pairs(arithmetic, tmp_path):
     assert (found.status, found.method) == ("certified", "branch and bound over columns")
     assert 1 < found.lower_bound <= found.smallest_margin < 1.31
     assert (found.shares()["certified"] == 1).all()
-    found.save(tmp_path / "certificate.json")
+    (tmp_path / "certificate.json").write_text(json.dumps(found.to_dict()))
     again = load_certificate(tmp_path / "certificate.json")
     assert again.to_dict() == found.to_dict()
     check_certificate(again, model)

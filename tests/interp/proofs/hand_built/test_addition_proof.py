@@ -14,8 +14,8 @@ import interp
 import models
 from interp.proofs.hand_built.addition_proof import attended, prove_shapes, read_heads, required_keys
 from interp.proofs.hand_built.addition_values import NotSeparated, Perturbation, digit_values, read_units
-from interp.proofs.hand_built.coupled_grid import CertifiedGrid, certify_grid, load_certified_grids
 from interp.proofs.hand_built.shape_problems import grid_problems
+from interp.proofs.stored_verdicts import hand_built_sums
 from models.errors import UserError
 from models.evaluation import predict
 from studies.position_coupling.hand_built import run_cell
@@ -98,17 +98,20 @@ def test_half_precision_is_certified_as_a_real_function_and_undecided_with_round
     assert (found.status, found.open, found.counterexample) == ("undecided", 1, None)
 
 
-def test_the_grid_is_certified_cell_by_cell(model):
-    grid = certify_grid(model, 4, 3)
-    assert isinstance(grid, CertifiedGrid) and grid.margins.shape == (4, 3) and (grid.margins > 0.8).all()
+def test_the_verdict_on_all_sizes_draws_their_margins_by_operands_and_digits():
+    found = interp.certify(models.build(NAME, max_operands=4, max_digits=3))
+    (grid,) = found.evidence.picture().views
+    assert (list(grid.rows), list(grid.columns)) == ([1, 2, 3, 4], [1, 2, 3]) and (grid.values > 0.8).all()
+    assert grid.values.ravel().tolist() == [part.margin for part in found.parts]
 
 
 @pytest.mark.parametrize("arithmetic", ["interval", "float32"])
-def test_the_stored_certificates_cover_the_grid_and_are_reproduced(model, arithmetic: str):
-    stored = load_certified_grids()[arithmetic]
-    assert stored.margins.shape == (30, 30) and (stored.margins > 0.8).all()
-    for shape in ((3, 2), (14, 6)):
-        assert 0 <= prove_shape(model, *shape, arithmetic).margin - stored.margins[shape[0] - 1, shape[1] - 1] < 1e-3
+def test_the_stored_verdicts_cover_all_sizes_and_are_reproduced(model, arithmetic: Any):
+    stored = hand_built_sums(arithmetic)
+    margins = {part.name: part.margin for part in stored.parts}
+    assert (stored.status, len(margins)) == ("certified", 900) and stored.smallest_margin > 0.8
+    for m, n in ((3, 2), (14, 6)):
+        assert 0 <= prove_shape(model, m, n, arithmetic).margin - margins[f"{m} x {n} digits"] < 1e-3
 
 
 # ---- what the steps say

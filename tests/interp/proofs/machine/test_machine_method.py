@@ -105,7 +105,7 @@ def bounds_hold_of(model: ArithmeticTransformer, seed: int) -> int:
         masks = [mask[one.label] for mask in one.paths.roots]
         share = 0.1 + 0.9 * float(torch.rand((), generator=generator))
         some = [mask & (torch.rand(mask.shape, generator=generator) < share) for mask in masks]
-        for node in (masks, [mask[0] for mask in one.paths.tidy([mask[None] for mask in some])]):
+        for node in (masks, [mask[0] for mask in one.paths.pruned([mask[None] for mask in some])]):
             if not all(bool(mask.any()) for mask in node):
                 continue
             kept = one.paths.originals(node)

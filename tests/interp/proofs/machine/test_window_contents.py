@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from itertools import product
 from typing import Any
@@ -15,7 +16,7 @@ from interp.proofs import check_certificate, load_certificate
 from interp.proofs.listed.prefix_forward import PrefixForward
 from interp.proofs.machine import machine_method, window_contents
 from interp.proofs.machine.gated_block import GatedBlock, is_gated_block
-from interp.proofs.machine.machine_method import certify_by_machine, letters_of
+from interp.proofs.machine.machine_method import certify_by_machine, placed_of
 from interp.proofs.machine.path_graph import QueryPaths
 from interp.proofs.machine.path_projection import query_paths
 from interp.proofs.machine.window_contents import EachPath, keys_in_sight
@@ -97,7 +98,7 @@ def test_a_path_has_a_problem_that_shows_what_it_says(shape: tuple[int, int]):
         keys, every = seen_by(task, target)
         for paths in every[:: max(1, len(every) // 3)]:
             options = paths.sample(paths.roots, 2, generator)[0]
-            problems = paths.problems(options)
+            problems = torch.stack([paths.problem(path) for path in options])
             answers = torch.full((2, 1), paths.labels[0].answer)
             claimed = torch.cat((task.encode(problems)[:, keys], task.targets(problems)[:, [target]]), 1)
             assert torch.equal(claimed[:, -1:], answers)
@@ -112,14 +113,15 @@ def test_leads_of_the_model_lie_within_their_bounds(rounding: Any):
     kept = {name: value.detach() for name, value in model.effective_weights().items()}
     weights = kept if rounding is FLOAT32 else {name: value.double() for name, value in kept.items()}
     ids = task.position_ids(task.encode(task.sample(1, torch.Generator())))[0]
-    reading = TokenTables(model.config, kept, rounding, letters_of(task.machine_of_shorter()), ids, None)
+    reading = TokenTables(model.config, kept, rounding, placed_of(task.machine_of_shorter()), ids, None)
     generator = torch.Generator().manual_seed(0)
     for target, query in enumerate(task.query_positions):
         _, every = seen_by(task, target)
         paths = every[len(every) // 2]
         options = paths.sample(paths.roots, 8, generator)[0]
         answers = torch.full((8,), paths.labels[0].answer)
-        logits = model(task.encode(paths.problems(options)), weights=weights)[:, [query]]
+        problems = torch.stack([paths.problem(path) for path in options])
+        logits = model(task.encode(problems), weights=weights)[:, [query]]
         lead = margins(logits, answers[:, None])[:, 0].double()
         width = []
         for proof in (EachPath(reading, [], -torch.inf), EachPath(reading, [], torch.inf)):
@@ -197,7 +199,7 @@ def test_the_trained_decoder_is_certified_and_its_certificate_holds(tmp_path: An
     model, verdict = zoo(TRAINED), verdict_on_the_trained_one()
     assert (verdict.status, verdict.size, verdict.arithmetic) == ("certified", 1000, "float32")
     assert verdict.share == 1 and verdict.smallest_margin > 9
-    verdict.save(tmp_path / "c.json")
+    (tmp_path / "c.json").write_text(json.dumps(verdict.to_dict()))
     stored = load_certificate(tmp_path / "c.json")
     assert check_certificate(stored, model).smallest_margin == pytest.approx(verdict.smallest_margin)
     with pytest.raises(UserError):
