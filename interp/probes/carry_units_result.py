@@ -36,6 +36,7 @@ _NAMES = {
     "switch": ("switch that is needed", "switches that are needed"),
     "detector": ("detector", "detectors"),
     **{kind: (words, words) for kind, words in _WORDS.items()},
+    "correlate": ("without an effect of its own", "without an effect of their own"),
 }
 #: All kinds, the strongest evidence first.
 _STRENGTH = ("switch", "detector", *_WORDS, "none")
@@ -196,9 +197,10 @@ class CarryUnits(TableResult):
         least = f"{found['auroc_given_rivals'].min():.3f}"
         least += " or more" * (len(found) > 1 and least != "1.000")
         name, at = signal_name(signal), {key: int(found.iloc[0][key]) for key in ("layer", "unit")}
+        tell = "tells" if len(found) == 1 else "tell"
         text = (
-            f"{len(found):,} of {len(verdicts):,} MLP neurons {'tells' if len(found) == 1 else 'tell'} {name} ({told}): "
-            f"AUROC {least} even with each rival signal held fixed."
+            f"{len(found):,} of {len(verdicts):,} MLP neurons {tell} {name} ({told}): AUROC {least} even with each rival "
+            "signal held fixed."
         )
         row = self.table.sel(signal=signal, **at)
         if row.ablated.isnull().any():
