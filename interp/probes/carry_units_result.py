@@ -197,11 +197,8 @@ class CarryUnits(TableResult):
         least = f"{found['auroc_given_rivals'].min():.3f}"
         least += " or more" * (len(found) > 1 and least != "1.000")
         name, at = signal_name(signal), {key: int(found.iloc[0][key]) for key in ("layer", "unit")}
-        tell = "tells" if len(found) == 1 else "tell"
-        text = (
-            f"{len(found):,} of {len(verdicts):,} MLP neurons {tell} {name} ({told}): AUROC {least} even with each rival "
-            "signal held fixed."
-        )
+        tell, of = "tells" if len(found) == 1 else "tell", f"{len(found):,} of {len(verdicts):,} MLP neurons"
+        text = f"{of} {tell} {name} ({told}): AUROC {least} even with each rival signal held fixed."
         row = self.table.sel(signal=signal, **at)
         if row.ablated.isnull().any():
             return text

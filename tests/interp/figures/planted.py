@@ -20,7 +20,7 @@ PROVENANCE = Provenance(12, 0, "planted numbers")
 def accuracy_by_chain() -> Scores:
     """20 problems of each chain length 0 to 2; of length 2 five wrong."""
     counts = {"n": ("chain_length", [20, 20, 20]), "correct": ("chain_length", [20, 20, 15])}
-    return Scores("m", xr.Dataset(counts, {"chain_length": [0, 1, 2]}), PROVENANCE, errors=True)
+    return Scores.of("m", xr.Dataset(counts, {"chain_length": [0, 1, 2]}), PROVENANCE, errors=True)
 
 
 def grokking_curves() -> LearningCurves:
