@@ -117,28 +117,35 @@ class TableResult(Result):
             known_name("measure", name, [each.name for each in self.measures])
         ]
 
-    def estimates(self, measure: str) -> list[Estimate]:
-        """The numbers of all rows that have one, called by their keys."""
-        of, n = self.measure(measure), self.provenance.n
-        rows = self.to_dataframe().dropna(subset=[measure]).to_dict("records")
-        return [of.estimate(row, row_name(row, self.keys), n) for row in rows]
+    def rows(self, **keys: Any) -> pd.DataFrame:
+        """The rows of the table at some values of keys. Raises UserError for a key or a value that it does not have."""
+        rows = self.to_dataframe()
+        for key, value in keys.items():
+            values = rows[known_name("key", key, self.keys)]
+            rows = rows[values == known_name(key.replace("_", " "), value, values.unique().tolist())]
+        return rows
 
-    def largest(self, measure: str) -> Estimate:
-        """The largest number of a measure, with those of all rows as its ``parts``.
+    def estimates(self, measure: str, **keys: Any) -> list[Estimate]:
+        """The numbers of all rows (at these keys) that have one, called by their other keys."""
+        of, n = self.measure(measure), self.provenance.n
+        others = [key for key in self.keys if key not in keys] or self.keys
+        rows = self.rows(**keys).dropna(subset=[measure]).to_dict("records")
+        return [of.estimate(row, row_name(row, others), n) for row in rows]
+
+    def largest(self, measure: str, **keys: Any) -> Estimate:
+        """The largest number of a measure (at these keys), with those of all rows as its ``parts``.
 
         Raises:
-            UserError: no row has one.
+            UserError: no row has one, or a key that the table does not have.
         """
-        found = self.estimates(measure)
+        found = self.estimates(measure, **keys)
         if not found:
             raise UserError(f"No {self.keys[-1]} has a {measure.replace('_', ' ')} here.")
         return replace(max(found, key=lambda each: each.value), parts=tuple(found))
 
     def cell(self, measure: str, **keys: Any) -> Estimate:
         """The number at these keys. Raises UserError unless exactly one row has them."""
-        rows = self.to_dataframe()
-        for key, value in keys.items():
-            rows = rows[rows[known_name("key", key, self.keys)] == value]
+        rows = self.rows(**keys)
         if len(rows) != 1:
             raise UserError(f"{len(rows)} rows have {', '.join(f'{key} {value}' for key, value in keys.items())}.")
         (row,) = rows.to_dict("records")
@@ -160,9 +167,9 @@ def row_name(row: Mapping[str, Any], keys: Sequence[str]) -> str:
     return ", ".join(str(row[key]) for key in keys)
 
 
-def largest(measure: str) -> Callable[[TableResult], Estimate]:
-    """Reads the largest number of a measure off a result: for :class:`interp.core.probe.Summary`."""
-    return lambda found: _noted(found.largest(measure))
+def largest(measure: str, **keys: Any) -> Callable[[TableResult], Estimate]:
+    """Reads the largest number of a measure (at some keys) off a result: for :class:`interp.core.probe.Summary`."""
+    return lambda found: _noted(found.largest(measure, **keys))
 
 
 def at(measure: str, **keys: Any) -> Callable[[TableResult], Estimate]:

@@ -184,10 +184,9 @@ def test_a_task_that_does_not_say_its_domain_is_not_certified():
 @pytest.mark.parametrize("name", ["base 7", "base 12", "bits"])
 def test_an_adder_that_ignores_its_output_follows_ripple(adders: Any, name: str):
     found = interp.which_algorithm(adders(name)[0], n=160)
-    assert set(found.winner(found._deciding) or ()) == {"ripple", "look-ahead"}
-    assert found.accuracy("ripple", "any").value == 1.0 and found.clean().value == 1.0
-    every = sum(share.n for share in found._by_carry("ripple", "any").values())
-    assert every == found.accuracy("ripple", "any").n  # the digit wraps around at the task's base
+    assert set(found.winner(found.deciding) or ()) == {"ripple", "look-ahead"} and (found.table["clean"] == 1.0).all()
+    row = found.rows(corruption="any", algorithm="ripple").iloc[0]
+    assert row.accuracy == 1.0 and row.n_without_carry + row.n_with_carry == row.n  # it wraps around at the task's base
 
 
 @pytest.mark.parametrize("name", list(TASKS))
@@ -208,8 +207,8 @@ def test_scrubbing_keeps_the_loss_of_a_hypothesis_that_holds(adders: Any, name: 
     site = Place("blocks.0.hook_resid_mid")  # holds the whole sum, of which the units read what the variable says
     right = interp.causal_scrubbing(model, Claim(site, (variable,)), algorithm="ripple", columns=0, n=400)
     wrong = interp.causal_scrubbing(model, Claim(site), algorithm="ripple", columns=0, n=400)
-    assert right.recovered()[0] == pytest.approx(1.0, abs=0.02) and right.unmatched < 0.5
-    assert wrong.recovered()[0] < 0.3
+    assert right.table["recovered"][0] == pytest.approx(1.0, abs=0.02) and right.table["unmatched"][0] < 0.5
+    assert wrong.table["recovered"][0] < 0.3
 
 
 @pytest.mark.parametrize("name", ["residues modulo 113", "residues modulo 12"])
@@ -225,7 +224,7 @@ def test_the_tasks_own_variables_are_a_causal_model(adders: Any, name: str):
     with pytest.raises(UserError):  # there is no such problem
         ask("carry_out", sites=site, algorithm=TaskVariables(("digit_sum",)))
     scrubbed = interp.causal_scrubbing(model, Claim(Place(site), "s"), algorithm=TaskVariables(), n=70)
-    assert scrubbed.recovered()[0] == pytest.approx(1.0, abs=0.02)
+    assert scrubbed.table["recovered"][0] == pytest.approx(1.0, abs=0.02)
 
 
 def test_what_the_task_cannot_say_is_refused_by_name(adders: Any):

@@ -50,8 +50,9 @@ from interp.core.places import QUERY, Place
 from interp.core.probe import Summary, probe
 from interp.core.results import Provenance, Result
 from interp.core.stats import LEVEL, Proportion, clopper_pearson, proportion
+from interp.core.table_result import ENDS
 from interp.core.task_checks import resolve_task
-from interp.core.views import ENDS, Grid, Picture, Points, Series
+from interp.core.views import Grid, Picture, Points, Series
 from models.calls import Count, Index, Seed
 from models.errors import UserError, known_name
 from models.number_format import counted, in_percent, in_percent_with

@@ -48,6 +48,14 @@ def test_the_largest_is_that_of_the_rows_that_have_a_number_which_are_its_parts(
     assert at("copying", layer=1, head=0)(heads()).value == 0.5
 
 
+def test_the_largest_at_a_key_is_called_by_the_others() -> None:
+    found = heads().largest("copying", layer=1)
+    assert (found.value, found.name, len(found.parts)) == (0.5, "0", 1)
+    assert largest("copying", head=0)(heads()).value == 0.5
+    with pytest.raises(UserError):
+        heads().largest("copying", neuron=0)
+
+
 def test_a_row_that_has_its_own_n_gives_it() -> None:
     assert heads(n=[7, 8, 9, 9]).cell("copying", layer=1, head=0).n == 9
 
@@ -137,6 +145,7 @@ def test_a_result_after_json_has_the_same_table_keys_and_numbers(labelled: bool)
         (Estimate(0.99999999, unit="share"), "100%"),
         (Estimate(2.5, 2.25, 2.75, unit="nats"), "2.5 [2.25, 2.75]"),
         (Estimate(2.5, 2.25, math.inf), "2.5"),
+        (Estimate(2.5, 2.5, 2.5000001), "2.5"),
         (Estimate(2.5), "2.5"),
     ],
 )
