@@ -26,7 +26,8 @@ def accuracy_by_chain() -> Scores:
 def grokking_curves() -> LearningCurves:
     """Three seeds: 0 is stored and perfect at step 20, 1 was perfect once, 2 never."""
     exact = np.array([[0.0, 0.5, 1.0], [0.0, 1.0, 0.9], [0.0, 0.1, np.nan]])
-    return LearningCurves(curve_table("m", {"exact": exact}, [0, 1, 2], [0, 10, 20]), "exact", PROVENANCE, {"m": 0})
+    table = curve_table("m", {"exact": exact}, [0, 1, 2], [0, 10, 20])
+    return LearningCurves.compared(table, "exact", PROVENANCE, chosen={"m": 0})
 
 
 def findings() -> TableResult:
