@@ -107,7 +107,7 @@ example.figure()
 
 # %%
 equals, second_arrow = example.first, example.first + 8
-at = example.stream.isel(pos=[equals, second_arrow])
+at = example.table["value"].sum("stage").isel(pos=[equals, second_arrow])
 PRINTED = {"PRE_EOS": "1/2 and 1/3 in Table 23, 1/3 and 1/2 in Table 20", "EOS": "0 and -1 in Table 22"}
 computed = {name: at.isel(dim=list(at.named.values).index(name)).values for name in PRINTED}
 table(

@@ -30,6 +30,7 @@ from interp.core.samples import Sample, draw
 from interp.core.stats import proportion
 from interp.core.table_result import Measure, TableResult
 from interp.core.task_checks import resolve_task
+from interp.core.wording import listed
 from interp.proofs import certify
 from models import ArithmeticTransformer
 from models.calls.argument_kinds import Count, Seed
@@ -40,6 +41,7 @@ from models.transformer import HookedModel, model_name
 
 MOST_CIRCUITS = 2**12
 NO_EDGES = "no edges"
+_LONGEST = 150  # characters of a circuit in a sentence
 COLUMNS = ("circuit", "edges", "status", "right", "right_low", "right_high", "wrong", "proof")
 
 
@@ -149,21 +151,13 @@ def _tried(model: ArithmeticTransformer, task: Task, sample: Sample) -> dict[str
     return {"right": share.value, "right_low": share.low, "right_high": share.high, "wrong": wrong}
 
 
-#: What its circuits are, next to those of :func:`interp.all_circuits`.
-MEANING = "Such a circuit answers every problem; all_circuits lists those that carry what differs between two problems."
-
-
 def _sentence(name: str, said: str, table: pd.DataFrame, circuits: int) -> str:
     proved = table[table["status"] == "certified"]
-    counts = table["status"].value_counts()
-    text = f"Of all {circuits:,} different circuits of {name}'s edges, {said}, "
+    undecided = int((~table["status"].isin(["certified", "refuted"])).sum())
+    text = f"Of {circuits:,} circuits of {name}'s edges, {said}, "
     if proved.empty:
-        return f"{text}none was proved right on every input; {counts.get('undecided', 0)} are undecided."
-    first = proved.iloc[0]
-    sizes = sorted(set(proved["edges"]))
-    text += f"{len(proved)} {'is' if len(proved) == 1 else 'are'} minimal among those that are proved right on every "
-    text += f"input, of {' or '.join(map(str, sizes))} edges: {'; '.join(proved['circuit'][:3])} ({first['proof']}). "
-    open_ = int((~table["status"].isin(["certified", "refuted"])).sum())
-    text += f"The {counts.get('refuted', 0):,} that contain none of these get some problem wrong"
-    text += f", and {open_} are undecided." if open_ else "."
-    return f"{text} {MEANING}"
+        return f"{text}none was proved right on every input; {undecided} are undecided."
+    sizes, shown = sorted(set(proved["edges"])), proved["circuit"].iloc[0]
+    text += f"{len(proved)} {'is' if len(proved) == 1 else 'are'} minimal among those proved right on every input: "
+    text += f"{listed(sizes)} edges ({shown if len(shown) < _LONGEST else f'{shown[:_LONGEST]} ...'})"
+    return f"{text}; {undecided} are undecided." if undecided else f"{text}."

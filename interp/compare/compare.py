@@ -28,7 +28,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from interp.compare.comparison_result import Comparison
+from interp.compare.comparison_result import KEYS, MEASURES, Comparison
 from interp.compare.digit_planes import digit_points
 from interp.compare.head_matching import head_distances
 from interp.compare.matching import match, scaled_distance
@@ -98,7 +98,7 @@ def compare(
     controls = [_measure(*((_tables(copy, at), right) if of_a else (left, _tables(copy, at)))) for copy in copies]
 
     distance = head_distances(left.reading.roles, right.reading.roles)
-    names_of = ("distance", "low", "high")
+    names_of = ("distance", "distance_low", "distance_high")
     heads = xr.Dataset(
         {name: (("a", "b"), values) for name, values in zip(names_of, mean_intervals(distance), strict=True)},
         coords={"a": left.reading.heads, "b": right.reading.heads},
@@ -107,17 +107,17 @@ def compare(
     shuffled = shuffled_distances(left, right, rng)
     table = pd.DataFrame([row | null_columns(row, controls, fixed, shuffled) for row in measured.rows])
     on_heads = table["part"] == "heads"
-    for end in ("low", "high"):
+    for end in names_of[1:]:
         cells = [float(heads[end].sel(a=row["a"], b=row["b"])) for _, row in table[on_heads].iterrows()]
         table.loc[on_heads, end] = cells
-    order = ["part", "quantity", "a", "b", "distance", "low", "high", "factor", "nothing"]
-    order += ["untrained", "p_untrained", "shuffled", "p_shuffled"]
-    return Comparison(
-        table=table.reindex(columns=order),
+    order = [*KEYS, *names_of, "factor", "nothing"]
+    order += ["distance_untrained", "p_untrained", "distance_shuffled", "p_shuffled"]
+    found = Comparison(
+        "", table.reindex(columns=order), sample.provenance, KEYS, MEASURES,
         heads=heads,
         unit_pairs=pd.DataFrame(
             [pair | pair_null(pair, controls, fixed) for pair in measured.pairs],
-            columns=["a", "b", "correlation", "distance", "untrained", "p_untrained"],
+            columns=["a", "b", "correlation", "distance", "distance_untrained", "p_untrained"],
         ),
         units=measured.units,
         roles=(_role_means(left.reading, at), _role_means(right.reading, at)),
@@ -126,8 +126,8 @@ def compare(
         parameters=parameters_beside(a, b),
         names=names,
         control=((names[0] if of_a else names[1]) if copies else "", len(copies)),
-        provenance=sample.provenance,
-    )
+    )  # fmt: skip
+    return found.saying(found.finding())
 
 
 # ---- which models

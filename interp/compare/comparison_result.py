@@ -11,24 +11,27 @@ import pandas as pd
 import xarray as xr
 
 from interp.compare.digit_planes import DigitPoints
-from interp.compare.weight_circuits import NAMES
 from interp.core.controls import NO_CONTROL
 from interp.core.drawings import drawing
-from interp.core.results import Provenance, Result
+from interp.core.table_result import Measure, TableResult
+from interp.core.thresholds import SIGNIFICANT
 from interp.core.views import Curves, Grid, Picture, Points, Series, Table, View
 from models.errors import UserError, known_name
-from models.number_format import in_percent, number
+from models.number_format import counted, in_percent, number, p_value
+
+KEYS = ("part", "quantity", "a", "b")
+MEASURES = (Measure("distance", controls=("untrained", "shuffled")),)
 
 
-@dataclass(frozen=True, eq=False)
-class Comparison(Result):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Comparison(TableResult):
     """Comparison of two models; ``names`` are a's and b's.
 
     ``table`` has one row per measured quantity: ``part`` ("heads", "units", "circuits", "responses", "embeddings"),
-    ``quantity``, ``a`` and ``b`` (the matched heads; "" for the whole model), ``distance``, ``low`` and ``high`` (over
-    problems; only for heads), ``factor`` (by which a's table is multiplied to be closest to b's), ``nothing`` ("a" or
-    "b" if that model's table is all zeros, at distance 1 from any; if both are, there is no row), ``untrained`` (mean
-    of the copies) and ``p_untrained``, ``shuffled`` and ``p_shuffled``.
+    ``quantity``, ``a`` and ``b`` (the matched heads; "" for the whole model), ``distance`` (with an interval over
+    problems only for heads), ``factor`` (by which a's table is multiplied to be closest to b's), ``nothing`` ("a" or
+    "b" if that model's table is all zeros, at distance 1 from any; if both are, there is no row),
+    ``distance_untrained`` (mean of the copies) and ``p_untrained``, ``distance_shuffled`` and ``p_shuffled``.
 
     ``heads``: Dataset over (a, b) of ``distance``, ``low``, ``high``. ``unit_pairs``: matched neurons with their
     correlation. ``units`` (a, b): all correlations between units that vary. ``roles``: both models' mean weight [head,
@@ -37,7 +40,6 @@ class Comparison(Result):
     None. ``control``: whose copies, and how many.
     """
 
-    table: pd.DataFrame
     heads: xr.Dataset
     unit_pairs: pd.DataFrame
     units: xr.DataArray
@@ -47,7 +49,6 @@ class Comparison(Result):
     parameters: pd.DataFrame | None
     names: tuple[str, str]
     control: tuple[str, int]
-    provenance: Provenance
 
     @property
     def _head_pairs(self) -> list[tuple[str, str]]:
@@ -60,47 +61,23 @@ class Comparison(Result):
         rows = self._rows(known_name("quantity", quantity, self.table["quantity"].unique()))
         return float(rows["distance"].mean())
 
-    def sentence(self) -> str:
-        heads = self.table[self.table["part"] == "heads"]
-        texts = [f"attention by role of the matched heads {self._numbers(heads)}"]
-        units = self.table[self.table["part"] == "units"]
-        if len(units):
-            texts.append(
-                f"{len(self.unit_pairs)} matched MLP neurons with a mean correlation of "
-                f"{self.unit_pairs['correlation'].abs().mean():.3f} (distance {self._numbers(units)})"
-            )
-        if len(logits := self._rows(NAMES["logits"])):
-            texts.append(f"logits by digit sum and carry {self._numbers(logits)}")
-        tables = self.table[self.table["part"] == "circuits"]
-        both = tables[tables["nothing"] == ""]
-        if len(both):
-            near, far = (both.loc[pick] for pick in (both["distance"].idxmin(), both["distance"].idxmax()))
-            said = (
-                f"{len(both)} circuit tables from {near['distance']:.3f} ({near['quantity']}) to {far['distance']:.3f} "
-                f"({far['quantity']})"
-                if len(both) > 1
-                else f"one circuit table {near['distance']:.3f} ({near['quantity']})"
-            )
-            texts.append(
-                said + (f" and {len(tables) - len(both)} that only one model has" if len(tables) > len(both) else "")
-            )
-        if not self.control[1]:
-            texts.append(NO_CONTROL)
-        return f"Distances between {self.names[0]} and {self.names[1]}, from 0 to 1: {'; '.join(texts)}."
-
     def _rows(self, quantity: str) -> pd.DataFrame:
         return self.table[self.table["quantity"] == quantity]
 
-    def _numbers(self, rows: pd.DataFrame) -> str:
-        """The distance of one row, or the largest of many, with that of untrained copies."""
-        row = rows.loc[rows["distance"].idxmax()]
-        which = f" at most ({row['a']} - {row['b']})" if len(rows) > 1 else ""
-        control = f"; untrained {row['untrained']:.3f}, p = {row['p_untrained']:.3f}" if self.control[1] else ""
-        return f"{row['distance']:.3f}{which}{control}"
-
-    def to_dataframe(self) -> pd.DataFrame:
-        """``table`` with the number of problems."""
-        return super().to_dataframe().assign(n=self.provenance.n)
+    def finding(self) -> str:
+        """How far apart the matched heads look, and which quantity differs most."""
+        heads = self._rows("attention by role")
+        row = heads.loc[heads["distance"].idxmax()].to_dict()
+        apart, far = MEASURES[0].estimate(row), self.table.loc[self.table["distance"].idxmax()]
+        control, note = NO_CONTROL, ""
+        if self.control[1]:
+            control = f"{apart.against}, {p_value(row['p_untrained'])}"
+            note = "" if row["p_untrained"] <= SIGNIFICANT else ", no closer than untrained copies"
+        largest = f"of {counted(len(self.table), 'distance')} the largest is {number(far['distance'])}"
+        return (
+            f"{' and '.join(self.names)}: where matched heads look differs by at most {apart}{note} (0: alike, "
+            f"1: nothing in common; {control}); {largest} ({far['quantity']})."
+        )
 
 
 # ---- what it shows
@@ -126,14 +103,7 @@ def comparison_view(result: Comparison) -> Picture:
         note += f"; the {len(pairs)} closest of {len(result._head_pairs)} pairs of heads"
     if result.control[1]:
         note += f"; untrained: {result.control[1]} copies of {result.control[0]} with fresh parameters"
-    said = [f"distance of where matched heads look {result.distance('attention by role'):.3f}"]
-    for rows, name in (
-        (result.table[result.table["part"] == "units"], "of matched MLP neurons"),
-        (result.table[result.table["quantity"].str.startswith("logits by")], "of the logits by digit sum and carry"),
-    ):
-        said += [f"{name} {float(rows['distance'].iloc[0]):.3f}"] if len(rows) else []
-    title = f"{result.names[0]} next to {result.names[1]}: {', '.join(said)}"
-    return Picture(views, columns=2, title=title, note=note)
+    return Picture(views, columns=2, note=note)
 
 
 def _distances(result: Comparison) -> Points:
@@ -143,11 +113,12 @@ def _distances(result: Comparison) -> Points:
     series = []
     for column, name in (
         ("distance", "distance"),
-        ("untrained", "untrained copies (mean)"),
-        ("shuffled", "labels shuffled (mean)"),
+        ("distance_untrained", "untrained copies (mean)"),
+        ("distance_shuffled", "labels shuffled (mean)"),
     ):
         said: dict[str, Any] = {"of": which}
-        said |= {"p": rows[f"p_{column}"].to_numpy()} if f"p_{column}" in rows else {}
+        p = column.replace("distance", "p")
+        said |= {"p": rows[p].to_numpy()} if p in rows else {}
         each = rows["quantity"].to_numpy(), rows[column].to_numpy()
         series.append(Series(name, *each, said=said, control=column != "distance"))
     heading = "0% the same, 100% nothing in common"

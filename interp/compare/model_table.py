@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import pandas as pd
@@ -14,7 +14,7 @@ from interp.core.drawings import drawing
 from interp.core.estimate import DoesNotApply, Estimate
 from interp.core.results import Provenance, Result
 from interp.core.views import Picture, Table
-from models.errors import UserError, known_name
+from models.errors import known_name
 from models.number_format import counted
 
 
@@ -72,11 +72,6 @@ class ModelTable(Result):
         """One cell. Raises UserError for a model or question that is not in the table."""
         return self.row(model).answers[self.question(question).name]
 
-    def _answered(self, question: str) -> dict[str, Estimate]:
-        """The answers of the models that a question applies to."""
-        self.question(question)
-        return {row.name: a for row in self.rows if isinstance(a := row.answers[question], Estimate)}
-
     def with_rows(self, rows: Iterable[ModelRow]) -> ModelTable:
         """The table with more models; a row with a known name replaces the old one."""
         merged = {row.name: row for row in (*self.rows, *rows)}
@@ -87,20 +82,15 @@ class ModelTable(Result):
         return replace(self, rows=tuple(self.row(name) for name in models))
 
     def sentence(self) -> str:
-        """How many models were asked, and from where to where their answers go."""
-        tasks = len({row.asked for row in self.rows})
-        asked = f"{counted(len(self.rows), 'model')} on {counted(tasks, 'task')}"
-        return f"{asked}: {'; '.join(self.ranges())}." if self.ranges() else f"{asked}: no question applies."
-
-    def ranges(self) -> list[str]:
-        """For each question that was answered, its heading and the least and the largest answer."""
-        texts = []
+        """How many models were asked, and from where to where the answers to the first question go."""
+        asked = f"{counted(len(self.rows), 'model')} on {counted(len({row.asked for row in self.rows}), 'task')}"
         for question in self.questions:
-            values = [answer.value for answer in self._answered(question.name).values()]
-            if values:
+            answers = [row.answers[question.name] for row in self.rows]
+            if values := [each.value for each in answers if isinstance(each, Estimate)]:
                 ends = dict.fromkeys(value_text(end, question.unit) for end in (min(values), max(values)))
-                texts.append(f"{question.heading} {' to '.join(ends)}")
-        return texts
+                more = f", the first of {counted(len(self.questions), 'question')}" if len(self.questions) > 1 else ""
+                return f"{asked}: {question.heading} {' to '.join(ends)}{more}."
+        return f"{asked}: no question applies."
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row per model and question: value, low, high, n, strength, control and what it is, note; ``why`` says
@@ -114,40 +104,9 @@ class ModelTable(Result):
                     rows.append(cell | {"why": answer.why})
                     continue
                 numbers = {key: value for key, value in asdict(answer).items() if key != "parts"}
-                rows.append(cell | numbers | {"why": ""})
-        order = [
-            "model",
-            "question",
-            "value",
-            "low",
-            "high",
-            "n",
-            "unit",
-            "strength",
-            "control",
-            "control_note",
-            "note",
-        ]
-        return pd.DataFrame(rows).reindex(columns=[*order, "why"])
-
-    def parts(self, question: str) -> pd.DataFrame:
-        """The parts of one question's answers: one row per model and part. Raises UserError if there are none."""
-        rows = [
-            {"model": name} | {("part" if key == "name" else key): value for key, value in asdict(part).items()}
-            for name, answer in self._answered(question).items()
-            for part in answer.parts
-        ]
-        if not rows:
-            raise UserError(f"The answers to {question!r} have no parts.")
-        return pd.DataFrame(rows)
-
-    def matrix(self) -> pd.DataFrame:
-        """One row per model, one column per question: the values, NaN where a question does not apply."""
-        cells = [
-            [a.value if isinstance(a := row.answers[q.name], Estimate) else float("nan") for q in self.questions]
-            for row in self.rows
-        ]
-        return pd.DataFrame(cells, index=self.names, columns=[question.name for question in self.questions])
+                rows.append(numbers | cell | {"why": ""})
+        order = ["model", "question", *(field.name for field in fields(Estimate)), "why"]
+        return pd.DataFrame(rows).reindex(columns=[each for each in order if each not in ("parts", "name")])
 
     def texts(self) -> pd.DataFrame:
         """The table in words: value, interval and control in a cell, a dash if a question does not apply. Cells break
@@ -187,7 +146,6 @@ def cell_text(answer: Estimate | DoesNotApply, question: TableQuestion) -> str:
 
 _COLOURED = ("share", "AUROC")  # units on a scale from 0 to 1
 _PARTS = 12  # of an answer, as many as a hover text has room for
-_SAID = 3  # questions whose answers the title tells
 
 
 @drawing(ModelTable)
@@ -205,13 +163,11 @@ def model_table_view(result: ModelTable) -> Picture:
         [each.heading for each in result.questions],
     )
     table = Table(texts=texts, rows=result.names, columns=headings, shares=shares, grey=grey, said=said)
-    many = len(result.rows)
-    title = f"{many} model{'s' * (many != 1)}: {'; '.join(result.ranges()[:_SAID]) or 'no question applies'}"
     note = (
         ">.98 means that all sampled cases are right (the lower end of the 95% interval); 1 means all inputs. "
         "Grey: the question does not apply. Hover for intervals, controls, parts and reasons"
     )
-    return Picture([table], title=title, note=note)
+    return Picture([table], note=note)
 
 
 def _share(answer: Estimate | DoesNotApply, question: TableQuestion) -> float:

@@ -44,15 +44,15 @@ def null_columns(
 ) -> dict:
     """Untrained and shuffled means and p-values of one row; NaN if one model's table is all zeros."""
     if row["nothing"]:
-        return dict.fromkeys(("untrained", "p_untrained", "shuffled", "p_shuffled"), np.nan)
+        return dict.fromkeys(("distance_untrained", "p_untrained", "distance_shuffled", "p_shuffled"), np.nan)
     null = [
         other["distance"] for control in controls for other in control.rows if _key(other, fixed) == _key(row, fixed)
     ]
     by_label = shuffled(row)
     return {
-        "untrained": float(np.mean(null)) if null else np.nan,
+        "distance_untrained": float(np.mean(null)) if null else np.nan,
         "p_untrained": _closer(row["distance"], np.array(null)),
-        "shuffled": float(by_label.mean()) if len(by_label) else np.nan,
+        "distance_shuffled": float(by_label.mean()) if len(by_label) else np.nan,
         "p_shuffled": _closer(row["distance"], by_label),
     }
 
@@ -65,7 +65,7 @@ def _key(row: Mapping[str, Any], fixed: str) -> tuple[str, ...]:
 def pair_null(pair: Mapping[str, Any], controls: Sequence[PairMeasurement], fixed: str) -> dict[str, float]:
     null = [other["distance"] for control in controls for other in control.pairs if other[fixed] == pair[fixed]]
     mean = float(np.mean(null)) if null else np.nan
-    return {"untrained": mean, "p_untrained": _closer(pair["distance"], np.array(null))}
+    return {"distance_untrained": mean, "p_untrained": _closer(pair["distance"], np.array(null))}
 
 
 def _closer(distance: float, null: Float[np.ndarray, " draw"]) -> float:

@@ -18,20 +18,24 @@ from interp.core.batches import right_tokens
 from interp.core.controls import NO_CONTROL
 from interp.core.drawings import drawing
 from interp.core.recovered_share import recovered_share
-from interp.core.results import Provenance, Result
+from interp.core.results import Provenance
 from interp.core.significance import permutation_p
 from interp.core.stats import proportion
+from interp.core.table_result import ENDS, Measure, TableResult
 from interp.core.thresholds import ABLE, KEPT
 from interp.core.views import Grid, Line, Picture, Points, Series
 from models.errors import UserError, known_name
 from models.evaluation import margins
-from models.number_format import in_percent, in_percent_with
+from models.number_format import counted, in_percent
 
 CLEAN = "whole model"
 SOURCES = ("swapped", "itself", "ablated", "shuffled", "untrained")
 _NO_HARM = 1e-3  # nats; if ablation loses less than this, there is nothing to recover
 
-_COLUMNS = ("component", "source", "copy", "partner", "n", "right", "exact", "low", "high", "tokens", "loss", "margin")
+KEYS = ("component", "source", "copy")
+EXACT = Measure("exact", "share", title="problems with every answer token right")
+RECOVERED = Measure("recovered", "share", title="loss recovered: 0 as ablated, 1 as the whole model")
+_COLUMNS = ("partner", "n", "right", "exact", "exact_low", "exact_high", "tokens", "loss", "margin")
 _MORE = ("recovered", "recovered_low", "recovered_high", "r2", "overlap", "fitted", "p_untrained")
 
 
@@ -64,24 +68,21 @@ class SwapOutcome:
         return {"r2": 1 - left / whole if whole else nan, "overlap": overlap / rows if rows else nan}
 
 
-@dataclass(frozen=True, eq=False)
-class Swaps(Result):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Swaps(TableResult):
     """What ``names[0]`` answers with parts of ``names[1]``.
 
-    ``table`` has one row per component, source and copy (of the untrained): ``partner``, ``n``, ``right``, ``exact``,
-    ``low``, ``high``, ``tokens`` (share of single targets), ``loss``, ``margin``, ``recovered``, ``recovered_low``,
-    ``recovered_high``, ``r2``, ``overlap``, ``fitted``, ``p_untrained`` (for source "swapped"); the first row is the
-    whole model. ``by_chain``: ``right`` of ``n`` with its interval by component, source, copy and carry-chain length.
-    ``control``: the model of which fresh copies were drawn, and how many. :mod:`interp.compare.swap_components`
-    explains columns and sources.
+    ``table`` has one row per component, source and copy (of the untrained): ``partner``, ``n``, ``right``, ``exact``
+    (the share), ``tokens`` (share of single targets), ``loss``, ``margin``, ``recovered``, ``r2``, ``overlap``,
+    ``fitted``, ``p_untrained`` (for source "swapped"); the first row is the whole model. ``by_chain``: ``right`` of
+    ``n`` with its interval by component, source, copy and carry-chain length. ``control``: the model of which fresh
+    copies were drawn, and how many. :mod:`interp.compare.swap_components` explains columns and sources.
     """
 
-    table: pd.DataFrame
     by_chain: pd.DataFrame
     names: tuple[str, str]
     control: tuple[str, int]
     n_fit: int
-    provenance: Provenance
 
     @property
     def whole(self) -> pd.Series:
@@ -118,49 +119,32 @@ class Swaps(Result):
             return []
         return [name for name in self.components if self.swapped(name)["right"] >= KEPT * self.whole["right"]]
 
-    def sentence(self) -> str:
-        if not self.able:
-            return (
-                f"{self.names[0]} answers {_rate(self.whole)} of {self.provenance.n:,} problems right, no more than "
-                f"{ABLE:.0%}. So there is nothing that a part of {self.names[1]} could keep."
-            )
-        kept, components = self.kept(), self.components
-        lost = sorted((c for c in components if c not in kept), key=lambda name: self.swapped(name)["exact"])
-        text = (
-            f"{self.names[0]} answers {_rate(self.whole)} of {self.provenance.n:,} problems right. "
-            f"With a part of {self.names[1]} in place of its own, mapped by a fit on {self.n_fit:,} other problems, "
-            f"{len(kept)} of {len(components)} swaps keep at least {KEPT:.0%} of that"
-        )
-        if lost:
-            said = "; ".join(f"{name} {_rate(self.swapped(name))}" for name in lost[:4])
-            text += f"; the fewest are kept with {said}" + (f" and {len(lost) - 4} more" if len(lost) > 4 else "")
-        if (most := self.most()) is not None:
-            text += f". {most[0].upper()}{most[1:]} swapped: {_rate(self.swapped(most))}{self._controls(most)}"
-        return f"{text}."
-
     def most(self) -> str | None:
         """The swapped component that holds most of what layers write; None if no such component was swapped."""
         return next((name for name in (EVERYTHING, "L0.attn", "all outputs") if name in self.components), None)
 
-    def _controls(self, component: str) -> str:
-        said = [f"{source} {_rate(self.rows(component, source).iloc[0])}" for source in ("shuffled", "ablated")]
-        untrained = self.rows(component, "untrained")
-        if len(untrained):
-            said.append(f"{len(untrained)} untrained models at most {in_percent(float(untrained['exact'].max()))}")
-        else:
-            said.append(NO_CONTROL)
-        return f" ({', '.join(said)})"
 
-    def summary(self) -> pd.DataFrame:
-        """One row per component: the swap with its closeness, and the exact match of every control next to it (the best
-        of several untrained models)."""
-        rows = []
-        for name in self.components:
-            row = self.swapped(name)
-            kept = ["component", "partner", "exact", "low", "high", "tokens", "recovered", "r2", "overlap", "fitted"]
-            controls = {source: self.rows(name, source)["exact"].max() for source in SOURCES[1:]}
-            rows.append(row[kept].to_dict() | controls | {"p_untrained": row["p_untrained"]})
-        return pd.DataFrame(rows).dropna(axis="columns", how="all")
+def _sentence(found: Swaps) -> str:
+    """How much is right with most of what layers write exchanged, and which swaps keep the answers."""
+    (a, b), whole = found.names, found.cell("exact", source=CLEAN)
+    if not found.able:
+        return (
+            f"{a} answers {whole} of the problems right, no more than {ABLE:.0%}, so there is nothing that a part of "
+            f"{b} could keep."
+        )
+    n, most = len(found.components), found.most()
+    kept = f"{len(found.kept())} of {counted(n, 'part')} keep{'s' * (n == 1)} at least {KEPT:.0%} of its own answers"
+    if most is None:
+        return f"{a} answers {whole} of the problems right, and of the parts taken from {b}, {kept}."
+    swapped, untrained = found.cell("exact", component=most, source="swapped"), found.rows(most, "untrained")["exact"]
+    control, note = NO_CONTROL, ""
+    if len(untrained):
+        control = f"{counted(len(untrained), 'untrained model')}: at most {in_percent(float(untrained.max()))}"
+        note = "" if swapped.value > untrained.max() else ", no more than with an untrained model's"
+    return (
+        f"With {most} taken from {b}, {a} answers {swapped} of the problems right{note} (its own: {whole}; {control}); "
+        f"{kept}."
+    )
 
 
 def compute_swaps(
@@ -197,17 +181,17 @@ def compute_swaps(
         rows.append(row)
         for chain in np.unique(chains):
             chain_rows.append(place | {"chain": int(chain)} | _proportion(whole[chains == chain]))
-    table = pd.DataFrame(rows).reindex(columns=[*_COLUMNS, *_MORE])
-    return Swaps(table, pd.DataFrame(chain_rows), names, control, n_fit, provenance)
+    table, chain_table = pd.DataFrame(rows).reindex(columns=[*KEYS, *_COLUMNS, *_MORE]), pd.DataFrame(chain_rows)
+    found = Swaps(
+        "", table, provenance, KEYS, (EXACT, RECOVERED),
+        by_chain=chain_table, names=names, control=control, n_fit=n_fit,
+    )  # fmt: skip
+    return found.saying(_sentence(found))
 
 
 def _proportion(right: np.ndarray) -> dict[str, Any]:
     found = proportion(right)
-    return {"n": found.n, "right": found.successes, "exact": found.value, "low": found.low, "high": found.high}
-
-
-def _rate(row: pd.Series) -> str:
-    return in_percent_with(float(row["exact"]), float(row["low"]), float(row["high"]))
+    return {"n": found.n, "right": found.successes} | EXACT.cells(found.value, found.low, found.high)
 
 
 # ---- what it shows
@@ -219,10 +203,6 @@ _SHOWN = {  # source: its name in the picture
     "ablated": "ablated",
     "untrained": "untrained model's",
 }
-_MEASURES = {
-    "exact": "problems with every answer token right",
-    "recovered": "loss recovered: 0 as ablated, 1 as the whole model",
-}
 
 
 @drawing(Swaps)
@@ -232,10 +212,10 @@ def swaps_view(result: Swaps, measure: str = "exact") -> Picture:
     Raises:
         UserError: an unknown measure.
     """
-    known_name("measure", measure, _MEASURES)
+    of = result.measure(measure)
     if not result.components:
         raise UserError("There is no swap to draw.")
-    ends = ("low", "high") if measure == "exact" else ("recovered_low", "recovered_high")
+    ends = tuple(f"{measure}_{end}" for end in ENDS)
     series = []
     for source, name in _SHOWN.items():
         rows = result.table[result.table["source"] == source].copy()
@@ -248,7 +228,7 @@ def swaps_view(result: Swaps, measure: str = "exact") -> Picture:
         series.append(Series.of(rows, "component", measure, name, ends if own else (), said, control=control))
     whole = float(result.whole["exact"]) if measure == "exact" else 1.0
     marks = Points(
-        "part replaced", _MEASURES[measure], series=series, scale="share" if measure == "exact" else "",
+        "part replaced", of.heading, series=series, scale="share" if measure == "exact" else "",
         lines=[Line(whole, f"{result.names[0]} whole")], across=True,
     )  # fmt: skip
     by_chain = result.by_chain[result.by_chain["source"] == "swapped"]
@@ -263,31 +243,4 @@ def swaps_view(result: Swaps, measure: str = "exact") -> Picture:
     note = f"Maps fitted on {result.n_fit:,} other problems; bars: 95% intervals"
     if result.control[1]:
         note += f"; untrained: {result.control[1]} freshly drawn models, of {result.control[0] or 'those given'}"
-    return Picture([marks, chains], columns=1, title=_title(result), note=note)
-
-
-def _title(result: Swaps) -> str:
-    """Answers left with the other model's attention, MLP and both; for other choices of parts, which keep them.
-
-    For a model that has no answers to keep, the whole sentence."""
-    if not result.able:
-        return result.sentence()
-    first, second = result.names
-    whole = ("L0.attn", "L0.mlp", EVERYTHING)  # of one layer
-    if set(whole) <= set(result.components):
-        attention, mlp, both = (f"{result.swapped(name)['exact']:.2f}" for name in whole)
-        return (
-            f"{first} answers {attention} of the problems with {second}'s attention in place of its own, {mlp} with "
-            f"its MLP, {both} with both"
-        )
-    kept = result.kept()
-    if not kept:
-        return f"{first} keeps its answers with none of these parts taken from {second}"
-    lost = [name for name in result.components if name not in kept]
-    more = f", fewer with {_listed(lost)}" if lost else ""
-    return f"{first} with parts of {second}: at least {KEPT:.0%} of its answers are left with {_listed(kept)}{more}"
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = list(names[:5])
-    return ", ".join(shown) + (f" and {len(names) - len(shown)} more" if len(names) > len(shown) else "")
+    return Picture([marks, chains], columns=1, note=note)

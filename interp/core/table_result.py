@@ -10,8 +10,8 @@ and ``NAME_CONTROL`` is the same measure of each of its controls (with an interv
 ``NAME_CONTROL_high`` where there is one). Columns that are neither are further facts about a row.
 
 The figure has a panel for each measure: over one key points, with the intervals and the controls beside them, or curves
-where the key is a number; over two keys a grid. Of more keys the first has a panel for each of its values. A probe
-declares a view of its own (:func:`interp.core.drawings.drawing`) only where that will not do.
+where the key is a number; over two keys a grid. Of more keys all but the last two have a panel for each of their
+values. A probe declares a view of its own (:func:`interp.core.drawings.drawing`) only where that will not do.
 """
 
 from __future__ import annotations
@@ -186,33 +186,70 @@ def _noted(found: Estimate) -> Estimate:
 # ---- the figure that follows from keys and measures
 
 
+MOST_PANELS, MOST_ROWS = 16, 32  # of a figure and of a panel; the table has all
+
+
 @drawing(TableResult)
-def table_view(result: TableResult) -> Picture:
-    """A panel for each measure, and for each value of the first of more than two keys that differ among the rows."""
+def table_view(result: TableResult, **at: Any) -> Picture:
+    """A panel for each measure, and for each value of all but the last two keys that differ among the rows. Keys with a
+    value (``layer=0``) select rows. Of many panels, and of many rows of a panel, those with the largest numbers.
+
+    Raises:
+        UserError: a key that the table does not have, or a value that its rows do not have.
+    """
     frame = as_frame(result.table)
+    for key, value in at.items():
+        values = frame[known_name("key", key, result.keys)].unique().tolist()
+        frame = frame[frame[key] == known_name(key, value, values)]
     keys = tuple(key for key in result.keys if frame[key].nunique() > 1) or result.keys[-1:]
-    if len(keys) < 3:
-        return Picture([_panel(frame, keys, measure, measure.heading) for measure in result.measures])
-    first, *rest = keys
-    views = [
-        _panel(rows, tuple(rest), measure, f"{first} {value}: {measure.heading}")
-        for measure in result.measures
-        for value, rows in frame.groupby(first, sort=False)
-    ]
-    return Picture(views, frame[first].nunique())
+    first, rest, views, notes = keys[:-2], keys[-2:], [], []
+    for measure in result.measures:
+        known = frame.dropna(subset=[measure.name])
+        rows, note = _with_largest(known, first, measure, MOST_PANELS, "panels") if first else (known, "")
+        notes.append(note)
+        for _, panel in rows.groupby([*first], sort=False) if first else [((), rows)]:
+            panel, note = _with_largest(panel, rest[:1], measure, MOST_ROWS, "rows")
+            notes.append(note)
+            called = f"{_value_name(first, panel)}: " if first else ""
+            views.append(_panel(panel, rest, measure, called + measure.heading, bool((known[measure.name] < 0).any())))
+    title = f"{result.measures[0].heading}: {', '.join(f'{key} {value}' for key, value in at.items())}" if at else ""
+    side = frame[first[-1]].nunique() if first else 0
+    return Picture(views, side if side <= 4 else 3, title, "; ".join(dict.fromkeys(filter(None, notes))))
 
 
-def _panel(frame: pd.DataFrame, keys: tuple[str, ...], measure: Measure, title: str) -> View:
-    """One measure over one or two keys; of more, the last two name a point together."""
+def _with_largest(
+    frame: pd.DataFrame, keys: Sequence[str], measure: Measure, most: int, what: str
+) -> tuple[pd.DataFrame, str]:
+    """The rows with at most so many values of keys, those with the largest numbers, and a note of what is left out; a
+    key of numbers is an axis and is kept whole."""
+    groups = frame.groupby([*keys], sort=False).ngroup()
+    if groups.nunique() <= most or (what == "rows" and pd.api.types.is_numeric_dtype(frame[keys[0]])):
+        return frame, ""
+    largest = frame[measure.name].abs().groupby(groups).max().nlargest(most).index
+    return frame[groups.isin(largest)], f"{most} of {groups.nunique():,} {what}, those with the largest numbers"
+
+
+def _value_name(keys: Sequence[str], rows: pd.DataFrame) -> str:
+    row = rows.iloc[0].to_dict()
+    bare = len(keys) > 1 or isinstance(row[keys[0]], str)
+    return row_name(row, keys) if bare else f"{keys[0]} {row[keys[0]]}"
+
+
+def _panel(frame: pd.DataFrame, keys: tuple[str, ...], measure: Measure, title: str, signed: bool) -> View:
+    """One measure over one or two keys."""
     unit = measure.unit or measure.heading
     if len(keys) == 2:
-        values = frame.pivot(index=keys[0], columns=keys[1], values=measure.name)
-        values = values.reindex(frame[keys[0]].unique(), columns=frame[keys[1]].unique())
-        colours = "share" if measure.unit == SHARE else "signed" if (values < 0).any(axis=None) else "range"
-        return Grid(keys[1], keys[0], title, values.values, [*values.index], [*values.columns], unit, colours)
+        order = frame[keys[0]].unique(), frame[keys[1]].unique()
+        ends = [f"{measure.name}_{end}" for end in ENDS if f"{measure.name}_{end}" in frame]
+        values, *bounds = (
+            frame.pivot(index=keys[0], columns=keys[1], values=name).reindex(order[0], columns=order[1])
+            for name in (measure.name, *ends)
+        )
+        colours = "share" if measure.unit == SHARE else "signed" if signed else "range"
+        low, high = (each.values for each in bounds) if len(bounds) == 2 else (None, None)
+        at = keys[1].replace("_", " "), keys[0].replace("_", " "), title, values.values
+        return Grid(*at, [*values.index], [*values.columns], unit, colours, low=low, high=high)
     key = keys[0]
-    if len(keys) > 2:
-        key, frame = "row", frame.assign(row=frame[[*keys]].astype(str).agg(", ".join, axis=1))
     series = [_series(frame, key, measure.name, "measured")]
     beside = [each for each in measure.controls if f"{measure.name}_{each}" in frame]
     series += [_series(frame, key, f"{measure.name}_{each}", each.replace("_", " "), control=True) for each in beside]

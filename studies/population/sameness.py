@@ -30,7 +30,7 @@ from interp.compare.weight_circuits import NAMES
 from interp.core.results import Provenance, Result
 from models.calls import Count, Index, Seed, checked
 from models.errors import UserError
-from models.number_format import in_percent, in_percent_with
+from models.number_format import in_percent
 from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel
 from studies.population.alignment import Alignment, align
@@ -76,8 +76,8 @@ class Sameness(Result):
         survive += f" ({', '.join(kept[:4])}{more})" if kept else ""
         if (most := self.swaps.most()) is not None and most not in kept:
             row = self.swaps.swapped(most)
-            answers = in_percent_with(*(float(row[name]) for name in ("exact", "low", "high")))
-            answers = in_percent_with(*(float(row[name]) for name in ("exact", "low", "high")))
+            answers = self.swaps.cell("exact", component=most, source="swapped")
+            answers = self.swaps.cell("exact", component=most, source="swapped")
             tokens = in_percent(float(row["tokens"]))
             survive += f"; with {most} exchanged, {answers} of the answers and {tokens} of the tokens are right"
         return f"{a} and {b}: {self.verdict}. {parts[0].upper()}{parts[1:]}; {weights}; {survive}."

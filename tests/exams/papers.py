@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import interp
-from interp.compare.construction.pattern_patching import PatternPatching
 from interp.compare.construction.residual_by_dimension import ResidualByDimension
 from interp.core.exam import REFUSED, Case, Exam
+from interp.core.table_result import TableResult
 from interp.probes.ov_output_shape import OvOutputShape
 from tests.exams import register_exam
 from tests.exams.coupled_subjects import (
@@ -49,7 +49,7 @@ register_exam(
     Exam(
         "construction_units",
         lambda model: interp.construction_units(model, n=20),
-        lambda found: (float(found.one_hot.mean()), found.slack > 0.1),
+        lambda found: (float(found.table["one_hot"].mean()), found.table["slack"].min() > 0.1),
         presence=Case(built, (1.0, True)),
         absence=Case(lambda: changed(W_OUT, lambda weight: weight[:, SUM].zero_()), REFUSED),
         inversion=Case(  # digit 9 for 0, and so on
@@ -73,11 +73,11 @@ register_exam(
 )
 
 
-def _substituted(found: PatternPatching) -> dict[str, tuple[int, int]]:
+def _substituted(found: TableResult) -> dict[str, tuple[int, int]]:
     """Problems that head 0 loses and wins by the ideal pattern of the digit sum, of the carry, and by silence."""
-    cells = found.table.sel(unit="L0H0")
+    cells = found.table.query("unit == 'L0H0'").set_index("pattern")
     names = ("ideal digit sum", "ideal carry", "zero")
-    return {name: (int(cells.lost.sel(pattern=name)), int(cells.won.sel(pattern=name))) for name in names}
+    return {name: (int(cells.lost[name]), int(cells.won[name])) for name in names}
 
 
 def _effects(total: tuple[int, int], carry: tuple[int, int], zero: tuple[int, int]) -> Mapping[str, tuple[int, int]]:

@@ -70,8 +70,7 @@ ASK: dict[str, Callable[[Any], Any]] = {
     "compare_models": lambda m: interp.compare_models([m], n=N).to_dataframe()[["question", "value", "low", "high"]],
     "align": lambda m: align(m, two_orders("microadder-57")[m.task.order[0] != 0]).distances(),
     "compare": lambda m: interp.compare(m, m, n=12),
-    "swap_components": lambda m: interp.swap_components(m, m, n=N, n_fit=64, untrained=0).summary().drop(
-        columns=["shuffled"]),
+    "swap_components": lambda m: interp.swap_components(m, m, n=N, n_fit=64, untrained=0),
 }  # fmt: skip
 #: Questions of other tasks, and of runs and files; and a search some of whose moves need digits as tokens 0 to 9.
 OTHERS = {

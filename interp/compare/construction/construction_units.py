@@ -6,8 +6,8 @@ All units that write SUM read the same combination of the stream (weights of the
 
 and differ only in their thresholds, so that what they write is a function of x: ``curve`` [digit, x]. With d the sum of
 the column's two digits, c the carry into it and c' the carry into the column before, x = d + c - c'/10: PRE_CARRY - NUM
-is what the column before lost by writing one digit, minus the carry that it got itself. ``reading`` has the x of all
-predicted digits of sampled problems, ``right`` the right digit there. ``slack`` is how far the nearest of them is from
+is what the column before lost by writing one digit, minus the carry that it got itself. The table has the x of all
+predicted digits of sampled problems, ``digit`` the right digit there. ``slack`` is how far the nearest of them is from
 where its digit's SUM falls below one, or another's rises above zero.
 
 Sampled, teacher-forced; the curve is exact at its grid. Source: Position Coupling (ICLR 2025), appendix D.6.1.
@@ -28,7 +28,7 @@ from interp.compare.construction.needed_keys import draw_coupled, key_sets, reso
 from interp.core.drawings import drawing
 from interp.core.estimate import Estimate
 from interp.core.probe import Summary, named_dimensions, probe, task_of
-from interp.core.results import Provenance, Result
+from interp.core.table_result import Measure, TableResult
 from interp.core.views import Grid, Picture, Series
 from models import ArithmeticTransformer
 from models.calls.argument_kinds import Count, Seed
@@ -41,61 +41,57 @@ _RANGE = (-1.0, 20.0)
 _EXACT = 1e-3
 
 
-@dataclass(frozen=True, eq=False)
-class ConstructionUnits(Result):
-    """See the module. ``weights``: the weight of each named dimension in x; ``carry``, ``carry_before`` [reading]."""
+KEYS = ("x", "digit", "carry", "carry_before")
+MEASURES = (Measure("slack", "units of x", title="how far a reading can move"), Measure("digits", "predicted digits"))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ConstructionUnits(TableResult):
+    """What the units read and what they write for it; see the module.
+
+    ``table``: one row per distinct reading: ``x`` (rounded), the right ``digit``, the ``carry`` into its column and
+    into the column before, how many ``digits`` have this reading, whether SUM is 1 at their right digit and 0 at the
+    others (``one_hot``), and how far they can move with SUM still so, up to the grid's step (``slack``).
+    ``curve`` [digit, x]: what is written. ``weights``: the weight of each named dimension in x.
+    """
 
     curve: xr.DataArray
     weights: dict[str, float]
-    reading: Float[np.ndarray, " reading"]
-    right: Int[np.ndarray, " reading"]
-    carry: Int[np.ndarray, " reading"]
-    carry_before: Int[np.ndarray, " reading"]
-    provenance: Provenance
 
-    @property
-    def one_hot(self) -> np.ndarray:
-        """Whether SUM is 1 at the right digit and 0 at the others, by reading."""
-        written = self.curve.sel(x=self.reading, method="nearest").values
-        return np.abs(written - (np.arange(10)[:, None] == self.right)).max(0) < _EXACT
 
-    @property
-    def slack(self) -> float:
-        """How far every reading can move with SUM still one-hot (up to the grid's step); 0 if one is not one-hot."""
-        if not self.one_hot.all():
-            return 0.0
-        x = self.curve.x.values
-        hot = self.curve.values > 1 - _EXACT
-        good = hot & ((np.abs(self.curve.values) < _EXACT).sum(0) == 9)
-        nearest = min(np.abs(x[~good[digit]] - at).min() for at, digit in zip(self.reading, self.right, strict=True))
-        return round(float(nearest) - _STEP, 4)
+def tabulate(
+    curve: xr.DataArray,
+    reading: Float[np.ndarray, " reading"],
+    right: Int[np.ndarray, " reading"],
+    carry: Int[np.ndarray, " reading"],
+    carry_before: Int[np.ndarray, " reading"],
+) -> pd.DataFrame:
+    """The distinct readings, from the curve and every reading with its right digit and its carries."""
+    hot = curve.values > 1 - _EXACT
+    good = hot & ((np.abs(curve.values) < _EXACT).sum(0) == 9)
+    written = curve.sel(x=reading, method="nearest").values
+    one_hot = np.abs(written - (np.arange(10)[:, None] == right)).max(0) < _EXACT
+    nearest = [np.abs(curve.x.values[~good[d]] - x).min() for x, d in zip(reading, right, strict=True)]
+    slack = np.where(one_hot, (np.array(nearest) - _STEP).round(4), 0.0)
+    cells = reading.round(3), right, carry, carry_before
+    rows = pd.DataFrame(dict(zip(KEYS, cells, strict=True)) | {"one_hot": one_hot, "slack": slack})
+    by = rows.groupby([*KEYS], as_index=False)
+    return by.agg(digits=("one_hot", "size"), one_hot=("one_hot", "all"), slack=("slack", "min"))
 
-    def sentence(self) -> str:
-        good, n = int(self.one_hot.sum()), len(self.reading)
-        return (
-            f"SUM is one-hot at the right digit for {good:,} of {n:,} predicted digits; "
-            f"all readings could move by {self.slack:.2f} before one is not."
-        )
 
-    def to_dataframe(self) -> pd.DataFrame:
-        """One row per distinct reading: x (rounded), right digit, carries, how often it occurs, whether one-hot."""
-        frame = pd.DataFrame(
-            {
-                "x": self.reading.round(3),
-                "digit": self.right,
-                "carry": self.carry,
-                "carry before": self.carry_before,
-                "one_hot": self.one_hot,
-            }
-        )
-        by = frame.groupby(["x", "digit", "carry", "carry before"], as_index=False)
-        return by.agg(digits=("one_hot", "size"), one_hot=("one_hot", "all")).assign(n=self.provenance.n)
+def _least_slack(found: ConstructionUnits) -> Estimate:
+    return Estimate(_slack(found.table))
+
+
+def _slack(table: pd.DataFrame) -> float:
+    """How far every reading can move with SUM still one-hot; 0 if one is not one-hot."""
+    return float(table["slack"].min()) if table["one_hot"].all() else 0.0
 
 
 @probe(
     "From which number does a construction's MLP make a digit?",
     needs=[task_of(MultiOperandAddition), named_dimensions("SUM", "PRE_SUM", "PRE_CARRY", "NUM")],
-    summary=Summary("how far a reading can move", "units", lambda found: Estimate(found.slack), 0.01, asked_by=()),
+    summary=Summary("how far a reading can move", "units", _least_slack, 0.01, asked_by=()),
 )
 def construction_units(
     model: ArithmeticTransformer, *, task: TaskLike | None = None, n: Count = 200, seed: Seed = 0
@@ -134,15 +130,19 @@ def construction_units(
     truth = {name: values.numpy()[:, step, column] for name, values in task.variables(sample.problems).items()}
     carries = task.variables(sample.problems)["carry_in"].numpy()
     before = np.where(column > 0, carries[:, step, np.maximum(column - 1, 0)], 0)
+    curve = _curve(model, dims, direction)
+    table = tabulate(curve, reading.ravel(), truth["s"].ravel(), truth["carry_in"].ravel(), before.ravel())
     return ConstructionUnits(
-        _curve(model, dims, direction),
-        {name: float(direction[where].sum()) for name, where in dims.items() if direction[where].abs().max() > 0},
-        reading.ravel(),
-        truth["s"].ravel(),
-        truth["carry_in"].ravel(),
-        before.ravel(),
-        sample.provenance,
-    )
+        _sentence(table), table, sample.provenance, KEYS, MEASURES,
+        curve=curve,
+        weights={name: float(direction[at].sum()) for name, at in dims.items() if direction[at].abs().max() > 0},
+    )  # fmt: skip
+
+
+def _sentence(table: pd.DataFrame) -> str:
+    good, n = int(table.loc[table["one_hot"], "digits"].sum()), int(table["digits"].sum())
+    said = f"SUM is one-hot at the right digit for {good:,} of {n:,} predicted digits"
+    return f"{said}, and would be if each reading moved by up to {_slack(table):.2f}." if good == n else f"{said}."
 
 
 def _curve(model: ArithmeticTransformer, dims: dict[str, slice], direction: torch.Tensor) -> xr.DataArray:
@@ -158,7 +158,7 @@ def _curve(model: ArithmeticTransformer, dims: dict[str, slice], direction: torc
 @drawing(ConstructionUnits)
 def sum_view(result: ConstructionUnits) -> Picture:
     """Rows are the ten dimensions of SUM, x is what the units read, and marks are sampled readings, at their digit."""
-    table, marks = result.to_dataframe(), []
+    table, marks = result.table, []
     for carry in (0, 1):
         rows = table[table.carry == carry]
         said = {"digit": rows.digit.to_numpy(), "times": rows.digits.to_numpy()}

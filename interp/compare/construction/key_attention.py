@@ -34,98 +34,69 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import xarray as xr
 from jaxtyping import Float
 
 from interp.compare.construction.key_sets import CLIP, KeySets
 from interp.compare.construction.needed_keys import ROLE_NAMES, draw_coupled, key_sets, resolve_coupled_task
 from interp.core.controls import untrained_models
-from interp.core.drawings import drawing
 from interp.core.estimate import Estimate
+from interp.core.frames import select
 from interp.core.probe import Summary, probe, task_of
-from interp.core.results import Provenance, Result
+from interp.core.results import Provenance
 from interp.core.runs import read_patterns
 from interp.core.samples import draw
 from interp.core.significance import permutation_p
 from interp.core.stats import mean_intervals
+from interp.core.table_result import Measure, TableResult
 from interp.core.task_checks import resolve_task
 from interp.core.thresholds import MAJORITY, RESTING, SIGNIFICANT
-from interp.core.views import Grid, Picture
+from interp.core.wording import listed
 from models.calls import Index
 from models.calls.argument_kinds import Count, GivenProblems, Seed
 from models.errors import UserError
+from models.number_format import counted
 from models.tasks import MultiOperandAddition, TaskLike
 from models.transformer import HookedModel, head_name
 
 ANY = "any head"
 
 
-@dataclass(frozen=True, eq=False)
-class KeyAttention(Result):
+KEYS = ("layer", "head", "role")
+OVERLAP = Measure("overlap", "share", ("shuffled", "untrained"), "overlap with the constructed pattern")
+SHARE = Measure("share", "share", title="share of attention on the role's keys")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class KeyAttention(TableResult):
     """Heads compared with constructed roles. ``table`` is a Dataset over (layer, head, role):
 
     * ``overlap``, ``overlap_each``, ``share`` with ``share_low``, ``share_high`` (95% over problems), ``weight``,
       ``bos``
-    * ``shuffled``, ``shuffled_high`` (97.5%), ``p_value``; ``untrained_max`` (NaN without control models)
+    * ``overlap_shuffled``, ``overlap_shuffled_high`` (97.5%), ``p_value``; ``overlap_untrained``, the largest of
+      untrained heads (NaN without control models)
+    * ``plays``: whether the head plays the role
 
     ``attended`` [unit]: keys without BOS that weigh more than 0.01 in one step, mean over problems and the targets of
     the first role; units are "L0H0", ... and "any head" (keys that weigh so much in at least one head).
     """
 
-    table: xr.Dataset
     attended: xr.DataArray
-    provenance: Provenance
-
-    @property
-    def heads(self) -> list[tuple[int, int]]:
-        return [(i, h) for i in self.table.layer.values.tolist() for h in self.table["head"].values.tolist()]
 
     def role(self, layer: int, head: int) -> str | None:
-        """The role of a head, or None."""
-        if (layer, head) not in self.heads:
-            raise UserError(f"There is no head {head_name(layer, head)}.")
-        cell = self.table.sel(layer=layer, head=head)
-        cell = cell.isel(role=int(np.argmax(cell.overlap.values)))
-        beaten = not np.isnan(cell.untrained_max) and float(cell.overlap) <= float(cell.untrained_max)
-        plays = float(cell.share) > MAJORITY and float(cell.p_value) <= SIGNIFICANT and float(cell.bos) < RESTING
-        return str(cell.role.values) if plays and not beaten else None
+        """The role of a head, or None. Raises UserError for a head that the model does not have."""
+        plays = select(self.table, layer=layer, head=head).plays
+        return str(plays.role.values[int(np.argmax(plays.values))]) if plays.any() else None
 
     def shares_with_bos(self, layer: int, head: int) -> bool:
         """Whether a head gives BOS more than half of the third that the construction gives it, beside its two keys."""
-        cell = self.table.sel(layer=layer, head=head)
+        cell = select(self.table, layer=layer, head=head)
         return float(cell.bos.isel(role=int(np.argmax(cell.overlap.values)))) > 1 / 6
 
     def roles(self) -> dict[tuple[int, int], str | None]:
-        return {head: self.role(*head) for head in self.heads}
-
-    def sentence(self) -> str:
-        texts = []
-        for (layer, head), role in self.roles().items():
-            cell = self.table.sel(layer=layer, head=head)
-            best = cell.isel(role=int(np.argmax(cell.overlap.values)))
-            nearest = str(best.role.values)
-            name = ROLE_NAMES.get(nearest, nearest)
-            if role is None:
-                if len(self.heads) <= 8:
-                    texts.append(f"{head_name(layer, head)} plays none (nearest {name}, share {float(best.share):.2f})")
-                continue
-            texts.append(
-                f"{head_name(layer, head)} {name} (share {float(best.share):.3f} [{float(best.share_low):.3f}, "
-                f"{float(best.share_high):.3f}] of its attention off BOS, overlap {float(best.overlap):.2f}, "
-                f"shuffled {float(best.shuffled):.2f})"
-            )
-        silent = sum(role is None for role in self.roles().values())
-        if len(self.heads) > 8:
-            texts.append(f"{silent} of {len(self.heads)} heads play none")
-        return "; ".join(texts) + f"; {float(self.attended.sel(unit=ANY)):.1f} keys are attended to in one step."
-
-    def to_dataframe(self) -> pd.DataFrame:
-        """One row per layer, head and role; ``plays`` marks the verdict."""
-        frame = self.table.to_dataframe().reset_index()
-        roles = self.roles()
-        frame["plays"] = [roles[row.layer, row.head] == row.role for row in frame.itertuples()]
-        return frame.assign(n=self.provenance.n)
+        """The role of every head."""
+        sizes = self.table.sizes
+        return {head: self.role(*head) for head in np.ndindex(sizes["layer"], sizes["head"])}
 
 
 def compute_key_attention(
@@ -173,20 +144,37 @@ def compute_key_attention(
         "share_high": high.clip(0, 1),
         "weight": np.stack([on_keys[..., i, where].mean(-1) for i, where in enumerate(keys.defined)], -1),
         "bos": np.stack([resting[..., where].mean(-1) for where in keys.defined], -1),
-        "shuffled": null.mean(0),
-        "shuffled_high": np.quantile(null, 0.975, axis=0),
+        "overlap_shuffled": null.mean(0),
+        "overlap_shuffled_high": np.quantile(null, 0.975, axis=0),
         "p_value": permutation_p(overlap, null),
     }
     layers, heads = mean.shape[:2]
+    highest = np.full(len(keys.roles), np.nan) if untrained is None else untrained.max((0, 1, 2))
+    plays = (share > MAJORITY) & (measures["p_value"] <= SIGNIFICANT) & (measures["bos"] < RESTING)
+    plays &= ~(overlap <= highest) & (np.arange(len(keys.roles)) == overlap.argmax(-1)[..., None])
     table = xr.Dataset(
-        {name: (("layer", "head", "role"), value) for name, value in measures.items()},
+        {name: (KEYS, value) for name, value in measures.items()}
+        | {"overlap_untrained": ("role", highest), "plays": (KEYS, plays)},
         coords={"layer": np.arange(layers), "head": np.arange(heads), "role": list(keys.roles)},
     )
-    highest = np.full(len(keys.roles), np.nan) if untrained is None else untrained.max((0, 1, 2))
-    table["untrained_max"] = ("role", highest)
     units = [head_name(layer, head) for layer, head in np.ndindex(layers, heads)]
     attended = xr.DataArray(np.concatenate(counts).mean(0), dims="unit", coords={"unit": [*units, ANY]})
-    return KeyAttention(table, attended, provenance)
+    found = KeyAttention("", table, provenance, KEYS, (OVERLAP, SHARE), attended=attended)
+    return found.saying(_sentence(found))
+
+
+def _sentence(found: KeyAttention) -> str:
+    """Which heads play a role, and how far the one that plays its own worst is from it."""
+    roles = {head: role for head, role in found.roles().items() if role is not None}
+    n = len(found.roles())
+    if not roles:
+        best = found.largest("overlap")
+        return f"None of {counted(n, 'head')} plays a constructed role; the nearest is {best.name}: overlap {best}."
+    cells = [found.cell("overlap", layer=layer, head=head, role=role) for (layer, head), role in roles.items()]
+    least, names = min(cells, key=lambda each: each.value), [head_name(*head) for head in roles]
+    played = [f"{name} {ROLE_NAMES.get(role, role)}" for name, role in zip(names, roles.values(), strict=True)]
+    some = f"{len(roles)} of {counted(n, 'head')} play{'s' * (len(roles) == 1)} a constructed role"
+    return f"{some} ({listed(played)}), with an overlap of at least {least} ({least.against})."
 
 
 def count_attended(
@@ -282,26 +270,3 @@ def key_attention(
         controls.append(_overlaps(rows.mean(0, keepdims=True), sets)[0][0])
     rows = read_patterns(model, sample.tokens, sets.queries)
     return compute_key_attention(rows, sets, sample.provenance, np.stack(controls) if controls else None)
-
-
-@drawing(KeyAttention)
-def keys_view(result: KeyAttention) -> Picture:
-    """The overlap of every head's mean pattern with every constructed role; the role that it plays is outlined."""
-    heads, roles, plays = result.heads, result.table.role.values.tolist(), result.roles()
-    overlap, share, shuffled, p = (
-        np.array([result.table[name].sel(layer=i, head=h).values for i, h in heads])
-        for name in ("overlap", "share", "shuffled_high", "p_value")
-    )
-    text = [
-        [f"{o:.2f}<br>share {s:.2f}" for o, s in zip(*row, strict=True)] for row in zip(overlap, share, strict=True)
-    ]
-    names = [ROLE_NAMES.get(role, role) for role in roles]
-    frames = [(row, roles.index(plays[head])) for row, head in enumerate(heads) if plays[head] is not None]
-    played = [ROLE_NAMES.get(role, role) for role in plays.values() if role is not None]
-    found = [f"{played.count(name)} {name}" for name in names if name in played]
-    none = len(heads) - len(played)
-    title = f"Roles of {len(heads)} heads: {', '.join(found + [f'{none} none'] * bool(found and none)) or 'none'}"
-    at = "role in the construction", "head", "", overlap, [head_name(i, h) for i, h in heads], names, "overlap"
-    said = {"97.5% of shuffled tokens below": shuffled, "p =": p}
-    note = "Outlined: the role that a head plays. Overlap 1: the constructed pattern; share: attention on its tokens"
-    return Picture([Grid(*at, text=text, said=said, frames=frames)], title=title, note=note)

@@ -26,87 +26,32 @@ project's.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 import torch
-import xarray as xr
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.causal.ablation.replaced_patterns import Pattern, mean_patterns, right_with_patterns
 from interp.compare.construction.key_attention import key_attention
 from interp.compare.construction.needed_keys import ROLE_NAMES, KeySets, draw_coupled, key_sets, resolve_coupled_task
-from interp.core.drawings import drawing
-from interp.core.estimate import Estimate
 from interp.core.probe import Summary, probe, task_of
-from interp.core.results import Provenance, Result
+from interp.core.results import Provenance
 from interp.core.significance import sign_test
-from interp.core.stats import clopper_pearson
-from interp.core.views import Line, Picture, Points, Series
+from interp.core.stats import proportion
+from interp.core.table_result import Measure, TableResult, at
+from interp.core.wording import listed
 from models.calls.argument_kinds import Count, GivenProblems, Seed
 from models.errors import UserError
 from models.tasks import MultiOperandAddition, TaskLike
 from models.transformer import HookedModel, head_name
 
-OWN_MEAN, ZERO = "own mean", "zero"
-
-
+OWN_MEAN, ZERO, OWN_ROLES = "own mean", "zero", "ideal, own roles"
 EVERYONE = "all heads with a role"
-
-
-@dataclass(frozen=True, eq=False)
-class PatternPatching(Result):
-    """Exact match with substituted patterns. ``table`` is a Dataset over (unit, pattern): ``right`` (problems),
-    ``exact``, ``low``, ``high``, ``lost`` and ``won`` (problems right only before, right only after), ``p_changed``;
-    and ``tokens``, the share of all response tokens that are right. Units are "L0H0", ... and "all heads with a role".
-    ``before``: how many problems the whole model has right. ``roles``: the role of each unit, None without one.
-    ``bos``: the heads whose ideal patterns give BOS a share.
-    """
-
-    table: xr.Dataset
-    before: int
-    roles: Mapping[str, str | None]
-    bos: tuple[str, ...]
-    provenance: Provenance
-
-    @property
-    def n(self) -> int:
-        return self.provenance.n
-
-    def own(self, unit: str) -> xr.Dataset:
-        """The cell of a unit with the ideal pattern of its own role. Raises UserError if it has no role."""
-        role = self.roles.get(unit)
-        if role is None:
-            raise UserError(f"{unit} has no role; units with one: {', '.join(u for u, r in self.roles.items() if r)}.")
-        return self.table.sel(unit=unit, pattern=_ideal_name(role) if role != "own" else "ideal, own roles")
-
-    def sentence(self) -> str:
-        low, high = clopper_pearson(self.before, self.n)
-        texts = [
-            f"Whole model right on {self.before:,} of {self.n:,} ({self.before / self.n:.3f} [{low:.3f}, {high:.3f}])"
-        ]
-        for unit, role in self.roles.items():
-            if role is None:
-                continue
-            cell, name = self.own(unit), ROLE_NAMES.get(role, "own role")
-            text = f"{unit} with the ideal {name} pattern {_rate(cell)}"
-            if role != "own":
-                text += f", silenced {_rate(self.table.sel(unit=unit, pattern=ZERO))}"
-            texts.append(text)
-        shared = f" (of which BOS has a third in {', '.join(self.bos)})" if self.bos else ""
-        return "; ".join(texts) + f"{shared}."
-
-    def to_dataframe(self) -> pd.DataFrame:
-        """One row per unit and pattern, with the whole model's rate next to it."""
-        frame = self.table.to_dataframe().reset_index().dropna(subset="exact")
-        frame.insert(1, "role", [self.roles[unit] for unit in frame["unit"]])
-        return frame.assign(before=self.before / self.n, n=self.n)
-
-
-def _rate(cell: xr.Dataset) -> str:
-    return f"{float(cell.exact):.3f} [{float(cell.low):.3f}, {float(cell.high):.3f}]"
+KEYS = ("unit", "pattern")
+ALL_OWN = {"unit": EVERYONE, "pattern": OWN_ROLES}
+MEASURES = (Measure("exact", "share", ("whole_model",), "responses entirely right"),)
 
 
 def _ideal_name(role: str) -> str:
@@ -119,45 +64,50 @@ def compute_pattern_patching(
     roles: Mapping[str, str | None],
     provenance: Provenance,
     bos: Sequence[str] = (),
-) -> PatternPatching:
-    """The result, from which targets are right before and after each (unit, pattern).
+) -> TableResult:
+    """The table, from which targets are right before and after each (unit, pattern): for every unit ("L0H0", ... and
+    "all heads with a role") its ``role`` ("own" of all together), and whether its ideal patterns give BOS a share
+    (``bos``); for every pattern whether it is the ideal of the unit's ``own_role``, how many problems are ``right``
+    (``exact``: the share), ``lost`` and ``won`` (right only before, right only after, with ``p_changed``), and the
+    share of all response ``tokens`` that are right.
+
+    Args:
+        roles: the role of each unit, None without one.
+        bos: the heads whose ideal patterns give BOS a share.
 
     Raises:
         UserError: no problem.
     """
-    n = len(before)
-    if not n:
+    if not len(before):
         raise UserError("There is no problem to compare.")
-    units = list(dict.fromkeys(unit for unit, _ in after))
-    patterns = list(dict.fromkeys(pattern for _, pattern in after))
-    whole = before.all(1)
-    names = ("right", "exact", "low", "high", "lost", "won", "p_changed", "tokens")
-    data = {name: np.full((len(units), len(patterns)), np.nan) for name in names}
+    whole, rows = before.all(1), []
     for (unit, pattern), targets in after.items():
-        place = units.index(unit), patterns.index(pattern)
-        right = targets.all(1)
+        right, role = targets.all(1), roles[unit]
+        share = proportion(right)
         lost, won = int((whole & ~right).sum()), int((right & ~whole).sum())
-        low, high = clopper_pearson(int(right.sum()), n)
-        values = (right.sum(), right.mean(), low, high, lost, won, sign_test(won, lost), targets.mean())
-        for name, value in zip(names, values, strict=True):
-            data[name][place] = value
-    table = xr.Dataset(
-        {name: (("unit", "pattern"), values) for name, values in data.items()},
-        coords={"unit": units, "pattern": patterns},
+        own = OWN_ROLES if role == "own" else None if role is None else _ideal_name(role)
+        row = {"unit": unit, "pattern": pattern, "role": role, "own_role": pattern == own}
+        row |= {"bos": unit in bos or (unit == EVERYONE and bool(bos))}
+        row |= MEASURES[0].cells(share.value, share.low, share.high, whole_model=float(whole.mean()))
+        row |= {"right": share.successes, "lost": lost, "won": won, "p_changed": sign_test(won, lost)}
+        rows.append(row | {"tokens": targets.mean()})
+    found = TableResult("", pd.DataFrame(rows), provenance, KEYS, MEASURES)
+    if EVERYONE not in roles:
+        return found.saying("Nothing is said of ideal patterns: no head has a role, with a pattern to replace its own.")
+    all_heads = found.cell("exact", **ALL_OWN)
+    shared = f"; the ideals of {listed(bos)} give BOS a share" if bos else ""
+    return found.saying(
+        f"With the ideal pattern of its role in place of its own in every head, {all_heads} of responses are right "
+        f"({all_heads.against}{shared})."
     )
-    return PatternPatching(table, int(whole.sum()), dict(roles), tuple(bos), provenance)
-
-
-def _with_ideal(found: PatternPatching) -> Estimate:
-    cell = found.own(EVERYONE)
-    before = f"{found.before / found.n:.3f} with its own patterns"
-    return Estimate(float(cell.exact), float(cell.low), float(cell.high), note=before)
 
 
 @probe(
     "Is the ideal attention pattern enough?",
     needs=[task_of(MultiOperandAddition)],
-    summary=Summary("right with ideal patterns", "share", _with_ideal, 0.01, asked_by=()),
+    summary=Summary(
+        "right with ideal patterns", "share", at("exact", unit=EVERYONE, pattern=OWN_ROLES), 0.01, asked_by=()
+    ),
 )
 def pattern_patching(
     model: HookedModel,
@@ -168,7 +118,7 @@ def pattern_patching(
     seed: Seed = 0,
     heads: Sequence[tuple[int, int]] | None = None,
     bos: bool | None = None,
-) -> PatternPatching:
+) -> TableResult:
     """Exact match of a hooked model with substituted patterns, head by head.
 
     Args:
@@ -211,9 +161,8 @@ def pattern_patching(
     units = {head_name(layer, head): found[layer, head] for layer, head in chosen}
     playing = {head: ideals[head][role] for head, role in found.items() if role is not None and head in chosen}
     if playing:
-        everyone = EVERYONE
-        after[everyone, "ideal, own roles"] = right(playing)
-        units[everyone] = "own"
+        after[EVERYONE, OWN_ROLES] = right(playing)
+        units[EVERYONE] = "own"
     shared = [head_name(*head) for head in chosen if head in with_bos]
     return compute_pattern_patching(right({}), after, units, sample.provenance, shared)
 
@@ -222,43 +171,3 @@ def _ideal_rows(keys: KeySets, role: str, bos: bool) -> Float[Tensor, "target ke
     """Ideal weights; NaN at the targets where the role is not defined, so that a head keeps its own weights."""
     defined = keys.defined[keys.index(role)][:, None]
     return torch.from_numpy(np.where(defined, keys.ideal(role, bos), np.nan)).float()
-
-
-_MOST_UNITS = 9
-
-
-@drawing(PatternPatching)
-def substitution_view(result: PatternPatching) -> Picture:
-    """Exact match for every head and pattern, with the whole model as a line; the own role's ideal is filled."""
-    units = [unit for unit in result.roles if unit in result.table.unit.values]
-    if len(units) > _MOST_UNITS:
-        playing = [unit for unit in units if result.roles[unit] is not None]
-        units = (playing or units)[-_MOST_UNITS:]
-    role = {
-        unit: "no role" if (of := result.roles[unit]) is None else ROLE_NAMES.get(of, "own roles") for unit in units
-    }
-    series = []
-    for pattern in result.table.pattern.values.tolist():
-        column = result.table.sel(pattern=pattern)
-        kept = [unit for unit in units if not np.isnan(column.exact.sel(unit=unit))]
-        if not kept:
-            continue
-        found = column.sel(unit=kept)
-        own = [pattern in ("ideal, own roles", f"ideal {role[unit]}") for unit in kept]
-        said = {name: found[name].values for name in ("lost", "won", "tokens")}
-        names = [f"{unit}<br>{role[unit]}" for unit in kept]
-        values = found.exact.values, found.low.values, found.high.values
-        series.append(Series(pattern, names, *values, filled=own, said=said))
-    before = result.before / result.n
-    points = Points(
-        "head and its role", "responses entirely right", "", series, "share", (Line(before, "whole model"),)
-    )  # fmt: skip
-    own_rates = [float(result.own(unit).exact) for unit, role in result.roles.items() if role not in (None, "own")]
-    title = f"No head has a role to substitute; the whole model is right on {before:.2f}"
-    if own_rates:
-        title = (
-            f"With one head's pattern replaced by the ideal of its role, {min(own_rates):.2f} to {max(own_rates):.2f} "
-            f"of responses are right ({before:.2f} before)"
-        )
-    note = "Filled: the ideal pattern of the head's own role; open: other patterns (controls). 95% intervals"
-    return Picture([points], title=title, note=note)

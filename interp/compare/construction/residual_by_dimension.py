@@ -27,8 +27,10 @@ from torch import Tensor
 
 from interp.core.drawings import drawing
 from interp.core.probe import named_dimensions, probe, task_of
-from interp.core.results import Provenance, Result
+from interp.core.results import Provenance
+from interp.core.table_result import Measure, TableResult
 from interp.core.views import Grid, Picture
+from interp.core.wording import listed
 from models import ArithmeticTransformer
 from models.errors import UserError, known_name
 from models.tasks import MultiOperandAddition
@@ -37,68 +39,42 @@ from models.transformer import HookedModel, head_name, layer_part, model_name, r
 NOTHING = 1e-4  # smaller values count as zero, as float32 rounding and softmax at temperature 16 leave such residues
 
 
-@dataclass(frozen=True, eq=False)
-class ResidualByDimension(Result):
+KEYS = ("stage", "dim", "pos")
+MEASURES = (Measure("value"),)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ResidualByDimension(TableResult):
     """What each stage writes on one sequence.
 
-    ``written`` [stage, dim, pos], with coordinate ``named`` along dim (a name has several dims if it is a code or has
-    one dim per digit); ``pattern`` [layer, head, query, key]; ``tokens`` and ``predicted`` (the token with the largest
-    logit after each position); ``ids``: the position ids of each token, empty for a model without them; ``first``: the
-    position of "=", from which on predictions count.
+    ``table.value`` [stage, dim, pos], with coordinate ``named`` along dim (a name has several dims if it is a code or
+    has one dim per digit) and ``token`` along pos; ``pattern`` [layer, head, query, key]; ``tokens`` and ``predicted``
+    (the token with the largest logit after each position); ``ids``: the position ids of each token, empty for a model
+    without them; ``first``: the position of "=", from which on predictions count.
     """
 
-    model: str
-    written: xr.DataArray
     pattern: xr.DataArray
     tokens: tuple[str, ...]
     predicted: tuple[str, ...]
     ids: tuple[tuple[int, ...], ...]
     first: int
-    provenance: Provenance
-
-    @property
-    def stream(self) -> xr.DataArray:
-        """The residual stream after the last layer, [dim, pos]."""
-        return self.written.sum("stage")
 
     @property
     def right(self) -> tuple[bool, ...]:
         """Whether each token from "=" on predicts the next one; the last token does not count."""
-        return tuple(
-            p == t for p, t in zip(self.predicted[self.first : -1], self.tokens[self.first + 1 :], strict=True)
-        )
+        pairs = zip(self.predicted[self.first : -1], self.tokens[self.first + 1 :], strict=True)
+        return tuple(predicted == token for predicted, token in pairs)
 
     def writers(self) -> dict[str, list[str]]:
         """The stages that write into each name."""
-        size = abs(self.written).max("pos")
-        stages = self.written.stage.values
-        return {
-            name: [str(stage) for stage, one in zip(stages, size.values, strict=True) if (one[where] > NOTHING).any()]
-            for name, where in self._dims().items()
-        }
-
-    def _dims(self) -> dict[str, np.ndarray]:
-        names = self.written.named.values
-        return {str(name): np.flatnonzero(names == name) for name in dict.fromkeys(names.tolist())}
-
-    def sentence(self) -> str:
-        writers = self.writers()
-        once = sum(len(stages) == 1 for stages in writers.values())
-        return (
-            f"{model_word(self.model)} on {''.join(self.tokens)}: {once} of {len(writers)} named dimensions are "
-            f"written by one stage alone, and {sum(self.right)} of {len(self.right)} next tokens are right."
-        )
+        size = abs(self.table["value"]).max("pos").groupby("named").max()
+        names = dict.fromkeys(self.table["named"].values.tolist())
+        return {name: size.stage.values[size.sel(named=name).values > NOTHING].tolist() for name in names}
 
     def to_dataframe(self) -> pd.DataFrame:
-        """One row per single dimension and token: position, token, stage, dim, value; zeros are left out."""
-        frame = self.written.to_dataframe("value").reset_index()
-        frame = frame[frame.value.abs() > NOTHING]
-        frame.insert(1, "token", [self.tokens[pos] for pos in frame.pos])
-        return frame.assign(n=1)
-
-
-def model_word(name: str) -> str:
-    return name or "The construction"
+        """One row per stage, single dimension and token that it writes to; zeros are left out."""
+        frame = super().to_dataframe()
+        return frame[frame["value"].abs() > NOTHING]
 
 
 def as_fraction(value: float) -> str:
@@ -151,25 +127,33 @@ def residual_by_dimension(
         stages += [head_name(layer, head) for head in range(n_heads)] + [layer_part(layer, "mlp")]
         parts += [*by_head, cache["mlp_out", layer][0]]
     names = [name for name, where in dims.items() for _ in range(where.stop - where.start)]
-    written = xr.DataArray(
-        torch.stack(parts).double().detach().numpy().transpose(0, 2, 1),
-        dims=("stage", "dim", "pos"),
-        coords={"stage": stages, "dim": list(labels), "named": ("dim", names), "pos": np.arange(len(texts))},
-    )
+    value = torch.stack(parts).double().detach().numpy().transpose(0, 2, 1)
     pattern = torch.stack([cache["pattern", layer][0] for layer in range(n_layers)]).double().numpy()
-    return ResidualByDimension(
-        model_name(model),
-        written,
-        xr.DataArray(
+    found = ResidualByDimension(
+        "",
+        xr.Dataset(
+            {"value": (KEYS, value)},
+            {"stage": stages, "dim": list(labels), "named": ("dim", names), "pos": np.arange(len(texts)),
+             "token": ("pos", list(texts))},
+        ),
+        Provenance(1, None, "sequence"),
+        KEYS,
+        MEASURES,
+        pattern=xr.DataArray(
             pattern,
             dims=("layer", "head", "query", "key"),
             coords={"layer": np.arange(n_layers), "head": np.arange(n_heads)},
         ),
-        texts,
-        tuple(task.vocabulary[token] for token in logits[0].argmax(-1).tolist()),
-        () if ids is None else tuple(tuple(row) for row in ids[0].tolist()),
-        texts.index("="),
-        Provenance(1, None, "sequence"),
+        tokens=texts,
+        predicted=tuple(task.vocabulary[token] for token in logits[0].argmax(-1).tolist()),
+        ids=() if ids is None else tuple(tuple(row) for row in ids[0].tolist()),
+        first=texts.index("="),
+    )  # fmt: skip
+    writers = found.writers()
+    once = sum(len(by) == 1 for by in writers.values())
+    return found.saying(
+        f"{model_name(model)} on {''.join(texts)}: {once} of {len(writers)} named dimensions are written by one part "
+        f"alone, and {sum(found.right)} of {len(found.right)} next tokens are right."
     )
 
 
@@ -200,7 +184,7 @@ def residual_by_dimension_view(
     Raises:
         UserError: a stage that does not exist, or stages that write nothing.
     """
-    known = [str(stage) for stage in result.written.stage.values]
+    known = result.table["stage"].values.tolist()
     stages = known if stages is None else list(stages)
     first = result.first if response_only else 0
     tokens = [f"<b>{token}</b>" for token in result.tokens[first:]]
@@ -209,7 +193,7 @@ def residual_by_dimension_view(
         tokens = [f"{token}<br>{each}" for token, each in zip(tokens, ids, strict=True)]
     views = []
     for stage in stages:
-        values = result.written.sel(stage=known_name("stage", stage, known)).isel(pos=slice(first, None))
+        values = result.table["value"].sel(stage=known_name("stage", stage, known)).isel(pos=slice(first, None))
         shown = values[(abs(values) > NOTHING).any("pos").values]
         if not shown.size:
             continue
@@ -233,19 +217,8 @@ def residual_by_dimension_view(
         views.append(grid)
     under = ", above their position ids" if result.ids else ""
     note = f"Columns: the tokens read{under}. Each name has its own scale"
-    return Picture(views, columns=1, title=_title(result, stages, stages == known), note=note, shared="x")
-
-
-def _title(result: ResidualByDimension, stages: Sequence[str], whole: bool) -> str:
-    writers = result.writers()
-    if not whole:
-        names = [name for name, by in writers.items() if set(by) & set(stages)]
-        verb = "writes" if len(stages) == 1 else "write"
-        return f"{' and '.join(stages).capitalize()} {verb} {len(names)} of {len(writers)} names: {', '.join(names)}"
-    once = sum(len(by) == 1 for by in writers.values())
-    return (
-        f"{once} of {len(writers)} named dimensions are written once, by one part; {sum(result.right)} of "
-        f"{len(result.right)} next tokens are right"
+    return Picture(
+        views, columns=1, title="" if stages == known else f"What {listed(stages)} write", note=note, shared="x"
     )
 
 
@@ -269,11 +242,4 @@ def named_patterns(result: ResidualByDimension) -> Picture:
                 text=[[as_fraction(value) for value in line] for line in weight.values[queries]],
             )  # fmt: skip
             views.append(grid)
-    weights = result.pattern.values[:, :, queries]
-    counted = (weights > NOTHING).sum(-1)
-    equal = bool((abs(weights.max(-1) * counted - 1) < NOTHING * counted).all())
-    shares = "shares its weight equally among" if equal else "attends to"
-    title = f"A head {shares} {counted.min()} to {counted.max()} tokens"
-    if (weights[..., 0] > NOTHING).all():
-        title = f"A head {shares} the first token and up to {counted.max() - 1} others"
-    return Picture(views, columns=2, title=title, note="Grey: not visible")
+    return Picture(views, columns=2, title="Which tokens each head attends to", note="Grey: not visible")

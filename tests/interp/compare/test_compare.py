@@ -44,7 +44,7 @@ def test_a_model_is_at_distance_zero_from_itself_and_matched_with_itself(itself:
     assert all(a == b for a, b in itself._head_pairs)
     assert (itself.unit_pairs["a"] == itself.unit_pairs["b"]).all()
     assert len(itself._head_pairs) == 3 and len(itself.unit_pairs) == 5
-    assert (itself.table["untrained"] > 0.05).all()
+    assert (itself.table["distance_untrained"] > 0.05).all()
     assert itself.table["factor"].dropna().to_numpy() == pytest.approx(1)
     assert itself.parameters is not None and (itself.parameters["difference"] == 0).all()
 
@@ -90,7 +90,7 @@ def test_trained_models_are_closer_to_each_other_than_untrained_ones_are():
     rows = result.table.set_index("quantity")
     for quantity in ("attention by role", NAMES["logits"], NAMES["MLP"], NAMES["OV: token"]):
         assert rows.loc[quantity, "p_untrained"] == pytest.approx(1 / 40), quantity
-        assert rows.loc[quantity, "distance"] < 0.1 < rows.loc[quantity, "untrained"], quantity
+        assert rows.loc[quantity, "distance"] < 0.1 < rows.loc[quantity, "distance_untrained"], quantity
     assert rows.loc["2 matched neurons", "p_shuffled"] == pytest.approx(1 / 40)
     assert rows.loc[NAMES["logits"], "p_shuffled"] == pytest.approx(1 / 200)
 
@@ -113,10 +113,10 @@ def test_numbers_set_by_hand_are_no_control_and_the_order_of_the_two_changes_no_
     trained, by_hand = models.load("microadder-57"), models.build("microadder-57-by-hand")
     forth, back = interp.compare(trained, by_hand, n=24), interp.compare(by_hand, trained, n=24)
     assert forth.control == back.control == ("microadder-57", 39)
-    for column in ("distance", "untrained", "p_untrained"):
+    for column in ("distance", "distance_untrained", "p_untrained"):
         assert forth.table[column].to_numpy() == pytest.approx(back.table[column].to_numpy()), column
     logits = forth.table.set_index("quantity").loc[NAMES["logits"]]
-    assert logits["distance"] < 0.1 < logits["untrained"] and logits["p_untrained"] == pytest.approx(1 / 40)
+    assert logits["distance"] < 0.1 < logits["distance_untrained"] and logits["p_untrained"] == pytest.approx(1 / 40)
     assert forth.parameters is not None and len(forth.parameters) == 57
 
 

@@ -110,6 +110,17 @@ def test_the_first_of_three_keys_has_a_panel_for_each_of_its_values() -> None:
     assert [float(np.nanmax(np.asarray(trace.z, dtype=float))) for trace in figure.data] == [0.1, 0.4]
 
 
+def test_all_but_the_last_two_keys_have_a_panel_each_and_a_value_of_a_key_selects_rows() -> None:
+    table = pd.DataFrame([(*at, sum(at)) for at in np.ndindex(2, 2, 3, 3)], columns=[*"abcd", "x"]).astype(str)
+    found = TableResult("so", table.astype({"x": float}), PROVENANCE, tuple("abcd"), (Measure("x"),))
+    assert [np.asarray(trace.z, dtype=float)[0, 0] for trace in found.figure().data] == [0, 1, 1, 2]
+    (chosen,) = found.figure(a="1", b="0").data
+    np.testing.assert_allclose(np.asarray(chosen.z, dtype=float), 1 + np.add.outer(range(3), range(3)))
+    for bad in ({"a": "7"}, {"e": "0"}):
+        with pytest.raises(UserError):
+            found.figure(**bad)
+
+
 def test_without_keys_and_measures_the_first_column_is_the_key_and_every_number_a_measure() -> None:
     found = TableResult("so", heads().table, PROVENANCE)
     assert found.keys == ("layer",)
@@ -134,6 +145,7 @@ def test_a_result_after_json_has_the_same_table_keys_and_numbers(labelled: bool)
         (Estimate(0.99999999, unit="share"), "100%"),
         (Estimate(2.5, 2.25, 2.75, unit="nats"), "2.5 [2.25, 2.75]"),
         (Estimate(2.5, 2.25, math.inf), "2.5"),
+        (Estimate(2.5, 2.5, 2.5000001), "2.5"),
         (Estimate(2.5), "2.5"),
     ],
 )

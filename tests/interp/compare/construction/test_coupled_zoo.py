@@ -44,6 +44,6 @@ def test_no_head_of_the_one_layer_model_can_be_silenced_nor_the_carry_head_avera
     table = interp.pattern_patching(model, task=model.task.at(4, 4), n=64).to_dataframe()
     silenced = table[table.pattern == "zero"]
     assert len(silenced) == 4
-    assert (silenced.high < 0.5).all()
+    assert (silenced.exact_high < 0.5).all()
     ideal = table[(table.unit == "L0H0") & (table.pattern == "ideal carry")]
     assert 0.1 < float(ideal.exact.iloc[0]) < 0.7, "an even split does not replace the carry head's choices"

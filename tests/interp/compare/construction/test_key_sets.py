@@ -41,7 +41,7 @@ def test_heads_of_another_task_play_the_roles_of_its_positions():
     found = interp.key_attention(model, n=16, keys=keys_by_role)
     assert found.role(0, 0) == "own operands"
     cell = found.table.sel(layer=0, head=0, role="own operands")
-    assert float(cell.weight) > 0.8 > 0.2 > float(cell.shuffled_high)
+    assert float(cell.weight) > 0.8 > 0.2 > float(cell.overlap_shuffled_high)
     assert "own operands" in found.figure().to_json()
     with pytest.raises(UserError):
         interp.key_attention(model, n=16)
