@@ -192,7 +192,8 @@ MOST_PANELS, MOST_ROWS = 16, 32  # of a figure and of a panel; the table has all
 @drawing(TableResult)
 def table_view(result: TableResult, **at: Any) -> Picture:
     """A panel for each measure, and for each value of all but the last two keys that differ among the rows. Keys with a
-    value (``layer=0``) select rows. Of many panels, and of many rows of a panel, those with the largest numbers.
+    value (``layer=0``) select rows, and few heads are called by their names, L0H1. Of many panels, and of many rows of
+    a panel, those with the largest numbers are shown.
 
     Raises:
         UserError: a key that the table does not have, or a value that its rows do not have.
@@ -201,7 +202,11 @@ def table_view(result: TableResult, **at: Any) -> Picture:
     for key, value in at.items():
         values = frame[known_name("key", key, result.keys)].unique().tolist()
         frame = frame[frame[key] == known_name(key, value, values)]
-    keys = tuple(key for key in result.keys if frame[key].nunique() > 1) or result.keys[-1:]
+    keys = result.keys
+    if {"layer", "head"} <= {*keys} and len(frame[["layer", "head"]].drop_duplicates()) <= MOST_PANELS:
+        names = [head_name(layer, head) for layer, head in zip(frame["layer"], frame["head"], strict=True)]
+        frame, keys = frame.assign(head=names), tuple(key for key in keys if key != "layer")
+    keys = tuple(key for key in keys if frame[key].nunique() > 1) or keys[-1:]
     first, rest, views, notes = keys[:-2], keys[-2:], [], []
     for measure in result.measures:
         known = frame.dropna(subset=[measure.name])
