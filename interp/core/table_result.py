@@ -210,6 +210,7 @@ def table_view(result: TableResult, **at: Any) -> Picture:
     first, rest, views, notes = keys[:-2], keys[-2:], [], []
     for measure in result.measures:
         known = frame.dropna(subset=[measure.name])
+        known = frame if known.empty else known
         rows, note = _with_largest(known, first, measure, MOST_PANELS, "panels") if first else (known, "")
         notes.append(note)
         for _, panel in rows.groupby([*first], sort=False) if first else [((), rows)]:
