@@ -118,7 +118,7 @@ class TableResult(Result):
             known_name("measure", name, [each.name for each in self.measures])
         ]
 
-    def rows(self, **keys: Any) -> pd.DataFrame:
+    def rows_at(self, **keys: Any) -> pd.DataFrame:
         """The rows of the table at some values of keys. Raises UserError for a key or a value that it does not have."""
         rows = self.to_dataframe()
         for key, value in keys.items():
@@ -130,7 +130,7 @@ class TableResult(Result):
         """The numbers of all rows (at these keys) that have one, called by their other keys."""
         of, n = self.measure(measure), self.provenance.n
         others = [key for key in self.keys if key not in keys] or self.keys
-        rows = self.rows(**keys).dropna(subset=[measure]).to_dict("records")
+        rows = self.rows_at(**keys).dropna(subset=[measure]).to_dict("records")
         return [of.estimate(row, row_name(row, others), n) for row in rows]
 
     def largest(self, measure: str, **keys: Any) -> Estimate:
@@ -146,7 +146,7 @@ class TableResult(Result):
 
     def cell(self, measure: str, **keys: Any) -> Estimate:
         """The number at these keys. Raises UserError unless exactly one row has them."""
-        rows = self.rows(**keys)
+        rows = self.rows_at(**keys)
         if len(rows) != 1:
             raise UserError(f"{len(rows)} rows have {', '.join(f'{key} {value}' for key, value in keys.items())}.")
         (row,) = rows.to_dict("records")

@@ -71,7 +71,7 @@ class ComponentAblation(TableResult):
 
     def _finding(self, model: str, left_out: int) -> str:
         metric = str(self.table.metric.values[0])
-        rows = self.rows(metric=metric, stratum=ALL)
+        rows = self.rows_at(metric=metric, stratum=ALL)
         effects, names = rows[rows["has_effect"]], rows["component"].nunique()
         shown = rows if effects.empty else effects
         row = shown.loc[shown["drop"].abs().fillna(0.0).idxmax()].to_dict()
@@ -266,7 +266,7 @@ def component_view(result: ComponentAblation, metric: str | None = None, most: i
     """Drop by component and stratum, one panel per replacement, for the ``most`` components with the largest drops."""
     names = [str(name) for name in result.table.metric.values]
     metric = names[0] if metric is None else known_name("metric", metric, names)
-    rows = result.rows(metric=metric)
+    rows = result.rows_at(metric=metric)
     size = rows[rows["stratum"] == ALL].groupby("component")["drop"].agg(lambda drop: drop.abs().max())
     shown = rows[rows["component"].isin(size.nlargest(most).index) & (rows["entries"] > 0)]
     picture = table_view(replace(result, table=shown, measures=result.measures[:1]))
