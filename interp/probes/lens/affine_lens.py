@@ -110,7 +110,7 @@ def translated(
     lenses = {lens: own, control: other, LOGIT: None}
     targets = task.targets(sample.problems).cpu()
     right = targets[read_on].numpy()
-    common = [_most_common(*each) for each in zip(targets[found_on].numpy().T, right.T, strict=True)]
+    common = [most_common_right(*each) for each in zip(targets[found_on].numpy().T, right.T, strict=True)]
     read = list(read_out(model, sample.tokens[read_on], points, queries, lenses))
     labels, names = target_labels(task), list(points)
     measures = {each: measured((chunk[each] for chunk in read), right, names, labels) for each in lenses}
@@ -134,7 +134,7 @@ def translated(
     return found.saying(_finding(found, model_name(model)))
 
 
-def _most_common(found: Int[np.ndarray, " n"], read: Int[np.ndarray, " n"]) -> float:
+def most_common_right(found: Int[np.ndarray, " n"], read: Int[np.ndarray, " n"]) -> float:
     """The share right of always saying the token that is most common in ``found``, or one of several at random."""
     tokens, counts = np.unique(found, return_counts=True)
     tied = tokens[counts == counts.max()]
