@@ -24,7 +24,7 @@ import pandas as pd
 import interp
 import models
 from interp.causal.interchange import Place
-from interp.causal.interchange.interchange_runs import CONTROLS, HYPOTHESIS
+from interp.causal.interchange.interchange_runs import CONTROLS
 from interp.core.estimate import Estimate
 from interp.core.table_result import Measure
 from interp.figures.dot_plot import dot_plot
@@ -137,11 +137,14 @@ tested = {
 findings(tested, "claim")
 
 # %%
-total, carry = (tested[label].accuracy() for label in list(tested)[-2:])
+total, carry = (tested[label].largest("accuracy") for label in list(tested)[-2:])
 dot_plot(
     {
-        run: {f"{label} (n = {result.accuracy().n})": result.accuracy(run) for label, result in tested.items()}
-        for run in (HYPOTHESIS, *CONTROLS)
+        run: {
+            f"{label} (n = {result.table['n'][0]})": Measure(measure, "share").estimate(result.table.iloc[0])
+            for label, result in tested.items()
+        }
+        for run, measure in {"hypothesis": "accuracy"} | {run: f"accuracy_{run}" for run in CONTROLS}.items()
     },
     f"One direction holds the total with its carry ({total.value:.0%}); "
     f"no direction was found that holds the carry by itself ({carry.value:.0%})",

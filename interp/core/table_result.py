@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 else:
     AnyTable = pd.DataFrame | xr.Dataset
 ENDS = ("low", "high")
+_LONG_NAME = 20  # letters, from which on names stand down the side of a chart
 
 
 @dataclass(frozen=True)
@@ -209,6 +210,7 @@ def table_view(result: TableResult, **at: Any) -> Picture:
     first, rest, views, notes = keys[:-2], keys[-2:], [], []
     for measure in result.measures:
         known = frame.dropna(subset=[measure.name])
+        known = frame if known.empty else known
         rows, note = _with_largest(known, first, measure, MOST_PANELS, "panels") if first else (known, "")
         notes.append(note)
         for _, panel in rows.groupby([*first], sort=False) if first else [((), rows)]:
@@ -257,8 +259,11 @@ def _panel(frame: pd.DataFrame, keys: tuple[str, ...], measure: Measure, title: 
     series = [_series(frame, key, measure.name, "measured")]
     beside = [each for each in measure.controls if f"{measure.name}_{each}" in frame]
     series += [_series(frame, key, f"{measure.name}_{each}", each.replace("_", " "), control=True) for each in beside]
-    chart = Curves if pd.api.types.is_numeric_dtype(frame[key]) and len(frame) > 1 else Points
-    return chart(key.replace("_", " "), unit, title, series, scale=SHARE if measure.unit == SHARE else "")
+    at = key.replace("_", " "), unit, title, series
+    scale = SHARE if measure.unit == SHARE else ""
+    if pd.api.types.is_numeric_dtype(frame[key]) and len(frame) > 1:
+        return Curves(*at, scale=scale)
+    return Points(*at, scale=scale, across=frame[key].astype(str).str.len().max() > _LONG_NAME)
 
 
 def _series(frame: pd.DataFrame, key: str, name: str, title: str, **more: Any) -> Series:

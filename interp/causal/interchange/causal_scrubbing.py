@@ -152,7 +152,7 @@ def causal_scrubbing(
 
 def _finding(result: TableResult, model: str, claims: str) -> str:
     recovered, loss = (result.cell(name, column=ALL) for name in ("recovered", "loss"))
-    row = result.rows(column=ALL).iloc[0]
+    row = result.rows_at(column=ALL).iloc[0]
     control = Measure("recovered_irrelevant", SHARE).estimate(row)
     return (
         f"{model}: resampling what {claims} allow recovers {recovered} of the loss (clean {number(loss.control or 0.0)}"

@@ -95,19 +95,19 @@ class WhichAlgorithm(TableResult):
 
     def ranking(self, corruption: str = "plausible") -> list[tuple[str, ...]]:
         """Algorithms from most to least accurate; those that give the same answers everywhere share a place."""
-        rows = self.rows(corruption=known_name("corruption", corruption, CORRUPTIONS))
+        rows = self.rows_at(corruption=known_name("corruption", corruption, CORRUPTIONS))
         return [tuple(names) for _, names in rows.groupby("place")["algorithm"]]
 
     def winner(self, corruption: str = "plausible") -> tuple[str, ...] | None:
         """The algorithms that the model follows: the first of the ranking if its interval lies above the second's, all
         shares lie above ``ABLE``, and with plausible digits also reach ``FOLLOWS``; else None."""
         first = self.ranking(corruption)[0]
-        return first if self.rows(corruption=corruption)["follows"].iloc[0] else None
+        return first if self.rows_at(corruption=corruption)["follows"].iloc[0] else None
 
     @property
     def deciding(self) -> str:
         """The corruption on which the verdict rests: "plausible", unless the algorithms all agree there."""
-        return "plausible" if (self.rows(corruption="plausible")["n"] > 0).all() else "any"
+        return "plausible" if (self.rows_at(corruption="plausible")["n"] > 0).all() else "any"
 
     @property
     def verdict(self) -> str:
@@ -271,7 +271,7 @@ def which_algorithm_view(result: WhichAlgorithm) -> Picture:
     """How often the model gives each algorithm's digit where they disagree, and the carry that predictions imply."""
     names, followed = [name for group in result.ranking() for name in group], []
     for corruption, said in (("plausible", "the digit of the other carry"), ("any", "any wrong digit")):
-        rows = result.rows(corruption=corruption).set_index("algorithm").loc[names].reset_index()
+        rows = result.rows_at(corruption=corruption).set_index("algorithm").loc[names].reset_index()
         for name, control in (("accuracy", False), ("accuracy_untrained", True)):
             title = f"untrained, {said}" if control else f"{said} (n = {rows['n'][0]:,})"
             ends = [f"{name}_{end}" for end in ENDS]
