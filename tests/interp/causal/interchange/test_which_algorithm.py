@@ -12,6 +12,7 @@ import torch
 import interp
 import models
 from interp.causal.interchange import which_algorithm
+from interp.probes.attention_readout import EXPLAINED, RATIO
 from models.errors import UserError
 from models.tasks import Parity
 from models.tasks.columns.addition_algorithms import ALGORITHMS, CHAINED_FROM_ABOVE, RIPPLE, chained
@@ -103,7 +104,8 @@ def test_a_trained_adder_that_starts_with_the_highest_digit_is_asked_about_the_d
     assert accuracy(found, "look-ahead").control < 0.3
     assert numbers_are_finite(found.figure().layout.title.text)
     written = interp.attention_readout(models.load(HIGHEST_FIRST), n=200)
-    assert abs(written.ratio) < 0.2 and written.explained > 0.8 and written.untrained and written.untrained[0] < 0.2
+    ratio, explained = (written.cell("value", quantity=name) for name in (RATIO, EXPLAINED))
+    assert abs(ratio.value) < 0.2 and explained.control < 0.2 < 0.8 < explained.value
 
 
 def test_what_follows_the_carry_from_the_units_says_why_it_does_not_take_such_answers():
