@@ -198,7 +198,7 @@ def table_view(result: TableResult, **at: Any) -> Picture:
     Raises:
         UserError: a key that the table does not have, or a value that its rows do not have.
     """
-    frame = as_frame(result.table)
+    frame = result.to_dataframe()
     for key, value in at.items():
         values = frame[known_name("key", key, result.keys)].unique().tolist()
         frame = frame[frame[key] == known_name(key, value, values)]

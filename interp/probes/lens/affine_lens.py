@@ -68,7 +68,7 @@ def _finding(found: TableResult, name: str) -> str:
     point = str(table.point.values[at])
     shares = {each: found.cell("accuracy", lens=each, point=point, target=ALL_TARGETS) for each in table.lens.values}
     return (
-        f"{name}: at {point}, {shares[lens]} of the right tokens lead if read by the {lens}, {shares[plain]} by the "
+        f"{name}: at {point}, {shares[lens]} of the right tokens lead by the {lens}, {shares[plain]} by the "
         f"{plain} and {shares[control]} by the control, {control} ({p_value(float(own.p_value[at]))}, corrected for "
         f"{streams}). The most common token is right in {most_common}."
     )

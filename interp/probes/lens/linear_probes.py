@@ -117,7 +117,9 @@ class LinearProbes(TableResult):
         untrained = "no untrained copy"
         if rows.score_untrained.notna().any():
             other = rows.loc[rows.score_untrained.idxmax()]
-            untrained = f"an untrained copy {in_percent(other.accuracy_untrained)} at {other.site}"
+            beaten = other.accuracy_untrained < (hardest.low or 0.0)
+            untrained = f"{'' if beaten else 'no better than '}an untrained copy"
+            untrained += f" {in_percent(other.accuracy_untrained)} at {other.site}"
         controls = f"{untrained}, shuffled labels {in_percent(best.accuracy_shuffled)}"
         of = len(hardest.parts)
         which = f"of {of} signals, {hardest.name} is the hardest to read; it" if of > 1 else hardest.name
