@@ -136,7 +136,7 @@ def test_a_task_that_does_not_say_its_domain_is_not_certified():
 def test_an_adder_that_ignores_its_output_follows_ripple(adders: Any, name: str):
     found = interp.which_algorithm(adders(name)[0], n=160)
     assert set(found.winner(found.deciding) or ()) == {"ripple", "look-ahead"} and (found.table["clean"] == 1.0).all()
-    row = found.rows(corruption="any", algorithm="ripple").iloc[0]
+    row = found.rows_at(corruption="any", algorithm="ripple").iloc[0]
     assert row.accuracy == 1.0 and row.n_without_carry + row.n_with_carry == row.n  # it wraps around at the task's base
 
 
