@@ -123,8 +123,8 @@ class LinearProbes(TableResult):
         controls = f"{untrained}, shuffled labels {in_percent(best.accuracy_shuffled)}"
         of = f", the hardest of {len(hardest.parts)} signals," if len(hardest.parts) > 1 else ""
         return (
-            f"{name}: {hardest.name}{of} is read right in {hardest} at {best.site}, by a linear probe of {self.place} on "
-            f"pairs of digits that it never saw ({controls})."
+            f"{name}: {hardest.name}{of} is read right in {hardest} at {best.site}, by a linear probe of {self.place} "
+            f"on pairs of digits that it never saw ({controls})."
         )
 
 
