@@ -89,7 +89,7 @@ SERIES = {
 
 def share(name: str, algorithm: str, corruption: str, measure: str) -> Estimate:
     """One share of a model's table, with its interval."""
-    return Measure(measure, "share").estimate(found[name].rows(corruption=corruption, algorithm=algorithm).iloc[0])
+    return Measure(measure, "share").estimate(found[name].rows_at(corruption=corruption, algorithm=algorithm).iloc[0])
 
 
 shares = {label: {name: share(name, *which) for name in NAMES} for label, which in SERIES.items()}

@@ -139,19 +139,19 @@ class AllCircuits(TableResult):
         looked = counted(len(self.masks), "circuit")
         looked += "" if self.complete else f" of up to {counted(self.looked_to, self.by)}"
         kept, share = int(self.faithful().sum()), in_percent(self.threshold, 0)
-        said = (
-            f"{model}, {what}: {kept:,} of {looked} {'keeps' if kept == 1 else 'keep'} {share} of the logit difference "
-        )
-        said += f"and of the answers where others carry {CARRIED[self.replacement]}"
+        keep = "keeps" if kept == 1 else "keep"
+        said = f"{model}, {what}: {kept:,} of {looked} {keep} {share} of logit difference and answers if cut edges "
+        said += f"carry {CARRIED[self.replacement]}"
         if not self.minimal:
             bound = f"; greedy removal finds one of {self.at_most}" if self.at_most is not None else ""
             return f"{said}{'' if self.complete else f', so that larger ones are needed{bound}'}."
         first, sizes = self.minimal[0], listed(sorted({len(names) for names in self.minimal}))
-        named = f": {', '.join(first) or 'nothing at all'}" if len(first) <= _MOST_NAMED else ""
-        if len(self.minimal) == 1:
-            said += f". One is minimal, of {counted(len(first), self.by)}{named}"
-        else:
+        if len(self.minimal) > 1:
             said += f". {len(self.minimal):,} are minimal, of {sizes} {self.by}s"
+        elif len(first) > _MOST_NAMED:
+            said += f". One is minimal, of {counted(len(first), self.by)}"
+        else:
+            said += f". One is minimal: {', '.join(first) or 'nothing at all'}"
         return f"{said}. {how_stable(self.stability)}"
 
 

@@ -57,7 +57,7 @@ class PatchingSweep(TableResult):
     def _strongest(self, direction: str | None, metric: str | None) -> pd.Series:
         """The row of the table that recovers most."""
         given = {"direction": direction, "metric": metric}
-        rows = self.rows(**{axis: each or str(self.table[axis].values[0]) for axis, each in given.items()})
+        rows = self.rows_at(**{axis: each or str(self.table[axis].values[0]) for axis, each in given.items()})
         if COMPONENT in rows and len(rows) > 1:  # the whole input is no finding
             rows = rows[rows[COMPONENT] != "embed"]
         return rows.loc[rows["recovered"].fillna(-np.inf).idxmax()]
@@ -140,7 +140,7 @@ def patching_view(result: PatchingSweep, metric: str | None = None) -> Picture:
     and per head of a pattern that is swept by destination and source. A table of nodes has a row per component, with
     the interval of its share."""
     first = str(result.table.metric.values[0])
-    rows = result.rows(metric=first if metric is None else metric).rename(columns=_AXES)
+    rows = result.rows_at(metric=first if metric is None else metric).rename(columns=_AXES)
     keys = [_AXES.get(key, key) for key in result.keys if key != "metric"]
     for part, name in (("head", head_name), ("neuron", neuron_name)):
         if part in keys:

@@ -569,7 +569,7 @@ def test_a_component_is_named_whose_effect_exceeds_its_own_control(lost, by_chan
         np.ones((3, 1), dtype=bool), Provenance(40, 0, "problems"),
         controls=None if by_chance is None else {"accuracy": after(by_chance)},
     )  # fmt: skip
-    rows = found.rows(stratum="all").query("has_effect").sort_values("drop", ascending=False)
+    rows = found.rows_at(stratum="all").query("has_effect").sort_values("drop", ascending=False)
     assert next(iter(rows["component"]), None) == named and numbers_are_finite(found.sentence())
     assert named is None or f"with {named} " in found.sentence()
 

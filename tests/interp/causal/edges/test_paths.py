@@ -271,7 +271,7 @@ def test_which_paths_move_a_metric_does_not_depend_on_the_other_metrics():
     big = Metric("big", logit_diff.positions, lambda logits, rows: large * logit_diff(logits, rows))
     for name in ("logit_diff", "exact_match"):
         alone, among = path_patching(model, pairs, metrics=name), path_patching(model, pairs, metrics=[name, big])
-        one, other = (each.rows(metric=name)[["edge", "effect", "moves"]] for each in (alone, among))
+        one, other = (each.rows_at(metric=name)[["edge", "effect", "moves"]] for each in (alone, among))
         assert one["moves"].any() and one.reset_index(drop=True).equals(other.reset_index(drop=True))
 
 
