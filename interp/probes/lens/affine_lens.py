@@ -134,7 +134,7 @@ def translated(
     return found.saying(_finding(found, model_name(model)))
 
 
-def most_common_right(found: Int[np.ndarray, " n"], read: Int[np.ndarray, " n"]) -> float:
+def most_common_right(found: Int[np.ndarray, " n"], read: Int[np.ndarray, " other"]) -> float:
     """The share right of always saying the token that is most common in ``found``, or one of several at random."""
     tokens, counts = np.unique(found, return_counts=True)
     tied = tokens[counts == counts.max()]

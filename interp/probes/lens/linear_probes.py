@@ -121,10 +121,9 @@ class LinearProbes(TableResult):
             untrained = f"{'' if beaten else 'no better than '}an untrained copy"
             untrained += f" {in_percent(other.accuracy_untrained)} at {other.site}"
         controls = f"{untrained}, shuffled labels {in_percent(best.accuracy_shuffled)}"
-        of = len(hardest.parts)
-        which = f"of {of} signals, {hardest.name} is the hardest to read; it" if of > 1 else hardest.name
+        of = f", the hardest of {len(hardest.parts)} signals," if len(hardest.parts) > 1 else ""
         return (
-            f"{name}: {which} is read best at {best.site}, where a linear probe of {self.place} is right in {hardest} "
+            f"{name}: {hardest.name}{of} is read right in {hardest} at {best.site}, by a linear probe of {self.place} "
             f"on pairs of digits that it never saw ({controls})."
         )
 

@@ -52,7 +52,9 @@ OF = ("embeddings", "neurons", "logits")
 FEW_RELABELLINGS = 99  # of activations over all pairs, which are larger than a table of embeddings
 
 
-MEASURES = (Measure("share", SHARE, ("shuffled",), "share of the variance"),)
+MEASURES = (
+    Measure("share", SHARE, ("shuffled",), "share of the variance, and what 95% of shuffled tables stay below"),
+)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
