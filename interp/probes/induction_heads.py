@@ -94,7 +94,7 @@ def copying_scores(model: HookedModel, task: Task) -> Float[np.ndarray, "layer h
 
 
 @probe(
-    "Which heads look at the previous token, and which at what followed the same token?",
+    "Which heads look at the previous token, and which at what followed an equal one?",
     needs=[sums],
     summary=Summary("prefix matching", "share", largest("matching"), 0.01, asked_by=()),
 )

@@ -14,7 +14,7 @@ from studies.population import align, mode_connectivity, population, sameness, s
 from studies.population.mode_connectivity import ModeConnectivity
 from studies.population.population import Population
 from studies.population.seed_distances import SeedDistances
-from tests.exams import register_exam
+from tests.exams import Briefly, register_exam
 from tests.exams.subjects import looks_at, looks_everywhere, moved, negated, scaled, shaken, trained, untrained, without
 
 WITHOUT_CONTROL = 0
@@ -42,7 +42,8 @@ register_exam(
             lambda got: got["heads"] == 0 and got["OV"] == 1 and got["answers"] > 0.3,
         ),
         untrained=Case(lambda: (trained(), untrained()), lambda got: min(got.values()) > 0.7),
-    )
+    ),
+    Briefly(slow_exam=True),
 )
 
 
@@ -62,7 +63,8 @@ register_exam(
         absence=Case(lambda: without("out_A"), [0.0, 0.0, 2.3]),
         inversion=Case(lambda: negated("blocks.0.hook_resid_post"), lambda got: got[0] == 0 and got[2] == 2.3),
         untrained=Case(untrained, lambda got: got[:2] == [0.0, 0.0] and abs(got[2]) < 1),
-    )
+    ),
+    Briefly(options={"questions": ["score", "circle_fit"]}, slow_exam=True),
 )
 
 
@@ -190,7 +192,8 @@ register_exam(
         absence=Case(lambda: (trained(), untrained()), "not the same"),
         inversion=Case(lambda: (trained(), negated("blocks.0.hook_resid_post")), "not the same"),
         untrained=Case(lambda: (untrained(), trained()), REFUSED),
-    )
+    ),
+    Briefly(slow_exam=True),
 )
 
 
@@ -209,5 +212,6 @@ register_exam(
         absence=Case(lambda: scaled("out_A", 0.97), REFUSED),  # wrong on 3% of the pairs
         inversion=Case(lambda: negated("blocks.0.hook_resid_post"), REFUSED),
         untrained=Case(untrained, REFUSED),
-    )
+    ),
+    Briefly(slow=True, slow_exam=True, but={"order": "Its proofs judge digits that are tokens 0 to 9."}),
 )

@@ -11,7 +11,7 @@ import interp
 import models
 from interp.core.exam import Case, Exam
 from interp.core.table_result import TableResult
-from tests.exams import register_exam
+from tests.exams import Briefly, register_exam
 
 NAME = "induction-6"
 
@@ -84,5 +84,6 @@ register_exam(
         absence=Case(redrawn, []),
         inversion=Case(turned, ["query"]),
         untrained=Case(untrained, []),
-    )
+    ),
+    Briefly(but={"altered": "It reads weights, and says nothing of what is computed with them."}),
 )

@@ -21,7 +21,7 @@ from interp.probes.carry_units import CarryUnits
 from interp.probes.learning_curves import LearningCurves
 from interp.probes.lens.direct_logit_attribution import by_kind
 from interp.probes.training_dynamics import compute_training_dynamics
-from tests.exams import register_exam
+from tests.exams import Briefly, register_exam
 from tests.exams.entries import ENTRY, ask_curves
 from tests.exams.subjects import (
     SHUFFLED,
@@ -134,7 +134,8 @@ register_exam(
         absence=Case(lambda: planted("blocks.0.hook_resid_post", lambda x: 0 * x), lambda got: got[0] < 0.65),
         inversion=Case(lambda: negated("blocks.0.hook_resid_post"), lambda got: got[0] > 0.98),  # signs are no matter
         untrained=Case(untrained, lambda got: got[0] < 0.65),
-    )
+    ),
+    Briefly(options={"n": 128, "sites": "L0 mid"}),
 )
 
 
@@ -192,7 +193,8 @@ for _lens, _ask in (
             absence=Case(lambda: with_hook("hook_embed", 0.0), lambda got: max(got) < 0.35),  # nothing of the problem
             inversion=Case(lambda: with_hook("unembed.hook_out", -1.0), lambda got: got[0] < 0.12),
             untrained=Case(lambda: models.build(TWO_DIGITS, seed=1), lambda got: max(got) < 0.35),
-        )
+        ),
+        Briefly(slow_exam=True),
     )
 
 
@@ -324,5 +326,6 @@ register_exam(
         absence=Case(lambda: _read_out(0.0), lambda got: got[0] != got[1]),
         inversion=Case(lambda: _read_out(-1.0), ["99999999990", "105"]),  # as of a stream with its sign turned
         untrained=Case(untrained, lambda got: got[0] != got[1]),
-    )
+    ),
+    Briefly(slow_exam=True),
 )

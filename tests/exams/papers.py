@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import torch
+
 import interp
 from interp.compare.construction.residual_by_dimension import ResidualByDimension
 from interp.core.exam import REFUSED, Case, Exam
 from interp.core.table_result import TableResult
 from interp.probes.ov_output_shape import OvOutputShape
-from tests.exams import register_exam
+from tests.exams import Briefly, register_exam
 from tests.exams.coupled_subjects import (
     NAMED,
     PATTERN,
@@ -43,7 +45,8 @@ register_exam(
         absence=Case(lambda: changed(W_O, lambda weight: weight[0].zero_()), ([], ["L0H1"], False)),
         inversion=Case(lambda: exchanged("O"), (["L0H1"], ["L0H0"], False)),
         untrained=NO_SUCH_MODEL,
-    )
+    ),
+    Briefly(lambda model: {"tokens": model.task.encode(model.task.sample(1, torch.Generator().manual_seed(0)))}),
 )
 register_exam(
     Exam(

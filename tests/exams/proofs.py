@@ -9,7 +9,7 @@ import torch
 import interp
 from interp.core.exam import REFUSED, Case, Exam
 from interp.proofs.verdict.verdict import Verdict
-from tests.exams import register_exam
+from tests.exams import Briefly, register_exam
 from tests.exams.subjects import negated, scaled, trained, untrained, without
 
 ONE_ANSWER = (996_655_500 + 1) / 10**20  # right only where that is the sum: what the untrained adder always says
@@ -24,6 +24,10 @@ def ties() -> Any:
     return model
 
 
+#: The certifier reads digits that are tokens 0 to 9, and refuses others.
+TOKENS = {"order": "It judges digits that are tokens 0 to 9."}
+
+
 register_exam(
     Exam(  # what it looks for is a failure
         "attack",
@@ -33,7 +37,8 @@ register_exam(
         absence=Case(trained, lambda got: got == (False, True)),
         inversion=Case(ties, lambda got: got == (True, False)),
         untrained=Case(untrained, lambda got: got == (True, False)),
-    )
+    ),
+    Briefly(slow_exam=True),
 )
 
 
@@ -52,7 +57,8 @@ register_exam(
         absence=Case(lambda: scaled("out_A", 0.97), ("refuted", True)),  # wrong on 3% of the pairs
         inversion=Case(lambda: negated("blocks.0.hook_resid_post"), REFUSED),  # weights of a right model
         untrained=Case(untrained, ("refuted", True)),
-    )
+    ),
+    Briefly(slow=True, slow_exam=True, but=TOKENS),
 )
 register_exam(
     Exam(
@@ -63,7 +69,8 @@ register_exam(
         absence=Case(lambda: without("out_A"), (0.0, 0.0)),
         inversion=Case(lambda: negated("blocks.0.hook_resid_post"), REFUSED),
         untrained=Case(untrained, (ONE_ANSWER, ONE_ANSWER)),
-    )
+    ),
+    Briefly(slow=True, slow_exam=True, but=TOKENS),
 )
 register_exam(
     Exam(
@@ -74,5 +81,6 @@ register_exam(
         absence=Case(lambda: scaled("out_A", 0.97), REFUSED),  # not certified
         inversion=Case(lambda: negated("blocks.0.hook_resid_post"), REFUSED),
         untrained=Case(untrained, REFUSED),
-    )
+    ),
+    Briefly(slow=True, slow_exam=True, but=TOKENS),
 )

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
 import studies.population
+import tests.exams.asking  # noqa: F401  which imports all exams
 from interp.cli.page_commands import page_of
 from interp.core.drawings import drawings
 from interp.core.exam import REFUSED, Case
@@ -19,27 +22,19 @@ from interp.proofs.attacks.gradient_attack import Attack
 from interp.proofs.columns.accuracy_bounds import AccuracyBounds
 from interp.proofs.verdict.verdict import Verdict
 from interp.site.pages import page_html
-from tests.exams import EXAMS, compare, induction, look, modular, papers, proofs, touch  # noqa: F401  which register them
+from tests.exams import BRIEFLY, EXAMS
 from tests.sampling import sampled
 
 #: Results whose files are not written by the types of their fields.
 PROOFS = (Verdict, AccuracyBounds, Attack)
-#: Of each probe what is there and what is not; the other subjects, and what takes seconds and has quick tests of
-#: its own, in `make test-all`.
-DEAR = (
-    "decompile", "certified_circuits", "accuracy_bounds", "attack", "certify", "compare_models", "compare",
-    "edge_attribution", "parameter_ablation", "scrubbing_hypothesis", "causal_scrubbing",
-    "explore",
-)  # fmt: skip
-#: Lenses and comparisons that take a second, and whose own tests have controls.
-WITH_CONTROLS = ("jacobian_lens", "tuned_lens", "sameness")
 OTHERS = [
-    pytest.param(probe, kind, marks=[pytest.mark.slow] * (kind != "absence" or probe in (*DEAR, *WITH_CONTROLS)))
+    pytest.param(probe, kind, marks=[pytest.mark.slow] * (kind != "absence" or BRIEFLY[probe].slow_exam))
     for probe, exam in EXAMS.items()
     for kind in exam.kinds()
     if kind != "presence"
 ]
-PROBES = sampled(EXAMS, *(set(EXAMS) - {*DEAR, *WITH_CONTROLS}))
+PROBES = sampled(EXAMS, *(name for name in EXAMS if not BRIEFLY[name].slow_exam))
+PAGES = " ".join(page.read_text() for page in sorted(Path("docs").glob("**/*.md")) if page.parent.name != "notebooks")
 
 
 @cache
@@ -83,3 +78,8 @@ def test_another_report_or_a_refusal_does_not_pass() -> None:
 
 def test_every_registered_probe_has_an_exam() -> None:
     assert set(EXAMS) == set(registered()) | {"scrubbing_hypothesis", "explore"} | set(studies.population.__all__)
+
+
+@pytest.mark.parametrize("probe", registered())
+def test_a_probe_is_named_on_a_page(probe: str) -> None:
+    assert re.search(rf"\b{probe}\b", PAGES)

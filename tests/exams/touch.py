@@ -7,7 +7,7 @@ from typing import Any
 import interp
 import models
 from interp.core.exam import REFUSED, Case, Exam
-from tests.exams import register_exam
+from tests.exams import Briefly, register_exam
 from tests.exams.rules import bypassed, chains, copies, ripples, running
 from tests.exams.subjects import (
     carry_pairs,
@@ -131,7 +131,8 @@ register_exam(
         ),
         inversion=Case(lambda: carry_pairs(trained(), turned=True), lambda got: got["embed->L0H0.v"] > 20),
         untrained=Case(lambda: carry_pairs(untrained()), lambda got: max(map(abs, got.values())) < 5),
-    )
+    ),
+    Briefly(slow_exam=True),
 )
 
 
@@ -144,7 +145,8 @@ register_exam(
         absence=Case(lambda: without("out_A"), REFUSED),
         inversion=Case(lambda: scaled("out_A", -1.0), REFUSED),
         untrained=Case(untrained, REFUSED),
-    )
+    ),
+    Briefly(options={"claims": interp.scrubbing_hypothesis()}, slow_exam=True),
 )
 
 
@@ -157,7 +159,8 @@ register_exam(
         absence=Case(lambda: without("out_A"), lambda got: got == REFUSED or got < 0.7),
         inversion=Case(lambda: scaled("out_A", -1.0), lambda got: got == REFUSED or got < 0.7),
         untrained=Case(untrained, lambda got: got == REFUSED or got < 0.7),
-    )
+    ),
+    Briefly(options={"variable": "digit_sum", "column": 0, "n_train": 64}),
 )
 
 
@@ -176,7 +179,8 @@ register_exam(
         absence=Case(lambda: without("W_fc1"), REFUSED),  # an adder that answers nothing has nothing to lose
         inversion=Case(lambda: scaled("W_fc1", -1.0), REFUSED),
         untrained=Case(untrained, REFUSED),
-    )
+    ),
+    Briefly(lambda model: {"n": 8, "pairs": False, "only": [next(iter(model.weight_map.own()))]}, slow_exam=True),
 )
 
 
@@ -189,5 +193,6 @@ register_exam(
         absence=Case(bypassed, (True, True)),  # what it claims to matter does not
         inversion="Claims say through which values a site matters, and none of that has a sign.",
         untrained=Case(untrained, REFUSED),
-    )
+    ),
+    Briefly(slow_exam=True),
 )

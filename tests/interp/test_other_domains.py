@@ -12,14 +12,14 @@ import torch
 import interp
 import models
 from interp.causal.interchange import Claim, Place
-from interp.core.probe import registered
 from interp.proofs import check_certificate
 from models.errors import UserError
 from models.importers.stock import from_transformer_lens
-from models.tasks import FormattedTask, Task, TaskVariables, problem_pairs
+from models.tasks import FormattedTask, Task, TaskVariables
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
 from studies.population import align, sameness
 from tests.comparing import numbers_are_finite
+from tests.exams.asking import ask_briefly, asked_of_models
 from tests.other_tasks import column_addition, exact_adder, modular_addition
 from tests.sampling import sampled
 
@@ -34,68 +34,19 @@ TASKS = {
 N = 40
 
 
-def pairs(model: Any) -> Any:
-    return problem_pairs(model.task, "variable", variable="s", column=0, n=16)
-
-
-#: A question of every public name that asks one, of a model and another one of its task.
-QUESTIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "compare": lambda a, b: interp.compare(a, b, n=20),
-    "compare_models": lambda a, b: interp.compare_models([a, b], n=20),
+#: Asked beside the probes, of a model and another one of its task.
+MORE: dict[str, Callable[[Any, Any], Any]] = {
     "explore": lambda a, b: interp.explore(a),
     "align": align,
-    "swap_components": lambda a, b: interp.swap_components(a, b, n=8, n_fit=8, untrained=1),
     "sameness": lambda a, b: sameness(a, b, n=8, untrained=1),
-    "certify": lambda a, b: interp.certify(a),
-    "induction_heads": lambda a, b: interp.induction_heads(a, n=20),
-    "certified_circuits": lambda a, b: interp.certified_circuits(a, n=16, most=16),
-    "accuracy_bounds": lambda a, b: interp.accuracy_bounds(a),
-    "decompile": lambda a, b: interp.decompile(a),
-    "attack": lambda a, b: interp.attack(a, runs=200),
-    "smallest_circuit": lambda a, b: interp.smallest_circuit(a, pairs(a)),
-    "all_circuits": lambda a, b: interp.all_circuits(a, pairs(a)),
-    "component_ablation": lambda a, b: interp.component_ablation(a, n=N),
-    "parameter_ablation": lambda a, b: interp.parameter_ablation(a),
-    "edge_attribution": lambda a, b: interp.edge_attribution(a, pairs(a)),
-    "path_patching": lambda a, b: interp.path_patching(a, pairs(a)),
-    "causal_scrubbing": lambda a, b: interp.causal_scrubbing(
+    "causal_scrubbing of one claim": lambda a, b: interp.causal_scrubbing(
         a, Claim(Place("blocks.0.attn.hook_v", "own operands"), ("digit_sum",)), n=N
     ),
-    "interchange_intervention": lambda a, b: interp.interchange_intervention(a, "digit_sum", 0, n=12),
-    "which_algorithm": lambda a, b: interp.which_algorithm(a, n=12),
-    "linear_probes": lambda a, b: interp.linear_probes(a, n=250),
-    "direct_logit_attribution": lambda a, b: interp.direct_logit_attribution(a, n=N),
     "direct_logit_attribution by carry": lambda a, b: interp.direct_logit_attribution(a, n=N, rival="carry"),
-    "logit_lens": lambda a, b: interp.logit_lens(a, n=N),
-    "jacobian_lens": lambda a, b: interp.jacobian_lens(a, n=N),
-    "tuned_lens": lambda a, b: interp.tuned_lens(a, n=N, steps=5),
-    "activation_patching": lambda a, b: interp.activation_patching(a, pairs(a), site="resid_pre"),
-    "accuracy_by_chain": lambda a, b: interp.accuracy_by_chain(a),
-    "attention_by_role": lambda a, b: interp.attention_by_role(a, n=N),
-    "attention_attribution": lambda a, b: interp.attention_attribution(a, n=N),
-    "carry_units": lambda a, b: interp.carry_units(a, n=N, max_ablated=2),
-    "circle_fit": lambda a, b: interp.circle_fit(a.W_E),
-    "fourier_spectrum": lambda a, b: interp.fourier_spectrum(a.W_E),
-    "group_program": lambda a, b: interp.group_program(a, n=N),
-    "group_symmetry": lambda a, b: interp.group_symmetry(a, n=N),
-    "restricted_loss": lambda a, b: interp.restricted_loss(a),
-    "residual_by_dimension": lambda a, b: interp.residual_by_dimension(a, "1+1"),
-    "construction_units": lambda a, b: interp.construction_units(a),
-    "key_attention": lambda a, b: interp.key_attention(a),
-    "pattern_patching": lambda a, b: interp.pattern_patching(a),
-    "ov_output_shape": lambda a, b: interp.ov_output_shape(a),
     "score by suite": lambda a, b: interp.score(a, n=20, by="suite"),
     "models.score": lambda a, b: models.score(a, a.task.sample(20, torch.Generator().manual_seed(0))),
-    "score": lambda a, b: interp.score(a, n=N),
-    "loss": lambda a, b: interp.loss(a, n=N),
-    "attention_readout": lambda a, b: interp.attention_readout(a, n=N),
 }
-#: Names that ask nothing of a model, or of another one's folder.
-NO_QUESTION = {"learning_curves", "training_dynamics", "composition_scores"}  # the last: two layers
-
-
-def test_every_public_question_is_asked_here():
-    assert set(registered()) - set(QUESTIONS) == NO_QUESTION
+QUESTIONS = {name: partial(ask_briefly, name) for name in asked_of_models()} | MORE
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ Only untrained copies and shuffled tables differ, whose random numbers are drawn
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -18,11 +18,12 @@ import interp
 import models
 from interp.core.probe import registered
 from models.errors import UserError
-from models.tasks import problem_pairs
 from models.tasks.columns.addition_algorithms import CHAINED
 from models.tasks.columns.column_places import column_places
 from models.tasks.named.addition import TenDigitAddition
 from studies.population import align
+from tests.exams import BRIEFLY
+from tests.exams.asking import ask_briefly, asked_of_models, pairs_for
 from tests.moved_tokens import MovedTask, moved
 
 N = 48
@@ -36,53 +37,19 @@ def two_orders(name: str) -> tuple[Any, Any]:
     return moved(model, order), moved(model, order[::-1])
 
 
-def pairs(model: Any) -> Any:
-    return problem_pairs(model.task, "made carry", column=2, n=12)
-
-
-ASK: dict[str, Callable[[Any], Any]] = {
-    "attention_by_role": lambda m: interp.attention_by_role(m, n=N),
-    "attention_attribution": lambda m: interp.attention_attribution(m, n=N),
-    "carry_units": lambda m: interp.carry_units(m, n=N),
-    "induction_heads": lambda m: interp.induction_heads(m, n=N),
-    "circle_fit": lambda m: interp.circle_fit(m),
-    "fourier_spectrum": lambda m: interp.fourier_spectrum(m),
-    "direct_logit_attribution": lambda m: interp.direct_logit_attribution(m, n=N),
-    "logit_lens": lambda m: interp.logit_lens(m, n=N),
-    "jacobian_lens": lambda m: interp.jacobian_lens(m, n=2 * N),
-    "tuned_lens": lambda m: interp.tuned_lens(m, n=2 * N, steps=5),
-    "linear_probes": lambda m: interp.linear_probes(m, n=110, signals="carry_out", sites="L0 mid"),
-    "ov_output_shape": lambda m: interp.ov_output_shape(m, n=N),
-    "attention_readout": lambda m: interp.attention_readout(m, n=N),
-    "score": lambda m: interp.score(m, n=N, by="target"),
-    "component_ablation": lambda m: interp.component_ablation(m, n=N, replacement="zero"),
-    "parameter_ablation": lambda m: interp.parameter_ablation(m, n=8, only=["blocks/0/attn/b_O"], pairs=False),
-    "path_patching": lambda m: interp.path_patching(m, pairs(m)),
-    "edge_attribution": lambda m: interp.edge_attribution(m, pairs(m), steps=4),
-    "all_circuits": lambda m: interp.all_circuits(m, pairs(m)),
-    "smallest_circuit": lambda m: interp.smallest_circuit(m, pairs(m), n_random=3),
-    "activation_patching": lambda m: interp.activation_patching(m, pairs(m), site="v", by="role"),
-    "causal_scrubbing": lambda m: interp.causal_scrubbing(m, interp.scrubbing_hypothesis(), n=N, columns=[2, 3]),
-    "interchange_intervention": lambda m: interp.interchange_intervention(m, "carry_in", 2, n=N),
-    "which_algorithm": lambda m: interp.which_algorithm(m, n=80),
-    "certify": lambda m: interp.certify(m),
-    "loss": lambda m: interp.loss(m, n=N),
-    "compare_models": lambda m: interp.compare_models([m], n=N).to_dataframe()[["question", "value", "low", "high"]],
+#: Asked beside the probes.
+MORE: dict[str, Callable[[Any], Any]] = {
     "align": lambda m: align(m, two_orders("microadder-57")[m.task.order[0] != 0]).distances(),
-    "compare": lambda m: interp.compare(m, m, n=12),
-    "swap_components": lambda m: interp.swap_components(m, m, n=N, n_fit=64, untrained=0),
-}  # fmt: skip
-#: Questions of other tasks, and of runs and files; and a search some of whose moves need digits as tokens 0 to 9.
-OTHERS = {
-    "accuracy_bounds", "accuracy_by_chain", "attack", "certified_circuits", "composition_scores",
-    "decompile",
-    "group_program", "group_symmetry", "key_attention", "learning_curves", "residual_by_dimension", "restricted_loss",
-    "pattern_patching",
-    "construction_units",
-    "training_dynamics",
-}  # fmt: skip
+    "activation_patching by role": lambda m: interp.activation_patching(m, pairs_for(m), site="v", by="role"),
+    "score by target": lambda m: interp.score(m, n=N, by="target"),
+}
+NO_COPIES = {"untrained": 0}  # which are drawn token by token
+ASK = {
+    name: partial(ask_briefly, name, **(NO_COPIES if registered()[name].takes("untrained") else {}))
+    for name in asked_of_models(but="order")
+} | MORE
 DRAWN = ("untrained", "shuffled", "p_untrained", "p_shuffled", "control_note", "seconds")
-SLOW = {"all_circuits", "certify", "compare_models", "smallest_circuit"}
+SLOW = {"all_circuits", "compare_models", "smallest_circuit", *(name for name in ASK if BRIEFLY[name].slow)}
 IN_BOTH = {"ov_output_shape", "direct_logit_attribution", "circle_fit"}  # in `make test`, of both models
 IN_ONE = {*list(ASK)[::3], *IN_BOTH, "interchange_intervention"} - SLOW
 
@@ -123,10 +90,6 @@ def test_a_question_has_the_same_answer_whatever_the_order_of_tokens(model: str,
             assert values == pytest.approx(others, rel=2e-3, abs=2e-4, nan_ok=True), column
         else:
             assert one[column].astype(str).tolist() == other[column].astype(str).tolist(), column
-
-
-def test_every_question_is_asked_with_another_order():
-    assert set(registered()) - OTHERS <= set(ASK)
 
 
 def test_a_task_says_which_token_a_digit_is():

@@ -110,7 +110,7 @@ def translated(
     lenses = {lens: own, control: other, LOGIT: None}
     targets = task.targets(sample.problems).cpu()
     right = targets[read_on].numpy()
-    common = (targets[found_on].mode(0).values == targets[read_on]).double().numpy()
+    common = [most_common_right(*each) for each in zip(targets[found_on].numpy().T, right.T, strict=True)]
     read = list(read_out(model, sample.tokens[read_on], points, queries, lenses))
     labels, names = target_labels(task), list(points)
     measures = {each: measured((chunk[each] for chunk in read), right, names, labels) for each in lenses}
@@ -127,11 +127,18 @@ def translated(
     gained = gained.assign_coords(lens=[lens], point=names, target=[ALL_TARGETS])
     table = table.merge(gained.reindex(lens=table.lens, target=table.target))
     table["against"] = ("point", np.array(list(lenses))[against])
-    table["accuracy_most_common"] = ("target", np.append(common.mean(0), common.mean()))
+    table["accuracy_most_common"] = ("target", [*common, np.mean(common)])
     source = f"{sample.provenance.source}, half of them read; maps found on {len(found_on):,} others"
     provenance = replace(sample.provenance, n=len(read_on), source=source)
     found = TableResult("", table, provenance, KEYS, MEASURES)
     return found.saying(_finding(found, model_name(model)))
+
+
+def most_common_right(found: Int[np.ndarray, " n"], read: Int[np.ndarray, " n"]) -> float:
+    """The share right of always saying the token that is most common in ``found``, or one of several at random."""
+    tokens, counts = np.unique(found, return_counts=True)
+    tied = tokens[counts == counts.max()]
+    return float(np.isin(read, tied).mean() / len(tied))
 
 
 def best_reading(found: TableResult) -> Estimate:

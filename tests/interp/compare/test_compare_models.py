@@ -26,7 +26,9 @@ from models.tasks.columns.addition_algorithms import RIPPLE
 from models.tasks.columns.column_places import column_places
 from models.tasks.named.addition import TenDigitAddition
 from models.tasks.named.position_coupling.multi_addition import AdditionFormat, MultiOperandAddition
-from tests.sampling import every_third, sampled
+from tests.exams import BRIEFLY
+from tests.exams.asking import kind_of, model_of, options_of
+from tests.sampling import sampled
 from tests.shape_checks import unchecked_shapes
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
@@ -115,28 +117,13 @@ def test_a_model_set_by_hand_has_a_twin_that_knows_nothing() -> None:
     assert all(torch.equal(a, b) for a, b in zip(own, fresh, strict=True))  # as before: drawn by its recipe
 
 
-#: A model that a number can be asked of, and few problems, where the adder of 57 parameters will not do.
-ELSEWHERE = {name: "position-coupling-1l4h-small" for name in ("key_attention",)}
-ELSEWHERE |= {"pattern_patching": "position-coupling-1l4h-small", "construction_units": "position-coupling-hand-built"}
-MODULAR = "modular-pizza-hand-built"
-LONG = (
-    "accuracy_bounds",
-    "attack",
-    "certify",
-    "decompile",
-    "pattern_patching",
-)
+NUMBERS = [each.name for each in with_number()]
 
 
-@pytest.mark.parametrize(
-    "name",
-    every_third(each.name for each in with_number() if each.name not in LONG) + sampled(LONG),
-)
+@pytest.mark.parametrize("name", sampled(NUMBERS, *[name for name in NUMBERS if not BRIEFLY[name].slow][::3]))
 def test_every_number_is_finite_lies_in_its_interval_and_says_what_it_rests_on(name: str) -> None:
-    modular = name in ("group_program", "group_symmetry", "restricted_loss")
-    model = models.build(MODULAR, p=13) if modular else models.load(ELSEWHERE.get(name, "microadder-57"))
-    task = model.task.at(2, 3) if name in ELSEWHERE else None  # type: ignore[attr-defined]
-    found = find_probe(name).number(model, task=task, n=100 if name == "linear_probes" else 32, seed=0)
+    model = model_of(kind_of(name))
+    found = find_probe(name).number(model, n=options_of(name, model).get("n", 32), seed=0)
     assert np.isfinite(found.value) and found.n and found.strength
     for each in (found, *found.parts):
         assert each.low is None or each.high is None or each.low - 1e-9 <= each.value <= each.high + 1e-9

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import pandas as pd
@@ -15,7 +14,7 @@ import torch
 import interp
 import models
 from interp.core.exam import Case, Exam
-from interp.core.probe import probe, registered
+from interp.core.probe import probe
 from interp.core.probe_checks import CHECKS
 from interp.core.results import Provenance, Result
 from interp.core.samples import draw
@@ -25,47 +24,25 @@ from models.calls import Count, Seed
 from models.errors import UserError
 from models.tasks import TaskLike
 from models.transformer.hooked import HookedModel
-from tests.exams.coupled_subjects import built
+from tests.exams import BRIEFLY
+from tests.exams.asking import asked_of_models, kind_of, model_of, options_of
 from tests.sampling import sampled
 
-#: What some probes are asked of, or asked with, so that they take little time.
 ADDER = "microadder-57"
-SHORT: dict[str, dict[str, Any]] = {
-    "attack": {"runs": 30},
-    "compare_models": {"questions": ["score", "circle_fit"]},
-    "edge_attribution": {"steps": 4},
-    "swap_components": {"components": ["L0.mlp"], "n_fit": 32, "untrained": 1},
-    "linear_probes": {"n": 110, "sites": "L0 mid"},
-    "parameter_ablation": {"n": 8, "pairs": False, "only": ["W_head"]},
-    "accuracy_by_chain": {"n_per_length": 2},
-    "smallest_circuit": {"n_random": 3},
-}
-SLOW = (
-    "accuracy_bounds",
-    "certified_circuits",
-    "certify",
-    "decompile",
-)  # proofs
-
-
-@cache
-def subject(name: str) -> Any:
-    """The model that a probe is asked of: an adder, one of several operands, or a modular one."""
-    summer: Any = models.load("position-coupling-1l4h-no-scratchpad-small")
-    summer.task = summer.task.at(3, 3)
-    candidates = (models.load(ADDER), summer, built(), models.build("modular-pizza-hand-built", p=13))
-    return next((each for each in candidates if not registered()[name].why_not(each)), candidates[0])
 
 
 def failed(table: pd.DataFrame) -> dict[str, str]:
     return dict(table[~table.passed][["check", "why"]].itertuples(index=False))
 
 
-@pytest.mark.parametrize("name", sampled(registered(), *[name for name in registered() if name not in SLOW][1::6]))
+NAMES = asked_of_models()
+QUICK = [name for name in NAMES if not BRIEFLY[name].slow]
+
+
+@pytest.mark.parametrize("name", sampled(NAMES, *QUICK[1::6]))
 def test_every_check_holds_for_a_registered_probe_asked_by_name(name: str) -> None:
-    each = registered()[name]
-    short = ({"n": 32} if each.takes("n") else {}) | SHORT.get(name, {})
-    assert failed(interp.check_probe(name, subject(name), **short)) == {}
+    model = model_of(kind_of(name))
+    assert failed(interp.check_probe(name, model, **options_of(name, model))) == {}
 
 
 # ---- planted faults

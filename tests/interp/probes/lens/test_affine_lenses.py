@@ -12,7 +12,7 @@ import interp
 import models
 from interp.core.key_roles import ALL_TARGETS
 from interp.core.named_places import stream_points
-from interp.probes.lens.affine_lens import helps
+from interp.probes.lens.affine_lens import helps, most_common_right
 from interp.probes.lens.jacobian_lens import _turned_at_random, mean_jacobians
 from interp.probes.lens.logit_lens import unembedded
 from interp.probes.lens.tuned_lens import PENALTY, trained
@@ -143,6 +143,12 @@ def test_a_lens_that_says_less_than_the_most_common_token_does_not_help():
     for base in (0.0, *own.accuracy_low.values.tolist(), 1.0):
         other = found.table.assign(accuracy_most_common=("target", np.full(4, base)))
         assert np.array_equal(helps(other), (gains & (own.accuracy_low > base)).values)
+
+
+def test_of_tokens_that_are_as_common_each_is_said_as_often():
+    """The first of them by number would be another one in another order of tokens."""
+    assert most_common_right(np.array([3, 1, 1, 3, 2]), np.array([1, 1, 3, 0])) == pytest.approx(3 / 8)
+    assert most_common_right(np.array([2, 2, 1]), np.array([2, 1, 2, 2])) == 0.75
 
 
 @pytest.mark.slow
