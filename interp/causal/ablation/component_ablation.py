@@ -85,9 +85,9 @@ class ComponentAblation(TableResult):
         else:
             beyond = "chance and a random change of equal length do" if random else "chance"
             text = (
-                f"{model}: no component's ablation changes {spoken(metric)} by more than {beyond}. With {name}, it is "
+                f"{model}: no component's ablation changes {spoken(metric)} by more than {beyond}. The largest change, "
             )
-            text += f"{value} of {whole}{f' ({random})' * bool(random)}{of}."
+            text += f"with {name}, is from {whole} to {value}{f' ({random})' * bool(random)}."
         return text + (f" {left_out:,} neurons were not ablated." if left_out else "")
 
 
