@@ -138,13 +138,14 @@ findings(tested, "claim")
 
 # %%
 total, carry = (tested[label].largest("accuracy") for label in list(tested)[-2:])
+measures = {"hypothesis": "accuracy"} | {run: f"accuracy_{run}" for run in CONTROLS}
 dot_plot(
     {
         run: {
             f"{label} (n = {result.table['n'][0]})": Measure(measure, "share").estimate(result.table.iloc[0])
             for label, result in tested.items()
         }
-        for run, measure in {"hypothesis": "accuracy"} | {run: f"accuracy_{run}" for run in CONTROLS}.items()
+        for run, measure in measures.items()
     },
     f"One direction holds the total with its carry ({total.value:.0%}); "
     f"no direction was found that holds the carry by itself ({carry.value:.0%})",

@@ -40,7 +40,7 @@ from interp.core.table_result import Measure, TableResult, largest, table_view
 from interp.core.task_checks import check_targets, resolve_task
 from interp.core.views import Grid, Picture
 from models.calls.argument_kinds import Count, GivenProblems, Seed
-from models.errors import UserError, known_name
+from models.errors import UserError
 from models.tasks import ProblemPairs, TaskLike
 from models.transformer import HookedModel, model_name
 
@@ -78,16 +78,16 @@ class ComponentAblation(TableResult):
         value, name = self.measure("value").estimate(row), f"{row['component']} {in_words(row['replacement'])}"
         whole, other = (Estimate(known(row[end]) or 0.0, unit=value.unit) for end in ("clean", "value_random"))
         random = "" if value.control is None else f"a random change of equal length: {other}"
-        of = f", the largest change of {names} components" if names > 1 else ""
+        of = f", the largest change {'beyond its control ' * bool(random)}of {names} components" if names > 1 else ""
         if not effects.empty:
             verb, random = "falls" if row["drop"] > 0 else "rises", f" ({random})" * bool(random)
             text = f"{model}: {spoken(metric)} {verb} from {whole} to {value} with {name}{random}{of}."
         else:
             beyond = "chance and a random change of equal length do" if random else "chance"
             text = (
-                f"{model}: no component's ablation changes {spoken(metric)} by more than {beyond}. With {name}, it is "
+                f"{model}: no component's ablation changes {spoken(metric)} by more than {beyond}. The largest change, "
             )
-            text += f"{value} of {whole}{f' ({random})' * bool(random)}{of}."
+            text += f"with {name}, is from {whole} to {value}{f' ({random})' * bool(random)}."
         return text + (f" {left_out:,} neurons were not ablated." if left_out else "")
 
 
@@ -262,17 +262,13 @@ def default_components(model: HookedModel) -> list[Component]:
 
 
 @drawing(ComponentAblation)
-def component_view(result: ComponentAblation, metric: str | None = None, most: int = 24) -> Picture:
-    """Drop by component and stratum, one panel per replacement, for the ``most`` components with the largest drops."""
-    names = [str(name) for name in result.table.metric.values]
-    metric = names[0] if metric is None else known_name("metric", metric, names)
-    rows = result.rows_at(metric=metric)
-    size = rows[rows["stratum"] == ALL].groupby("component")["drop"].agg(lambda drop: drop.abs().max())
-    shown = rows[rows["component"].isin(size.nlargest(most).index) & (rows["entries"] > 0)]
-    picture = table_view(replace(result, table=shown, measures=result.measures[:1]))
+def component_view(result: ComponentAblation, metric: str | None = None) -> Picture:
+    """Drop by component and stratum, one panel per replacement."""
+    first = str(result.table.metric.values[0])
+    rows = result.rows_at(metric=first if metric is None else metric).query("entries > 0")
+    picture = table_view(replace(result, table=rows, measures=result.measures[:1]))
     views = [replace(view, x="", title=view.title.removesuffix(": drop")) for view in picture.views]
     views = [replace(view, colours="signed") if isinstance(view, Grid) else view for view in views]
-    note = f"The {most} components that count most, of {len(size)}. " if most < len(size) else ""
-    note += f"Drop in {spoken(metric)} without the component, on the same examples"
-    title = "" if metric == names[0] else f"Drop in {spoken(metric)} without a component"
-    return Picture(views, 1, title, note, shared="x")
+    note = f"Drop in {spoken(metric or first)} without the component, on the same examples"
+    title = "" if metric in (None, first) else f"Drop in {spoken(str(metric))} without a component"
+    return Picture(views, 1, title, "; ".join(filter(None, (note, picture.note))), shared="x")

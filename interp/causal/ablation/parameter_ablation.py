@@ -94,15 +94,20 @@ class ParameterAblation(TableResult):
         return self.to_dataframe().sort_values("drop", ascending=False, ignore_index=True)
 
     def _finding(self, model: str, replacement: str) -> str:
-        row, names = self.ranked().iloc[0].to_dict(), len(self.table.parameter)
+        ranked, names = self.ranked(), len(self.table.parameter)
+        above = ranked[ranked["drop"] > ranked["most_random"]]
+        row = (ranked if above.empty else above).iloc[0].to_dict()
         accuracy, whole = self.measure("accuracy").estimate(row), Estimate(float(self.right[0].mean()), unit=SHARE)
         random, most = (Estimate(float(row[end]), unit=SHARE) for end in ("drop_random", "most_random"))
-        of = f", the most of {names:,} free parameters" if names > 1 else ""
-        text = f"accuracy falls from {whole} to {accuracy} with {row['parameter']} {replacement}{of} "
-        text += f"(random steps of its size cost {random} on average)"
-        if not row["drop"] > row["most_random"]:
-            text = f"no parameter {replacement} costs more than a random step of its size does: with {row['parameter']}"
-            text += f"{of}, {accuracy} of {whole} are left, and a random step costs up to {most}"
+        text = f"accuracy falls from {whole} to {accuracy} with {row['parameter']} {replacement} (random steps of its "
+        text += f"size cost {random} on average)"
+        if names > 1:
+            text += f", the most of {len(above):,} of {names:,} free parameters that cost more than any random step"
+        if above.empty:
+            text = (
+                f"no parameter {replacement} costs more than a random step of its size does: with {row['parameter']} "
+            )
+            text += f"{accuracy} of {whole} are left, and such a step costs up to {most}"
         diverged = int((~np.isfinite(self.losses)).any(1).sum())
         return f"{model}: {text}." + (f" {diverged:,} of {len(self.right):,} variants diverged." if diverged else "")
 

@@ -72,6 +72,8 @@ class PatchingSweep(TableResult):
         runs = f"{number(row['mean_unpatched'], 3)} unpatched, {number(row['mean_other'], 3)} in the other run"
         recovered, answers = (each.estimate(row) for each in self.measures[:2])
         cells = self.values.isel(direction=0, metric=0, pair=0).size
+        if COMPONENT in self.keys and "embed" in self.table[COMPONENT].values:
+            cells -= 1  # which is the whole input
         if math.isnan(recovered.value):
             return f"{subject}: the {metric} does not differ between the runs ({runs}): no share can be recovered."
         if recovered.value < LEAST_SAID:
