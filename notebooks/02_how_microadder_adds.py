@@ -250,7 +250,8 @@ curves = interp.learning_curves("microadder-57")
 rows = [
     (
         "the model cannot chain carries through previous outputs",
-        f"a plausible wrong digit before the query is followed in {share(algorithm.accuracy('chained'))}",
+        f"a plausible wrong digit before the query is followed in "
+        f"{algorithm.cell('accuracy', corruption='plausible', algorithm='chained')}",
         "fails",
     ),
     (

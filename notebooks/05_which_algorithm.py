@@ -24,7 +24,9 @@ import pandas as pd
 import interp
 import models
 from interp.causal.interchange import Place
-from interp.causal.interchange.interchange_runs import CONTROLS, HYPOTHESIS
+from interp.causal.interchange.interchange_runs import CONTROLS
+from interp.core.estimate import Estimate
+from interp.core.table_result import Measure
 from interp.figures.dot_plot import dot_plot
 from interp.figures.tables import findings, table
 from models.tasks import ALGORITHMS, column_places
@@ -68,26 +70,32 @@ pd.DataFrame(rows).T.style.set_caption(f"s3 of {a:,} + {b:,} = {a + b:,}")
 # %%
 NAMES = ("microadder-57", "microadder-67", "microadder-74", "microadder-11", "adder-456", "adder-512")
 found = {name: interp.which_algorithm(models.load(name), n=1000, seed=0) for name in NAMES}
-followed = {name: result.accuracy("chained") for name, result in found.items()}
+followed = {
+    name: result.cell("accuracy", corruption="plausible", algorithm="chained") for name, result in found.items()
+}
 table(
-    [
-        (name, found[name].sentence().split(". ")[0].split(" follows ")[-1], str(share), share.n)
-        for name, share in followed.items()
-    ],
+    [(name, found[name].verdict, str(share), share.n) for name, share in followed.items()],
     ["model", "follows", "answers that are chained's, after a plausible wrong digit", "n"],
 )
 
 # %%
 SERIES = {
-    "chained, plausible wrong digit": ("chained", "plausible", "after"),
-    "ripple and look-ahead, plausible": ("ripple", "plausible", "after"),
-    "chained, any wrong digit": ("chained", "any", "after"),
-    "chained, plausible, untrained": ("chained", "plausible", "untrained"),
+    "chained, plausible wrong digit": ("chained", "plausible", "accuracy"),
+    "ripple and look-ahead, plausible": ("ripple", "plausible", "accuracy"),
+    "chained, any wrong digit": ("chained", "any", "accuracy"),
+    "chained, plausible, untrained": ("chained", "plausible", "accuracy_untrained"),
 }
-shares = {label: {name: found[name].accuracy(*which) for name in NAMES} for label, which in SERIES.items()}
+
+
+def share(name: str, algorithm: str, corruption: str, measure: str) -> Estimate:
+    """One share of a model's table, with its interval."""
+    return Measure(measure, "share").estimate(found[name].rows_at(corruption=corruption, algorithm=algorithm).iloc[0])
+
+
+shares = {label: {name: share(name, *which) for name in NAMES} for label, which in SERIES.items()}
 least = min(share.value for share in shares["chained, plausible wrong digit"].values())
 dot_plot(
-    {f"{label} (n = {found[NAMES[0]].accuracy(*which).n:,})": shares[label] for label, which in SERIES.items()},
+    {f"{label} (n = {each[NAMES[0]].n:,})": each for label, each in shares.items()},
     f"All six adders believe the digit before the query: {least:.1%} or more of their answers are the chained ones",
     found["microadder-57"].provenance,
     x={"title": "share of answers that are the algorithm's, where the algorithms disagree", "tickformat": ".0%"},
@@ -129,11 +137,15 @@ tested = {
 findings(tested, "claim")
 
 # %%
-total, carry = (tested[label].accuracy() for label in list(tested)[-2:])
+total, carry = (tested[label].largest("accuracy") for label in list(tested)[-2:])
+measures = {"hypothesis": "accuracy"} | {run: f"accuracy_{run}" for run in CONTROLS}
 dot_plot(
     {
-        run: {f"{label} (n = {result.accuracy().n})": result.accuracy(run) for label, result in tested.items()}
-        for run in (HYPOTHESIS, *CONTROLS)
+        run: {
+            f"{label} (n = {result.table['n'][0]})": Measure(measure, "share").estimate(result.table.iloc[0])
+            for label, result in tested.items()
+        }
+        for run, measure in measures.items()
     },
     f"One direction holds the total with its carry ({total.value:.0%}); "
     f"no direction was found that holds the carry by itself ({carry.value:.0%})",

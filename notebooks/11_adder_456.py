@@ -63,7 +63,7 @@ for name, model in adders.items():
     )
     whole = proportion(found.values["accuracy"].squeeze(drop=True).all("read").values)
     cell = found.table.squeeze(drop=True).sel(stratum="all")
-    rows.append((name, str(whole), float(cell.value), float(cell.control), len(problems)))
+    rows.append((name, str(whole), float(cell.value), float(cell.value_random), len(problems)))
 table(rows, ["attention at its mean", "whole answers right", "digits right", "digits right, control", "problems"])
 
 # %% [markdown]

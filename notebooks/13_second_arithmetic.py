@@ -195,7 +195,7 @@ findings({name: interp.group_symmetry(model) for name, model in everyone.items()
 # %%
 decided = {name: interp.group_program(model) for name, model in everyone.items()}
 rows = [{"model": name, "verdict": found.verdict} | {
-    f"{program}, {change}": str(found.share(program, change)) if found.frequencies else ""
+    f"{program}, {change}": str(found.cell("share", change=change, program=program)) if found.frequencies else ""
     for change in ("scaled", "interchanged") for program in ("clock", "pizza")
 } for name, found in decided.items()]  # fmt: skip
 pd.DataFrame(rows).set_index("model")

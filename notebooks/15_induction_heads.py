@@ -163,7 +163,7 @@ findings(circuits, "changed")
 # %%
 ablated = interp.component_ablation(model).to_dataframe()
 whole = ablated[(ablated["stratum"] == "all") & ablated["component"].isin(["L0.attn", "L1.attn"])]
-whole[["component", "replacement", "value", "low", "high", "control", "control_low", "control_high"]].round(3)
+whole[[name for name in whole if name == "component" or name.startswith(("replacement", "value"))]].round(3)
 
 # %% [markdown]
 # ## 6. When does it form?

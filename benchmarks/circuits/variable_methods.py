@@ -69,7 +69,7 @@ class VariableCase:
     def judged(self, place: str, subspace: Any = None) -> float:
         """The interchange accuracy on the pairs that judge; 0 where there is nothing to interchange."""
         found = self._interchange(place, subspace, "das", N_JUDGED, TRUTH_SEED)
-        return 0.0 if found is None else found.accuracy().value
+        return 0.0 if found is None else found.largest("accuracy").value
 
     def _interchange(self, place: str, subspace: Any, method: str, n: int, seed: int) -> InterchangeIntervention | None:
         try:
@@ -85,7 +85,7 @@ class VariableCase:
         known = {place: each for place, each in found.items() if each is not None}
         if not known:
             return self.places[0], None
-        place = max(known, key=lambda name: known[name].accuracy().value)
+        place = max(known, key=lambda name: known[name].largest("accuracy").value)
         return place, known[place].bases[0]
 
     @cached_property

@@ -65,7 +65,8 @@ def of_machine(
         else:
             drawn = torch.Generator().manual_seed(int(rng.integers(2**31)))
             paths = one.paths.sample([mask[None] for mask in node.masks], FEW, drawn)[0]
-        yield Leaf(one.paths.problems(paths), one.paths.target, node.bound)
+        problems = torch.stack([one.paths.problem(path) for path in paths])
+        yield Leaf(problems, one.paths.target, node.bound)
 
 
 def of_arrangements(

@@ -10,6 +10,9 @@ from jaxtyping import Bool
 from models.tasks import Task
 from models.tasks.roles import with_rest
 
+#: The row of a table that is about all targets together.
+ALL_TARGETS = "all targets"
+
 
 def visible_roles(task: Task, target: int) -> dict[str, list[int]]:
     """A target's relative roles over the positions up to its query; positions without a role are added to "rest"."""

@@ -10,8 +10,8 @@ and ``NAME_CONTROL`` is the same measure of each of its controls (with an interv
 ``NAME_CONTROL_high`` where there is one). Columns that are neither are further facts about a row.
 
 The figure has a panel for each measure: over one key points, with the intervals and the controls beside them, or curves
-where the key is a number; over two keys a grid. Of more keys the first has a panel for each of its values. A probe
-declares a view of its own (:func:`interp.core.drawings.drawing`) only where that will not do.
+where the key is a number; over two keys a grid. Of more keys all but the last two have a panel for each of their
+values. A probe declares a view of its own (:func:`interp.core.drawings.drawing`) only where that will not do.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 else:
     AnyTable = pd.DataFrame | xr.Dataset
 ENDS = ("low", "high")
+_LONG_NAME = 20  # letters, from which on names stand down the side of a chart
 
 
 @dataclass(frozen=True)
@@ -117,28 +118,35 @@ class TableResult(Result):
             known_name("measure", name, [each.name for each in self.measures])
         ]
 
-    def estimates(self, measure: str) -> list[Estimate]:
-        """The numbers of all rows that have one, called by their keys."""
-        of, n = self.measure(measure), self.provenance.n
-        rows = self.to_dataframe().dropna(subset=[measure]).to_dict("records")
-        return [of.estimate(row, row_name(row, self.keys), n) for row in rows]
+    def rows_at(self, **keys: Any) -> pd.DataFrame:
+        """The rows of the table at some values of keys. Raises UserError for a key or a value that it does not have."""
+        rows = self.to_dataframe()
+        for key, value in keys.items():
+            values = rows[known_name("key", key, self.keys)]
+            rows = rows[values == known_name(key.replace("_", " "), value, values.unique().tolist())]
+        return rows
 
-    def largest(self, measure: str) -> Estimate:
-        """The largest number of a measure, with those of all rows as its ``parts``.
+    def estimates(self, measure: str, **keys: Any) -> list[Estimate]:
+        """The numbers of all rows (at these keys) that have one, called by their other keys."""
+        of, n = self.measure(measure), self.provenance.n
+        others = [key for key in self.keys if key not in keys] or self.keys
+        rows = self.rows_at(**keys).dropna(subset=[measure]).to_dict("records")
+        return [of.estimate(row, row_name(row, others), n) for row in rows]
+
+    def largest(self, measure: str, **keys: Any) -> Estimate:
+        """The largest number of a measure (at these keys), with those of all rows as its ``parts``.
 
         Raises:
-            UserError: no row has one.
+            UserError: no row has one, or a key that the table does not have.
         """
-        found = self.estimates(measure)
+        found = self.estimates(measure, **keys)
         if not found:
             raise UserError(f"No {self.keys[-1]} has a {measure.replace('_', ' ')} here.")
         return replace(max(found, key=lambda each: each.value), parts=tuple(found))
 
     def cell(self, measure: str, **keys: Any) -> Estimate:
         """The number at these keys. Raises UserError unless exactly one row has them."""
-        rows = self.to_dataframe()
-        for key, value in keys.items():
-            rows = rows[rows[known_name("key", key, self.keys)] == value]
+        rows = self.rows_at(**keys)
         if len(rows) != 1:
             raise UserError(f"{len(rows)} rows have {', '.join(f'{key} {value}' for key, value in keys.items())}.")
         (row,) = rows.to_dict("records")
@@ -160,9 +168,9 @@ def row_name(row: Mapping[str, Any], keys: Sequence[str]) -> str:
     return ", ".join(str(row[key]) for key in keys)
 
 
-def largest(measure: str) -> Callable[[TableResult], Estimate]:
-    """Reads the largest number of a measure off a result: for :class:`interp.core.probe.Summary`."""
-    return lambda found: _noted(found.largest(measure))
+def largest(measure: str, **keys: Any) -> Callable[[TableResult], Estimate]:
+    """Reads the largest number of a measure (at some keys) off a result: for :class:`interp.core.probe.Summary`."""
+    return lambda found: _noted(found.largest(measure, **keys))
 
 
 def at(measure: str, **keys: Any) -> Callable[[TableResult], Estimate]:
@@ -178,38 +186,84 @@ def _noted(found: Estimate) -> Estimate:
 # ---- the figure that follows from keys and measures
 
 
+MOST_PANELS, MOST_ROWS = 16, 32  # of a figure and of a panel; the table has all
+
+
 @drawing(TableResult)
-def table_view(result: TableResult) -> Picture:
-    """A panel for each measure, and for each value of the first of more than two keys that differ among the rows."""
-    frame = as_frame(result.table)
-    keys = tuple(key for key in result.keys if frame[key].nunique() > 1) or result.keys[-1:]
-    if len(keys) < 3:
-        return Picture([_panel(frame, keys, measure, measure.heading) for measure in result.measures])
-    first, *rest = keys
-    views = [
-        _panel(rows, tuple(rest), measure, f"{first} {value}: {measure.heading}")
-        for measure in result.measures
-        for value, rows in frame.groupby(first, sort=False)
-    ]
-    return Picture(views, frame[first].nunique())
+def table_view(result: TableResult, **at: Any) -> Picture:
+    """A panel for each measure, and for each value of all but the last two keys that differ among the rows. Keys with a
+    value (``layer=0``) select rows, and few heads are called by their names, L0H1. Of many panels, and of many rows of
+    a panel, those with the largest numbers are shown.
+
+    Raises:
+        UserError: a key that the table does not have, or a value that its rows do not have.
+    """
+    frame = result.to_dataframe()
+    for key, value in at.items():
+        values = frame[known_name("key", key, result.keys)].unique().tolist()
+        frame = frame[frame[key] == known_name(key, value, values)]
+    keys = result.keys
+    if {"layer", "head"} <= {*keys} and len(frame[["layer", "head"]].drop_duplicates()) <= MOST_PANELS:
+        names = [head_name(layer, head) for layer, head in zip(frame["layer"], frame["head"], strict=True)]
+        frame, keys = frame.assign(head=names), tuple(key for key in keys if key != "layer")
+    keys = tuple(key for key in keys if frame[key].nunique() > 1) or keys[-1:]
+    first, rest, views, notes = keys[:-2], keys[-2:], [], []
+    for measure in result.measures:
+        known = frame.dropna(subset=[measure.name])
+        known = frame if known.empty else known
+        rows, note = _with_largest(known, first, measure, MOST_PANELS, "panels") if first else (known, "")
+        notes.append(note)
+        for _, panel in rows.groupby([*first], sort=False) if first else [((), rows)]:
+            panel, note = _with_largest(panel, rest[:1], measure, MOST_ROWS, "rows")
+            notes.append(note)
+            called = f"{_value_name(first, panel)}: " if first else ""
+            views.append(_panel(panel, rest, measure, called + measure.heading, bool((known[measure.name] < 0).any())))
+    title = f"{result.measures[0].heading}: {', '.join(f'{key} {value}' for key, value in at.items())}" if at else ""
+    side = frame[first[-1]].nunique() if first else 0
+    return Picture(views, side if side <= 4 else 3, title, "; ".join(dict.fromkeys(filter(None, notes))))
 
 
-def _panel(frame: pd.DataFrame, keys: tuple[str, ...], measure: Measure, title: str) -> View:
-    """One measure over one or two keys; of more, the last two name a point together."""
+def _with_largest(
+    frame: pd.DataFrame, keys: Sequence[str], measure: Measure, most: int, what: str
+) -> tuple[pd.DataFrame, str]:
+    """The rows with at most so many values of keys, those with the largest numbers, and a note of what is left out; a
+    key of numbers is an axis and is kept whole."""
+    groups = frame.groupby([*keys], sort=False).ngroup()
+    if groups.nunique() <= most or (what == "rows" and pd.api.types.is_numeric_dtype(frame[keys[0]])):
+        return frame, ""
+    largest = frame[measure.name].abs().groupby(groups).max().nlargest(most).index
+    return frame[groups.isin(largest)], f"{most} of {groups.nunique():,} {what}, those with the largest numbers"
+
+
+def _value_name(keys: Sequence[str], rows: pd.DataFrame) -> str:
+    row = rows.iloc[0].to_dict()
+    bare = len(keys) > 1 or isinstance(row[keys[0]], str)
+    return row_name(row, keys) if bare else f"{keys[0]} {row[keys[0]]}"
+
+
+def _panel(frame: pd.DataFrame, keys: tuple[str, ...], measure: Measure, title: str, signed: bool) -> View:
+    """One measure over one or two keys."""
     unit = measure.unit or measure.heading
     if len(keys) == 2:
-        values = frame.pivot(index=keys[0], columns=keys[1], values=measure.name)
-        values = values.reindex(frame[keys[0]].unique(), columns=frame[keys[1]].unique())
-        colours = "share" if measure.unit == SHARE else "signed" if (values < 0).any(axis=None) else "range"
-        return Grid(keys[1], keys[0], title, values.values, [*values.index], [*values.columns], unit, colours)
+        order = frame[keys[0]].unique(), frame[keys[1]].unique()
+        ends = [f"{measure.name}_{end}" for end in ENDS if f"{measure.name}_{end}" in frame]
+        values, *bounds = (
+            frame.pivot(index=keys[0], columns=keys[1], values=name).reindex(order[0], columns=order[1])
+            for name in (measure.name, *ends)
+        )
+        colours = "share" if measure.unit == SHARE else "signed" if signed else "range"
+        low, high = (each.values for each in bounds) if len(bounds) == 2 else (None, None)
+        at = keys[1].replace("_", " "), keys[0].replace("_", " "), title, values.values
+        return Grid(*at, [*values.index], [*values.columns], unit, colours, low=low, high=high)
     key = keys[0]
-    if len(keys) > 2:
-        key, frame = "row", frame.assign(row=frame[[*keys]].astype(str).agg(", ".join, axis=1))
     series = [_series(frame, key, measure.name, "measured")]
     beside = [each for each in measure.controls if f"{measure.name}_{each}" in frame]
     series += [_series(frame, key, f"{measure.name}_{each}", each.replace("_", " "), control=True) for each in beside]
-    chart = Curves if pd.api.types.is_numeric_dtype(frame[key]) and len(frame) > 1 else Points
-    return chart(key.replace("_", " "), unit, title, series, scale=SHARE if measure.unit == SHARE else "")
+    at = key.replace("_", " "), unit, title, series
+    scale = SHARE if measure.unit == SHARE else ""
+    if pd.api.types.is_numeric_dtype(frame[key]) and len(frame) > 1:
+        return Curves(*at, scale=scale)
+    return Points(*at, scale=scale, across=frame[key].astype(str).str.len().max() > _LONG_NAME)
 
 
 def _series(frame: pd.DataFrame, key: str, name: str, title: str, **more: Any) -> Series:

@@ -60,7 +60,5 @@ FOLLOWS = 0.9
 NEEDED = 0.1
 #: Share recovered by patching below which no cell is named.
 LEAST_SAID = 0.01
-#: Drop of accuracy up to which a parameter is said to cost nothing.
-HARMLESS = 0.01
 #: Share of the whole model's answers that a swapped part must give to be said to keep them.
 KEPT = 0.95

@@ -217,19 +217,3 @@ def picture(shown: Shown) -> Picture:
     if isinstance(shown, Picture):
         return shown
     return Picture((shown,) if isinstance(shown, View) else tuple(shown))
-
-
-ENDS = ("low", "high")
-_CONTROLS = ("control", "untrained", "shuffled", "random", "null")
-
-
-def values_and_controls(table: pd.DataFrame) -> Points:
-    """``value`` by the first column of a table, with its interval, and every other column of numbers next to it."""
-    names = str(table.columns[0])
-    others = [str(column) for column in table.select_dtypes("number") if column not in ("value", *ENDS)]
-    beside = [
-        Series.of(table, names, column, column.replace("_", " "), control=any(word in column for word in _CONTROLS))
-        for column in others
-    ]
-    own = Series.of(table, names, "value", "value", ENDS if "low" in table else ())
-    return Points(names, "value", series=[own, *beside])

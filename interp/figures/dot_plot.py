@@ -10,17 +10,18 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import plotly.graph_objects as go
 
+from interp.core.estimate import Estimate
 from interp.core.results import Provenance
 from interp.core.stats import Proportion
 from interp.figures import theme
 from interp.figures.figure_panels import Axis, Panel, compose
 from interp.figures.traces import points
 
-Estimate = Proportion | tuple[float, float, float]
+Number = Proportion | Estimate | tuple[float, float, float]
 
 
 def dot_plot(
-    series: Mapping[str, Mapping[str, Estimate]],
+    series: Mapping[str, Mapping[str, Number]],
     title: str,
     provenance: Provenance,
     x: Axis,
@@ -30,7 +31,7 @@ def dot_plot(
     """A figure of estimates that are not the result of one probe.
 
     Args:
-        series: name -> row -> estimate, which is a proportion or (value, low, high).
+        series: name -> row -> number, which is an estimate, a proportion or (value, low, high).
         title: the finding, with numbers.
         x: what the estimates are: the axis' title, or Plotly's settings including ``title``.
         rows: order of the rows from the top; default that of the estimates. A series may lack some.
@@ -49,5 +50,5 @@ def dot_plot(
     return figure.update_layout(title_xref="container", title_x=0.02)
 
 
-def _ends(each: Estimate) -> tuple[float, float, float]:
-    return (each.value, each.low, each.high) if isinstance(each, Proportion) else each
+def _ends(each: Number) -> tuple[float, float | None, float | None]:
+    return each if isinstance(each, tuple) else (each.value, each.low, each.high)

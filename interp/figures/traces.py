@@ -63,7 +63,7 @@ def short(value: float) -> str:
 
 def bound(values: Any) -> float:
     """The largest absolute value; 1 if all are zero."""
-    return float(np.nanmax(np.abs(np.asarray(values, dtype=float)))) or 1.0
+    return float(np.nanmax(np.abs(np.asarray(values, dtype=float)), initial=0.0)) or 1.0
 
 
 def cells(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from interp.core.probe import Summary, chains, probe
@@ -37,4 +36,5 @@ def accuracy_by_chain(
     """
     task = resolve_task(model, task)
     sample = of_every_chain_length(task, n_per_length, seed)
-    return replace(score(model, task=task, problems=sample.problems, seed=seed), provenance=sample.provenance)
+    found = score(model, task=task, problems=sample.problems, seed=seed)
+    return Scores.of(found.model, found.table, sample.provenance, errors=True)

@@ -114,7 +114,7 @@ class AttentionByRole(TableResult):
         column = [r for r in self.table.role.values.tolist() if r == OWN or r.startswith("previous")]
         share = self.table.weight.sel(role=column or self.table.role.values).sum("role").mean("target")
         layer, head = np.unravel_index(int(share.values.argmax()), share.shape)
-        return int(share["layer"][layer]), int(share["head"][head])
+        return int(layer), int(head)
 
     def of_head(self, layer: int | None = None, head: int | None = None) -> xr.Dataset:
         """The table of one head, by default the main one. Raises UserError if there is no such head."""
@@ -124,19 +124,17 @@ class AttentionByRole(TableResult):
     def has_ratio(self, layer: int | None = None, head: int | None = None) -> bool:
         """Whether one ratio describes what the head gives operands of the own and of the previous column: the keys of
         a role are alike, neither role is bimodal over inputs, and every target of ``columns`` has a gap."""
-        if not self.columns:
-            return False
-        row = self.of_head(layer, head).sel(role=[OWN, PREVIOUS], target=list(self.columns))
+        roles = [OWN, PREVIOUS] if self.columns else []
+        row = self.of_head(layer, head).sel(role=roles, target=list(self.columns))
         per_key, strongest, weakest = (row[name].mean("target") for name in ("per_key", "strongest", "weakest"))
         alike = (strongest <= ALIKE * per_key) | (strongest - weakest < FAINT)
-        return bool(alike.all() and row.lower.isnull().all() and np.isfinite(row.gap).all())
+        return bool(roles and alike.all() and row.lower.isnull().all() and np.isfinite(row.gap).all())
 
     def finding(self, layer: int | None = None, head: int | None = None) -> str:
         """Where one head (default: the main one) looks, in a sentence."""
         row, targets = self.of_head(layer, head), list(self.columns)
         mass = row.weight.sel(target=targets or row.target.values).mean("target")
-        mass_of = mass.sel(role=[OWN, PREVIOUS]) if targets else mass
-        role = str(mass_of.idxmax().item())
+        role = str((mass.sel(role=[OWN, PREVIOUS]) if targets else mass).idxmax().item())
         control = f"keys shuffled within queries: {p_value(float(row.p_value.sel(role=role)))}"
         start, over = f"{head_name(int(row.layer), int(row['head']))} gives", _span(targets)
         if not targets:
@@ -268,27 +266,25 @@ def attention_by_role(
     n: Count = N_PROBLEMS,
     seed: Seed = 0,
 ) -> AttentionByRole:
-    """Where each answer target looks, by role, for every layer and head of a hooked model.
+    """Where each answer target looks, by role, for every layer and head: patterns at the targets' queries, with the
+    right answer in place (teacher forcing).
 
     Args:
         model: any model with TransformerLens hooks; only ``cfg`` and ``attn.hook_pattern`` are used.
         task: what its tokens mean; default ``model.task``.
         problems: problems to look at; by default ``n`` uniform ones, drawn with ``seed``.
 
-    The patterns are read with the right answer in place (teacher forcing), at the query of each target.
-
     Raises:
         UserError: a task that is not the model's, fewer than 2 problems, or a model that diverged.
     """
     sample = prepare(model, task, problems, n, seed)
-    task, length = sample.task, sample.tokens.shape[1]
     return compute_attention_by_role(
         read_patterns(model, sample.tokens, sample.queries),
-        [visible_roles(task, target) for target in range(len(sample.queries))],
+        [visible_roles(sample.task, target) for target in range(len(sample.queries))],
         sample.labels,
-        [role.label for role in task.roles][:length],
+        [role.label for role in sample.task.roles][: sample.tokens.shape[1]],
         sample.provenance,
-        len(digit_ids(task)),
+        len(digit_ids(sample.task)),
     )
 
 
@@ -299,9 +295,8 @@ def attention_view(result: AttentionByRole, layer: int | None = None, head: int 
     said = {"keys": table.n_keys.values, "spread": table.spread.values, "uniform": table.weight_uniform.values}
     shown = np.where(table.n_keys.values > 0, table.weight.values, np.nan)
     x, y = "role of the position attended to", "answer token predicted"
-    targets = table.target.values.tolist()
+    targets, gap = table.target.values.tolist(), table.gap.values
     views: list[View] = [Grid(x, y, "", shown, targets, table.role.values, "weight", said=said)]
-    gap = table.gap.values
     if not np.isnan(gap).all():
         level = math.log(result.base)
         lines = (Line(0), Line(level, f"ln {result.base} = {level:.3f}"))

@@ -30,29 +30,27 @@ Limits. This fits one direction and one line: what attention writes in other dir
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-import xarray as xr
 from jaxtyping import Float, Int
 
 from interp.core.controls import NO_CONTROL, untrained_copy
 from interp.core.drawings import drawing
-from interp.core.estimate import Estimate
+from interp.core.estimate import SHARE, Estimate
 from interp.core.probe import Summary, columns, probe
-from interp.core.results import Provenance, Result
 from interp.core.runs import passes, require_finite
-from interp.core.samples import N_PROBLEMS, Sample, draw
+from interp.core.samples import N_PROBLEMS, Sample, prepare
 from interp.core.stats import TAILS, percentile_interval
-from interp.core.task_checks import resolve_task
+from interp.core.table_result import Measure, TableResult, at
 from interp.core.thresholds import EXPLAINS, FAINT
 from interp.core.views import Picture, Points, Series
 from models.calls.argument_kinds import Count, GivenProblems, Seed
 from models.errors import UserError
-from models.number_format import in_percent
+from models.number_format import number
 from models.tasks import RIPPLE, TaskLike, column_places
 from models.transformer import HookedModel, in_block, model_name
 
@@ -60,93 +58,46 @@ RESAMPLES, SHOWN = 400, 3_000
 _UNKNOWN = float("nan"), float("nan"), float("nan")
 
 
-@dataclass(frozen=True, eq=False)
-class AttentionReadout(Result):
-    """``ratio`` and ``written`` with their 95% intervals (``low``, ``high``; ``written_low``, ``written_high``), NaN
-    where there is no such number (``one_number``) or the previous column has no weight; ``explained`` and
-    ``variance_explained`` as in the module, and those of an untrained copy in ``untrained`` (None where there is
-    nothing to draw, NaN where the copy writes the same everywhere).
+RATIO, WRITTEN = "own over previous column", "written digit over previous column"
+EXPLAINED, ALONG, CARRY_GAP = "variance of s explained", "variance along the direction", "carry gap"
+MEASURES = (Measure("value", controls=("untrained",)),)
 
-    ``points``: written, implied_sum and carry_in of up to 3,000 columns. ``carry_gap``: the least distance, over
-    written digits, between the implied sums without and with a carry; negative where they overlap.
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AttentionReadout(TableResult):
+    """``value`` by ``quantity``: :data:`RATIO` and :data:`WRITTEN`, NaN where there is no such number or the previous
+    column has no weight; :data:`EXPLAINED` and :data:`ALONG` as in the module, those of an untrained copy in
+    ``value_untrained`` (NaN where there is nothing to draw, or the copy writes the same everywhere); and
+    :data:`CARRY_GAP`, the least distance, over written digits, between the implied sums without and with a carry,
+    negative where they overlap.
+
+    ``points``: written, implied_sum and carry_in of up to 3,000 columns.
     """
 
-    model: str
+    points: pd.DataFrame
     base: int
-    ratio: float
-    low: float
-    high: float
-    written: float
-    written_low: float
-    written_high: float
-    explained: float
-    variance_explained: float
-    untrained: tuple[float, float] | None
-    points: xr.Dataset
-    carry_gap: float
-    provenance: Provenance
 
-    @property
-    def one_number(self) -> bool:
-        """Whether the fit explains most of what is written along the main direction."""
-        return self.explained >= EXPLAINS
+    def value(self, quantity: str) -> float:
+        return self.cell("value", quantity=quantity).value
 
-    def headline(self) -> str:
-        """The finding in one short clause."""
-        if not self.one_number:
-            return f"What attention writes is not one number (explained {in_percent(self.explained)})"
-        if np.isnan(self.ratio):
-            return "The previous column's weight in what attention writes could not be told from 0"
-        said = f"The own column counts {self.ratio:.2f} times the previous one (explained {in_percent(self.explained)})"
-        if np.isnan(self.carry_gap):
-            return said
-        apart = f"are at least {self.carry_gap:.1f} apart in this sample" if self.carry_gap > 0 else "overlap"
-        return f"{said}; carry and no carry {apart}"
 
-    def sentence(self) -> str:
-        text = (
-            "Along the main direction of what attention writes, no weight of the previous column's digits could be told"
-        )
-        text += " from 0"
-        if not self.one_number:
-            text = "What attention writes is not one number, with weights for the digits of two columns"
-        elif not np.isnan(self.ratio):
-            text = (
-                f"In what attention writes, a digit of the own column counts {self.ratio:.2f} [{self.low:.2f}, "
-                f"{self.high:.2f}] times one of the previous column, and the digit written before {self.written:.2f} "
-                f"[{self.written_low:.2f}, {self.written_high:.2f}] times"
-            )
-        text += (
-            f". A weighted sum of these explains {in_percent(self.explained)} of the variance along the main "
-            f"direction, which holds {in_percent(self.variance_explained)} of all variance"
-        )
-        control = NO_CONTROL
-        if self.untrained is not None:
-            explained, along = self.untrained
-            control = f"untrained {in_percent(explained)} and {in_percent(along)}"
-            control = "an untrained copy writes the same at every column" if np.isnan(along) else control
-        text += f" ({control})"
-        if np.isnan(self.carry_gap):
-            return f"{text}."
-        between = "overlap in this sample"
-        if self.carry_gap > 0:
-            between = f"are at least {self.carry_gap:.1f} apart in this sample (n = {self.provenance.n:,} problems)"
+def _finding(found: AttentionReadout, fresh: HookedModel | None) -> str:
+    explained, ratio = found.cell("value", quantity=EXPLAINED), found.cell("value", quantity=RATIO)
+    control = explained.control
+    beside = NO_CONTROL if fresh is None else "an untrained copy writes the same at every column"
+    beside = beside if control is None else f"an untrained copy: {Estimate(control, unit=SHARE)}"
+    share = f"{replace(explained, unit=SHARE)} of the variance along the main direction ({beside})"
+    if explained.value < EXPLAINS:
+        return f"What attention writes is not one number: a weighted sum of the digits of two columns explains {share}."
+    if np.isnan(ratio.value):
         return (
-            f"{text}. Relative to the digit written before, the numbers of columns with and without a carry {between}."
+            "In what attention writes, no weight of the previous column's digits could be told from 0; a weighted sum "
+            f"of the digits of two columns explains {share}."
         )
-
-    def to_dataframe(self) -> pd.DataFrame:
-        """One row per quantity: value, low, high, control."""
-        explained, along = self.untrained or (np.nan, np.nan)
-        rows = [
-            ("own over previous column", self.ratio, self.low, self.high, np.nan),
-            ("written digit over previous column", self.written, self.written_low, self.written_high, np.nan),
-            ("variance of s explained", self.explained, np.nan, np.nan, explained),
-            ("variance along the direction", self.variance_explained, np.nan, np.nan, along),
-            ("carry apart", self.carry_gap, np.nan, np.nan, np.nan),
-        ]
-        table = pd.DataFrame(rows, columns=["quantity", "value", "low", "high", "untrained"])
-        return table.assign(n=self.provenance.n)
+    return (
+        f"In what attention writes, a digit of the own column counts {ratio} times one of the previous column; a "
+        f"weighted sum of both explains {share}."
+    )
 
 
 @probe(
@@ -156,7 +107,7 @@ class AttentionReadout(Result):
     summary=Summary(
         "own over previous column, written",
         "ratio",
-        lambda found: Estimate(found.ratio, found.low, found.high),
+        at("value", quantity=RATIO),
         0.1,
         asked_by=("compare_models",),
     ),
@@ -180,34 +131,27 @@ def attention_readout(
     Raises:
         UserError: a task without columns, fewer than 8 problems, or a model that writes the same everywhere.
     """
-    task = resolve_task(model, task)
-    sample = draw(task, problems, n, seed, carry_heavy=0.5)
-    own = ReadoutFit.of(model, task, sample)
+    sample = prepare(model, task, problems, n, seed, carry_heavy=0.5)
+    own = ReadoutFit.of(model, sample.task, sample)
     if own is None:
         raise UserError(
             f"Attention of {model_name(model)} writes the same at every column: there is no number to read."
         )
     fresh = untrained_copy(model, 1_000 + seed)
-    blank = None if fresh is None else (float("nan"), float("nan"))
-    if fresh is not None and (fit := ReadoutFit.of(fresh, task, sample)) is not None:
-        blank = fit.explained, fit.variance_explained
+    fit = None if fresh is None else ReadoutFit.of(fresh, sample.task, sample)
+    untrained = (np.nan, np.nan) if fit is None else (fit.explained, fit.variance_explained)
     ratio, written = own.ratios(seed) if own.explained >= EXPLAINS else (_UNKNOWN, _UNKNOWN)
-    return AttentionReadout(
-        model=model_name(model),
-        base=column_places(task).base,
-        ratio=ratio[0],
-        low=ratio[1],
-        high=ratio[2],
-        written=written[0],
-        written_low=written[1],
-        written_high=written[2],
-        explained=own.explained,
-        variance_explained=own.variance_explained,
-        untrained=blank,
-        points=own.points(seed),
-        carry_gap=float("nan") if np.isnan(ratio[0]) else own.carry_gap(),
-        provenance=sample.provenance,
-    )
+    rows = [
+        (RATIO, *ratio, np.nan),
+        (WRITTEN, *written, np.nan),
+        (EXPLAINED, own.explained, np.nan, np.nan, untrained[0]),
+        (ALONG, own.variance_explained, np.nan, np.nan, untrained[1]),
+        (CARRY_GAP, np.nan if np.isnan(ratio[0]) else own.carry_gap(), np.nan, np.nan, np.nan),
+    ]
+    table = pd.DataFrame(rows, columns=["quantity", "value", "value_low", "value_high", "value_untrained"])
+    base = column_places(sample.task).base
+    found = AttentionReadout("", table, sample.provenance, ("quantity",), MEASURES, points=own.points(seed), base=base)
+    return found.saying(_finding(found, fresh))
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,10 +208,10 @@ class ReadoutFit:
                 found.append(with_carry.min() - without.max())
         return float(min(found)) if found else float("nan")
 
-    def points(self, seed: int) -> xr.Dataset:
+    def points(self, seed: int) -> pd.DataFrame:
         rows = np.random.default_rng(seed).permutation(self.s.size)[:SHOWN]
         columns = {"written": self.written, "implied_sum": self.implied_sum, "carry_in": self.carry}
-        return xr.Dataset({name: ("point", value.ravel()[rows]) for name, value in columns.items()})
+        return pd.DataFrame({name: value.ravel()[rows] for name, value in columns.items()})
 
     def ratios(self, seed: int) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
         """(value, low, high) of own / previous and of token / previous; NaN where ``previous`` may be 0.
@@ -309,13 +253,17 @@ def _attention_out(
 def written_view(result: AttentionReadout) -> Picture:
     """The written number less the own column's part, over the written digit, for each carry."""
     found = result.points
-    x = found.written.values + np.random.default_rng(0).uniform(-0.25, 0.25, found.sizes["point"])
-    series = []
-    for carry in (0, 1):
-        rows = found.carry_in.values == carry
-        said = {"digit": found.written.values[rows]}
-        series.append(Series(f"carry {carry}", x[rows], found.implied_sum.values[rows], said=said))
+    x = found["written"] + np.random.default_rng(0).uniform(-0.25, 0.25, len(found))
+    shown = found.rename(columns={"written": "digit"}).assign(x=x)
+    series = [
+        Series.of(shown[shown["carry_in"] == carry], "x", "implied_sum", f"carry {carry}", said=("digit",))
+        for carry in (0, 1)
+    ]
     y = "number written, less the own column's part<br>(digits of the previous column)"
     points = Points("digit written before (the query's own token)", y, series=series)
-    note = f"{len(x):,} columns, with horizontal jitter; exact sums lie {result.base - 1} apart"
-    return Picture([points], title=result.headline(), note=note)
+    gap = result.value(CARRY_GAP)
+    apart = (
+        "" if np.isnan(gap) else f"; here they are {number(gap, 2)} or more apart" if gap > 0 else "; here they overlap"
+    )
+    note = f"{len(found):,} columns, with horizontal jitter; exact sums lie {result.base - 1} apart{apart}"
+    return Picture([points], note=note)

@@ -40,10 +40,9 @@ from interp.core.batches import right_tokens
 from interp.core.estimate import Estimate
 from interp.core.probe import Summary, neurons, probe, two_valued
 from interp.core.results import Provenance
-from interp.core.samples import N_PROBLEMS, Sample, draw
-from interp.core.task_checks import resolve_task
+from interp.core.samples import N_PROBLEMS, Sample, prepare
 from interp.probes import neuron_selectivity as measures
-from interp.probes.carry_units_result import CarryUnits
+from interp.probes.carry_units_result import KEYS, MEASURES, CarryUnits
 from interp.probes.neuron_signals import candidate_signals, signal_name
 from models.calls import Count, GivenProblems, Index, Seed
 from models.errors import UserError
@@ -127,12 +126,16 @@ def compute_carry_units(
     main = {axis: coords[axis] for axis in axes[:3]}
     rivals = (*axes[:3], "rival")
     agreement = {name: (rivals, unfold(share[..., i])) for i, name in enumerate(("share", "low", "high"))}
-    return CarryUnits(
+    found = CarryUnits(
+        "",
         xr.Dataset(data, coords=main | {"present": coords["present"]}),
-        xr.Dataset(agreement | {"n": (rivals[2:], differ)}, coords=main | {"rival": coords["rival"]}),
-        by_sum,
         provenance,
+        KEYS,
+        MEASURES,
+        agreement=xr.Dataset(agreement | {"n": (rivals[2:], differ)}, coords=main | {"rival": coords["rival"]}),
+        by_sum=by_sum,
     )
+    return found.saying(found.finding())
 
 
 def _best_units(found: CarryUnits) -> Estimate:
@@ -190,14 +193,13 @@ def carry_units(
         UserError: a model without MLP or for another task, a task whose answers have no columns or whose variables
             never have two values, an unknown signal, or fewer than 2 different problems.
     """
-    task = resolve_task(model, task)
-    sample = draw(task, problems, n, seed, carry_heavy=0.5)
+    sample = prepare(model, task, problems, n, seed, carry_heavy=0.5)
     if len(sample.tokens.unique(dim=0)) < 2:
         raise UserError("All problems are the same one: their columns say nothing about signals in general.")
-    places = signal_columns(task)
+    task, places = sample.task, signal_columns(sample.task)
     wanted = [signals] if isinstance(signals, str) else list(signals)
     variables, queries = column_variables(task, sample.problems, places.columns), places.queries
-    right = task.targets(sample.problems)[:, places.targets]
+    right = sample.right[:, places.targets]
 
     pre, post, clean = _activations(model, sample, queries, right)
     base = task.domain.base

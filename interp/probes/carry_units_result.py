@@ -12,14 +12,16 @@ import pandas as pd
 import xarray as xr
 
 from interp.core.drawings import drawing
-from interp.core.frames import as_frame, select
-from interp.core.results import Provenance, Result
+from interp.core.estimate import SHARE, Estimate
+from interp.core.frames import select
+from interp.core.table_result import Measure, TableResult
 from interp.core.thresholds import ABLE, CAUSAL, FEWEST_WITH_SIGNAL, SEPARATES
 from interp.core.views import Bars, Line, Picture, Points, Series
+from interp.core.wording import listed
 from interp.probes import neuron_selectivity as measures
 from interp.probes.neuron_signals import signal_name
 from models.errors import UserError, known_name
-from models.number_format import in_percent, in_percent_with
+from models.number_format import in_percent
 from models.transformer import neuron_name
 
 #: Kinds of units that separate a signal but do not carry it, in words.
@@ -29,13 +31,28 @@ _WORDS = {
     "not ablated": "not ablated",
     "not able": "the model is mostly wrong with it or without it, so ablation was not judged",
 }
+#: One unit of a kind, and several.
+_NAMES = {
+    "switch": ("switch that is needed", "switches that are needed"),
+    "detector": ("detector", "detectors"),
+    **{kind: (words, words) for kind, words in _WORDS.items()},
+    "correlate": ("without an effect of its own", "without an effect of their own"),
+}
 #: All kinds, the strongest evidence first.
 _STRENGTH = ("switch", "detector", *_WORDS, "none")
 _NEARLY = 0.99  # of a model that is right this often, it goes without saying that it was right before
 
 
-@dataclass(frozen=True, eq=False)
-class CarryUnits(Result):
+KEYS = ("layer", "unit", "signal")
+MEASURES = (
+    Measure("auroc_given_rivals", title="AUROC with each rival held fixed"),
+    Measure("effect", SHARE, title="what ablation costs with the signal, more than without"),
+    Measure("accuracy", SHARE, ("majority",), "accuracy of the best threshold"),
+)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CarryUnits(TableResult):
     """The signals that each MLP neuron detects. ``table`` is a Dataset over (layer, unit, signal):
 
     * ``auroc``, ``auroc_given_rivals`` and the ``rival`` that lowers it most; NaN where fewer than
@@ -60,10 +77,8 @@ class CarryUnits(Result):
     ``base`` is the base of the digits. None for a task without digit sums; without carries in, all have carry in 0.
     """
 
-    table: xr.Dataset
     agreement: xr.Dataset
     by_sum: xr.DataArray | None
-    provenance: Provenance
 
     def verdict(self, layer: int, unit: int) -> dict[str, Any]:
         """The ``signal`` that one unit carries (None if none passes), and its ``kind``.
@@ -132,18 +147,6 @@ class CarryUnits(Result):
         """:meth:`verdict` of every unit, one row each, the strongest first and "none" last."""
         return pd.DataFrame(self._verdicts.values())
 
-    def _count_kinds(self, signal: str) -> dict[str, int]:
-        """How many units carry a signal, by kind in words, strongest kind first; kinds without a unit are left out."""
-        verdicts = self.verdicts()
-        kinds = verdicts[verdicts["signal"] == signal]["kind"].tolist()
-        named = {
-            "switch": ("switch that is needed", "switches that are needed"),
-            "detector": ("detector", "detectors"),
-            **{kind: (words, words) for kind, words in _WORDS.items()},
-        }
-        counts = {kind: kinds.count(kind) for kind in named if kind in kinds}
-        return {named[kind][n > 1]: n for kind, n in counts.items()}
-
     def describe(self, layer: int, unit: int) -> str:
         """One unit's verdict as a sentence."""
         found, table = self.verdict(layer, unit), select(self.table, layer=layer, unit=unit)
@@ -175,7 +178,8 @@ class CarryUnits(Result):
             )
         return text
 
-    def sentence(self) -> str:
+    def finding(self) -> str:
+        """How many units tell the signal that the strongest one tells, and what breaks without that one."""
         verdicts = self.verdicts()
         found = verdicts[verdicts["signal"].notna()]
         if verdicts["auroc_given_rivals"].isna().all():
@@ -186,23 +190,23 @@ class CarryUnits(Result):
         if found.empty:
             text = f"None of {len(verdicts)} MLP neurons separates a signal from its rivals (best AUROC with rivals"
             return f"{text} held fixed {verdicts['auroc_given_rivals'].max():.3f}, asked for {SEPARATES})."
-        texts = [self.describe(int(row.layer), int(row.unit)) for row in found.head(4).itertuples()]
-        if len(found) > 4:
-            texts.append(f"{len(found) - 4} more in .verdicts()")
-        if "carry_in" in self.table.signal.values and "carry_in" not in set(found["signal"]):
-            texts.append(self._as_carry_in(found.iloc[0]))
-        return ". ".join(texts) + "."
-
-    def _as_carry_in(self, found: pd.Series) -> str:
-        """How badly a unit that carries another signal does as a detector of the carry in."""
-        at = {"layer": found["layer"], "unit": found["unit"]}
-        row, signal = self.table.sel(at).sel(signal="carry_in"), signal_name(found["signal"])
-        apart = self.agreement.sel(at).sel(signal=found["signal"], rival="carry_in")
-        share = in_percent_with(*(float(apart[name]) for name in ("share", "low", "high")))
+        signal = found["signal"].iloc[0]
+        found = found[found["signal"] == signal]
+        kinds = found["kind"].value_counts().reindex([kind for kind in _STRENGTH if kind in set(found["kind"])])
+        told = listed(f"{n:,} {_NAMES[kind][n > 1]}" for kind, n in kinds.items())
+        least = f"{found['auroc_given_rivals'].min():.3f}"
+        least += " or more" * (len(found) > 1 and least != "1.000")
+        name, at = signal_name(signal), {key: int(found.iloc[0][key]) for key in ("layer", "unit")}
+        tell, of = "tells" if len(found) == 1 else "tell", f"{len(found):,} of {len(verdicts):,} MLP neurons"
+        text = f"{of} {tell} {name} ({told}): AUROC {least} even with each rival signal held fixed."
+        row = self.table.sel(signal=signal, **at)
+        if row.ablated.isnull().any():
+            return text
+        ends = (row[f"ablated{end}"].values.tolist() for end in ("", "_low", "_high"))
+        without, with_ = (Estimate(*each, unit=SHARE) for each in zip(*ends, strict=True))
         return (
-            f"On the {int(apart.n):,} columns where carry in and {signal} differ, "
-            f"{neuron_name(found['layer'], found['unit'])} follows {signal} in {share}. As a carry-in detector it "
-            f"reaches {in_percent(float(row.accuracy))} (majority baseline {in_percent(float(row.majority))})"
+            f"{text} Without {neuron_name(*at.values())}, {without} of the digits without {name} stay right, and "
+            f"{with_} of those with it."
         )
 
     def double_dissociation(self, signal: str = "carry_out") -> pd.DataFrame:
@@ -250,7 +254,7 @@ class CarryUnits(Result):
     def to_dataframe(self) -> pd.DataFrame:
         """One row per layer, unit and signal; ranges and ablation accuracies in ``_with`` and ``_without`` columns.
         Units come in the order of :meth:`verdicts`, and the signals of each by ``auroc_given_rivals``."""
-        frame = as_frame(self.table, ("layer", "unit", "signal"))
+        frame = super().to_dataframe()
         places = {at: place for place, at in enumerate(self._verdicts)}
         unit = [places[at] for at in zip(frame["layer"], frame["unit"], strict=True)]
         order = pd.DataFrame({"unit": unit, "auroc": -frame["auroc_given_rivals"].fillna(-1.0)})
@@ -291,7 +295,7 @@ def units_view(result: CarryUnits) -> Picture:
     note = "Intervals: smallest to largest; marks: mean, filled where the column has a carry out"
     if named > len(views):
         note = f"The {len(views)} that separate best, of {named}. {note}"
-    return Picture(views, title=_summary(result), note=note)
+    return Picture(views, note=note)
 
 
 def _inputs(cell: xr.DataArray, carry: int, base: int) -> Series:
@@ -302,22 +306,6 @@ def _inputs(cell: xr.DataArray, carry: int, base: int) -> Series:
     x, out = sums + (0.16 if carry else -0.16), sums + carry >= base
     return Series(
         f"carry in {carry}", x, mean, low, high, filled=out, said={"digit sum": sums, "carry out": out, "n": n}
-    )
-
-
-def _summary(result: CarryUnits) -> str:
-    verdicts = result.verdicts()
-    found = verdicts[verdicts["signal"].notna()]
-    if found.empty:
-        return f"None of {len(verdicts)} MLP neurons separates a carry signal from its rivals"
-    signal = found["signal"].mode().iloc[0]
-    found = found[found["signal"] == signal]
-    counts = ", ".join(f"{n} {kind}" for kind, n in result._count_kinds(signal).items())
-    worst, least = f"{found['auroc_given_rivals'].min():.3f}", " or more" if len(found) > 1 else ""
-    return (
-        f"{len(found)} of {len(verdicts)} MLP neurons {'tells' if len(found) == 1 else 'tell'} "
-        f"{signal_name(signal)} ({counts}): AUROC {worst}{least if worst != '1.000' else ''} even with each "
-        "rival signal held fixed"
     )
 
 
@@ -341,23 +329,5 @@ def unit_ablation_view(result: CarryUnits, signal: str | None = None) -> Picture
         said = f"columns {'with' if present else 'without'} {name} (n = {int(rows['n'].iloc[0]):,})"
         series.append(Series(said, labels, *(np.array(each, dtype=float) for each in values)))
     bars = Bars("neurons are set to zero at every position", "share of answer digits right", "", series, "share")
-    title = _ablation_title(result, table, chosen, of)
+    title = f"Answer digits right without each neuron, on columns with and without {name}"
     return Picture([bars], title=title, note="Intervals: 95% Korn-Graubard")
-
-
-def _ablation_title(result: CarryUnits, table: pd.DataFrame, chosen: list[tuple[int, int]], signal: str) -> str:
-    """Two units that break opposite columns, or else the most selective unit."""
-    name, pairs = signal_name(signal), result.double_dissociation(signal)
-    if len(pairs):
-        pair = pairs.iloc[0]
-        return (
-            f"Zeroing {pair.unit} keeps {in_percent(pair.unit_with)} of the digits with {name} right and "
-            f"{in_percent(pair.unit_without)} of the others; {pair.other} does the opposite "
-            f"({in_percent(pair.other_with)} and {in_percent(pair.other_without)})"
-        )
-    drop = table.set_index(["layer", "unit", "present"])["drop"]
-    unit = max(chosen, key=lambda key: abs(drop[(*key, True)] - drop[(*key, False)]))
-    return (
-        f"No double dissociation on {name}: zeroing {neuron_name(unit[0], unit[1])} changes accuracy by "
-        f"{-100 * drop[(*unit, True)]:+.1f} points with it and {-100 * drop[(*unit, False)]:+.1f} without"
-    )

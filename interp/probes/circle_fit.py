@@ -36,10 +36,10 @@ from jaxtyping import Float
 from interp.core.controls import untrained_copy
 from interp.core.drawings import drawing
 from interp.core.estimate import Estimate
-from interp.core.modular.embedding_replacement import EmbeddingTest, all_rows, embedding_test, owed_to
+from interp.core.modular.embedding_replacement import EmbeddingTest, all_rows, embedding_test
 from interp.core.probe import Summary, digits, probe
-from interp.core.results import Provenance, Result
 from interp.core.significance import permutation_p
+from interp.core.table_result import Measure, TableResult
 from interp.core.task_checks import resolve_task
 from interp.core.thresholds import EVEN, POOR, STRONG
 from interp.core.views import Picture, Points, Series
@@ -58,7 +58,7 @@ from interp.probes.circle_geometry import (
 )
 from models.calls import Seed
 from models.errors import UserError
-from models.number_format import in_percent, p_value, small
+from models.number_format import in_percent, p_value
 from models.tasks import Task, TaskLike
 from models.transformer import HookedModel
 
@@ -66,6 +66,10 @@ Table = torch.Tensor | np.ndarray | list
 RELABELLINGS = 2000
 TWINS, TWIN_RELABELLINGS = 5, 199  # untrained copies, and the relabellings of each
 LOOKS = 2  # order and evenness are two tests of one question: each p is compared with 0.05 / 2
+
+
+KEYS = ("quantity",)
+MEASURES = (Measure("value"),)
 
 
 @dataclass(frozen=True)
@@ -78,17 +82,15 @@ class UntrainedCircles:
     ordered: int
     even: int
 
-    def sentence(self) -> str:
-        """What a fresh model of the parametrisation has without training."""
-        return (
-            f"Of {self.n} untrained copies, {self.arc} have the digits on an arc, {self.ordered} in order around their "
-            f"circle and {self.even} at even distances."
-        )
+
+def _quantity(name: str) -> Any:
+    return property(lambda self: self.cell("value", quantity=name).value)
 
 
-@dataclass(frozen=True, eq=False)
-class CircleFit(Result):
-    """A circle through labelled points, and how the labels run along it.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CircleFit(TableResult):
+    """A circle through labelled points, and how the labels run along it. ``table``: ``value`` and ``unit`` by
+    ``quantity``, which are attributes as well.
 
     ``radius``, ``centre`` [2] in the plane; ``start`` and ``stride`` in radians (angle = start + label * stride, in
     [-pi, pi]); ``arc``: the angle that the points span, 2 pi minus their largest gap. ``residual``: root mean square
@@ -104,34 +106,28 @@ class CircleFit(Result):
 
     ``untrained``: of a model, how many untrained copies have such a circle: a parametrisation may put digits on an arc,
     which is then no finding. None for a table, and where nothing is drawn at random. ``causal``: of a model's digits,
-    the answers with each digit moved to its place on the circle, and with the places shuffled.
+    the answers with each digit moved to its place on the circle, and with the places shuffled. The circle is the fitted
+    one, with even steps and nothing else of the embeddings.
 
     ``points`` [label, axis] are coordinates in the plane and ``angle`` [label] their angles about the centre. ``basis``
     [2, D] and ``origin`` [D] place the plane: point = origin + basis.T @ coordinates.
     """
 
-    radius: float
-    centre: Float[np.ndarray, " 2"]
-    start: float
-    stride: float
-    arc: float
-    residual: float
-    line: float
-    parabola: float
-    off_plane: float
-    planarity: float
-    order: float
-    order_p: float
-    evenness: float
-    evenness_p: float
-    stride_rms: float
     points: xr.DataArray
     angle: xr.DataArray
     basis: Float[np.ndarray, "2 D"]
     origin: Float[np.ndarray, " D"]
-    provenance: Provenance
     causal: EmbeddingTest | None = None
     untrained: UntrainedCircles | None = None
+
+    radius, start, stride, arc = map(_quantity, ("radius", "start", "stride", "arc"))
+    residual, line, parabola, off_plane = map(_quantity, ("residual", "line", "parabola", "off_plane"))
+    planarity, stride_rms = map(_quantity, ("planarity", "stride_rms"))
+    order, order_p, evenness, evenness_p = map(_quantity, ("order", "order_p", "evenness", "evenness_p"))
+
+    @property
+    def centre(self) -> Float[np.ndarray, " 2"]:
+        return np.array([self.cell("value", quantity=f"centre {axis}").value for axis in "xy"])
 
     @property
     def _advantage(self) -> dict[str, float]:
@@ -149,20 +145,6 @@ class CircleFit(Result):
         return self.residual <= POOR * self.radius and min(self._advantage.values()) >= STRONG
 
     @property
-    def shape(self) -> str:
-        """What the points lie on, as a predicate without its subject."""
-        relative = self.residual / self.radius
-        if relative > POOR:
-            return f"miss the nearest circle by {relative:.2f} of its radius, root mean square"
-        if not self.is_arc:
-            other = min(self._advantage, key=lambda name: self._advantage[name])
-            return f"cannot be said to lie on an arc: the best {other} fits them as well as the best circle, or nearly"
-        return (
-            f"lie on an arc of {math.degrees(self.arc):.2f} degrees of a circle of radius {self.radius:.4f} (root mean "
-            f"square distance {small(relative)} of the radius)"
-        )
-
-    @property
     def ordered(self) -> bool:
         return self.order_p * LOOKS < 0.05
 
@@ -177,61 +159,34 @@ class CircleFit(Result):
         return self.near_even and self.stride_rms <= EVEN * abs(self.stride)
 
     @property
-    def _order_text(self) -> str:
+    def order_text(self) -> str:
         return f"circular rank correlation {self.order:.2f}, {p_value(self.order_p)}"
 
-    def sentence(self) -> str:
+    def finding(self) -> str:
         """The geometry, and for a model what its answers owe to it."""
+        lie = f"lie on an arc of {math.degrees(self.arc):.4g} degrees of a circle"
+        if self.residual > POOR * self.radius:
+            lie = f"miss the nearest circle by {self.residual / self.radius:.2f} of its radius"
+        elif not self.is_arc:
+            other = min(self._advantage, key=lambda name: self._advantage[name])
+            lie = f"cannot be said to lie on an arc: the best {other} fits them as well as the best circle, or nearly"
+        order = "in order around it" if self.ordered else "in no order around it"
+        if self.even:
+            order += f" and evenly, {abs(math.degrees(self.stride)):.2f} degrees apart"
+        elif self.ordered:
+            order += " and at uneven distances"
+        said = f"The {self.points.sizes['label']} points {lie}, {order} ({self.order_text})."
         if self.causal is None:
-            return self._geometry()
-        control = "There is no untrained control." if self.untrained is None else self.untrained.sentence()
-        return (
-            f"{self._geometry()} {control} The model answers {self.causal.clean} of {self.causal.clean.n:,} problems "
-            f"right; {self.causal.with_each()}. The circle is this one, with even steps and nothing else of the "
-            "embeddings; fourier_spectrum keeps whole frequencies."
+            return said
+        copies = self.untrained
+        control = (
+            "no untrained control" if copies is None else f"{copies.arc} of {copies.n} untrained copies have an arc"
         )
-
-    def _geometry(self) -> str:
-        text = f"The {self.points.sizes['label']} points {self.shape}"
-        if self.planarity < 0.999:
-            text += f", in a plane that holds {in_percent(self.planarity)} of their variance"
-        evenness = f"evenness {self.evenness:.2f}, {p_value(self.evenness_p)}"
-        if not self.ordered and not self.near_even:
-            order = f"their order around it is no better than that of random labels ({self._order_text}; {evenness})"
-            return f"{text}; {order}."
-        order = "run" if self.ordered else "do not run"
-        text += f"; the labels {order} around it in order ({self._order_text})"
-        if not self.near_even:
-            return f"{text}, at uneven distances ({evenness})."
-        uneven, apart = math.degrees(self.stride_rms), abs(math.degrees(self.stride))
-        if not self.even:
-            return (
-                f"{text}, at uneven distances: from steps of {apart:.2f} degrees they are off by {small(uneven)} (root "
-                f"mean square), less than those of random labels ({evenness})."
-            )
-        about = "" if uneven < 0.01 else f", up to {small(uneven)} degrees (root mean square)"
-        return f"{text}, {apart:.2f} degrees apart and evenly{about} ({evenness})."
-
-    def to_dataframe(self) -> pd.DataFrame:
-        rows = [
-            ("radius", self.radius, "table units"),
-            ("centre x", self.centre[0], "table units"),
-            ("centre y", self.centre[1], "table units"),
-            ("start", self.start, "rad"),
-            ("stride", self.stride, "rad"),
-            ("arc", self.arc, "rad"),
-            ("residual", self.residual, "table units"),
-            ("line", self.line, "table units"),
-            ("parabola", self.parabola, "table units"),
-            ("off_plane", self.off_plane, "table units"),
-            ("planarity", self.planarity, "share of variance"),
-            ("order", self.order, "circular rank correlation"),
-            ("order_p", self.order_p, "permutation p of order"),
-            ("evenness", self.evenness, "resultant length"),
-            ("evenness_p", self.evenness_p, "permutation p of evenness"),
-            ("stride_rms", self.stride_rms, "rad"),
-        ]
-        return pd.DataFrame(rows, columns=["quantity", "value", "unit"])
+        moved, shuffled = self.causal.replaced.values()
+        return (
+            f"{said[:-2]}; {control}). Moved onto the circle, they leave {moved} of {moved.n:,} answers right, with "
+            f"shuffled places {shuffled} (as they are, {in_percent(self.causal.clean.value, counted=True)})."
+        )
 
 
 def digit_table(model: Any, task: Any) -> Any:
@@ -243,7 +198,7 @@ def digit_table(model: Any, task: Any) -> Any:
 
 def _off_circle(found: CircleFit) -> Estimate:
     off = math.hypot(found.residual, found.off_plane) / found.radius
-    return Estimate(off, note=f"order of the digits: {found._order_text}")
+    return Estimate(off, note=f"order of the digits: {found.order_text}")
 
 
 @probe(
@@ -286,7 +241,8 @@ def circle_fit(
     subject: Any = model
     resolved = resolve_task(subject, task)
     causal = embedding_test(subject, resolved, resolved.digit_tokens, tested, seed)
-    return replace(fit, causal=causal, untrained=_of_untrained(model, task, seed))
+    fit = replace(fit, causal=causal, untrained=_of_untrained(model, task, seed))
+    return fit.saying(fit.finding())
 
 
 def fit_circle(rows: Table, relabellings: int = RELABELLINGS, seed: int = 0) -> CircleFit:
@@ -310,28 +266,36 @@ def _circle_through(points: Any, relabellings: int, seed: int, rng: np.random.Ge
     shuffles = np.stack([label, *(rng.permutation(len(table)) for _ in range(relabellings))])
     order, evenness = circular_rank_correlation(label, angle[shuffles]), largest_evenness(angle, label, shuffles)
     coords = {"label": label, "axis": ["x", "y"]}
-    return CircleFit(
-        radius=radius,
-        centre=centre,
-        start=start,
-        stride=stride,
-        arc=2 * math.pi - cut_angles(angle)[1],
-        residual=residual,
-        line=float(np.sqrt((line_distances(flat) ** 2).mean())),
-        parabola=float(np.sqrt((parabola_distances(flat) ** 2).mean())),
-        off_plane=off_plane,
-        planarity=planarity,
-        order=float(order[0]),
-        order_p=permutation_p(float(abs(order[0])), np.abs(order[1:])),
-        evenness=float(np.abs(np.exp(1j * deviation).mean())),
-        evenness_p=permutation_p(float(evenness[0]), evenness[1:]),
-        stride_rms=float(np.sqrt((deviation**2).mean())),
+    rows = [
+        ("radius", radius, "table units"),
+        ("centre x", centre[0], "table units"),
+        ("centre y", centre[1], "table units"),
+        ("start", start, "rad"),
+        ("stride", stride, "rad"),
+        ("arc", 2 * math.pi - cut_angles(angle)[1], "rad"),
+        ("residual", residual, "table units"),
+        ("line", float(np.sqrt((line_distances(flat) ** 2).mean())), "table units"),
+        ("parabola", float(np.sqrt((parabola_distances(flat) ** 2).mean())), "table units"),
+        ("off_plane", off_plane, "table units"),
+        ("planarity", planarity, "share of variance"),
+        ("order", float(order[0]), "circular rank correlation"),
+        ("order_p", permutation_p(float(abs(order[0])), np.abs(order[1:])), "permutation p of order"),
+        ("evenness", float(np.abs(np.exp(1j * deviation).mean())), "resultant length"),
+        ("evenness_p", permutation_p(float(evenness[0]), evenness[1:]), "permutation p of evenness"),
+        ("stride_rms", float(np.sqrt((deviation**2).mean())), "rad"),
+    ]
+    found = CircleFit(
+        "",
+        pd.DataFrame(rows, columns=["quantity", "value", "unit"]),
+        all_rows(len(table), relabellings, seed),
+        KEYS,
+        MEASURES,
         points=xr.DataArray(flat, dims=("label", "axis"), coords=coords),
         angle=xr.DataArray(angle, dims=("label",), coords={"label": label}),
         basis=basis,
         origin=origin,
-        provenance=all_rows(len(table), relabellings, seed),
     )
+    return found.saying(found.finding())
 
 
 def _of_untrained(model: Any, task: Task | None, seed: int) -> UntrainedCircles | None:
@@ -354,11 +318,7 @@ def circle_view(result: CircleFit) -> Picture:
     series = Series("table rows", at[:, 0], at[:, 1], labels=labels, said=said)
     x, y = (_axis_name(result, axis) for axis in (0, 1))
     points = Points(x, y, series=[series], square=True, circle=(*result.centre, result.radius))
-    title = f"The {len(at)} rows {result.shape}"
-    if result.is_arc and result.even:
-        title += f", {math.degrees(result.stride):.2f} degrees apart"
-    note = f"Order around the circle: {result._order_text}"
-    return Picture([points], title=title, note=note + (f". {owed_to(result.causal)}" if result.causal else ""))
+    return Picture([points])
 
 
 def _axis_name(result: CircleFit, axis: int) -> str:

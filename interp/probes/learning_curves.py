@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,16 +24,21 @@ import xarray as xr
 
 from interp.core import views
 from interp.core.drawings import drawing
+from interp.core.estimate import SHARE, Estimate
 from interp.core.probe import probe
-from interp.core.results import Provenance, Result
+from interp.core.results import Provenance
+from interp.core.table_result import Measure, TableResult
+from interp.core.wording import listed
 from interp.probes.stored_curves import read_curves
 from models.errors import UserError
 from models.number_format import in_percent
 from models.rates import Rate
 
+KEYS = ("model", "seed", "step")
 
-@dataclass(frozen=True, eq=False)
-class LearningCurves(Result):
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LearningCurves(TableResult):
     """Learning curves.
 
     Attributes:
@@ -47,21 +53,26 @@ class LearningCurves(Result):
         budget: the step at which a paper stops, if figures are to show it.
     """
 
-    table: xr.Dataset
     what: str
-    provenance: Provenance
     chosen: Mapping[str, int] = field(default_factory=dict)
     on_test: Mapping[str, Mapping[int, bool]] = field(default_factory=dict)
     starts: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     budget: int | None = None
 
+    @classmethod
+    def compared(cls, table: xr.Dataset, what: str, provenance: Provenance, **more: Any) -> LearningCurves:
+        """The result of curves whose seeds are compared in one measure, with what they say."""
+        measures = tuple(Measure(str(name)) for name in table.data_vars)
+        found = cls("", table, provenance, KEYS, measures, what=what, **more)
+        return found.saying(f"{listed(map(found._said, found.models), most=3)}.")
+
     @property
     def models(self) -> list[str]:
         return self.table.model.values.tolist()
 
     @property
-    def _by_loss(self) -> bool:
+    def by_loss(self) -> bool:
         return self.what.endswith("loss")
 
     def of(self, model: str, what: str = "") -> xr.DataArray:
@@ -91,40 +102,25 @@ class LearningCurves(Result):
         known = self.on_test.get(model)
         return self.rate(model) if known is None else Rate(len(known), sum(known.values()))
 
-    def sentence(self) -> str:
-        return "; ".join(self._said(model) for model in self.models) + "."
-
     def _said(self, model: str) -> str:
         curves, name = self.of(model), self.labels.get(model, model)
         n, last = curves.sizes["seed"], int(curves.step.values[-1])
-        if self._by_loss:
-            ends = [row[~np.isnan(row)][-1] for row in curves.values]
-            span = f"{min(ends):.3f}" if n == 1 else f"{min(ends):.3f} to {max(ends):.3f}"
+        if self.by_loss:
             seeds = f"{n} seeds" if n > 1 else "one seed"
-            return f"{name}: {self.what.replace('_', ' ')} {span} nats after {last:,} steps ({seeds})"
-        rate, steps = self.grokked(model), sorted(self.onset(model).values())
-        low, high = rate.interval
-        near = self.starts.get(model)
-        share = (
-            f"all started near {near}"
-            if near
-            else f"{in_percent(rate.accuracy)}, 95% interval {in_percent(low)}-{in_percent(high)}"
-        )
-        where = "on validation" if self.what in ("exact", "uniform") else f"({self.what})"
-        one = rate.correct == 1
+            return f"{name}: {self.what.replace('_', ' ')} {_span(curves)} nats after {last:,} steps ({seeds})"
+        rate, steps, near = self.grokked(model), list(self.onset(model).values()), self.starts.get(model)
+        share = f"all started near {near}" if near else str(Estimate(rate.accuracy, *rate.interval, unit=SHARE))
+        where, one = "on validation" if self.what in ("exact", "uniform") else f"({self.what})", rate.correct == 1
         does = f"answer{'s' * one} the whole test set"
         if model not in self.on_test:
             does = f"{'is' if one else 'are'} once perfect {where}"
         text = f"{rate.correct} of {rate.n} seeds of {name} {does} ({share})"
+        if len(self.models) > 1:
+            return text
         if not steps:
             return f"{text}; none is ever perfect {where}; the best reaches {in_percent(float(curves.max()))}"
-        if len(steps) == 1:
-            ((seed, step),) = self.onset(model).items()
-            return f"{text}; {f'seed {seed}' if seed >= 0 else 'one'} is first perfect {where} at step {step:,}"
-        text += f"; the first is perfect {where} at step {steps[0]:,}, the median seed at {int(np.median(steps)):,}"
-        own = self.chosen.get(model)
-        at = self.onset(model).get(-1 if own is None else own)
-        return text if at is None else f"{text}, seed {own} at {at:,}"
+        when = f"at step {min(steps):,}" + f", the median seed at {int(np.median(steps)):,}" * (len(steps) > 1)
+        return f"{text}; the first is perfect {where} {when}"
 
     def summary(self) -> pd.DataFrame:
         """One row per model: seeds, how many were ever perfect, the share with its 95% interval, and at which steps."""
@@ -140,8 +136,14 @@ class LearningCurves(Result):
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row per model, seed and evaluation."""
-        frame = self.table.to_dataframe().reset_index()
-        return frame.dropna(subset=[str(name) for name in self.table.data_vars], how="all").reset_index(drop=True)
+        frame = super().to_dataframe()
+        return frame.dropna(subset=[each.name for each in self.measures], how="all").reset_index(drop=True)
+
+
+def _span(curves: xr.DataArray) -> str:
+    """The last value of each seed, from the least to the largest."""
+    last = [row[~np.isnan(row)][-1] for row in curves.values if not np.isnan(row).all()]
+    return f"{min(last):.3f}" if len(last) == 1 else f"{min(last):.3f} to {max(last):.3f}"
 
 
 @probe("When did each seed learn it, and how many did?")
@@ -168,7 +170,8 @@ def learning_curves(sources: str | Path | Sequence[str | Path], *, what: str = "
     )
     table = xr.concat(tables, "model", join="outer", data_vars="all")
     on_test = {} if what else on_test  # it is about exact match, which is then not what is compared
-    return LearningCurves(table, what or found[0].what, found[0].provenance, chosen, on_test, starts)
+    more = {"chosen": chosen, "on_test": on_test, "starts": starts}
+    return LearningCurves.compared(table, what or found[0].what, found[0].provenance, **more)
 
 
 _AXES = {
@@ -211,9 +214,7 @@ def curves_view(result: LearningCurves, what: str = "") -> views.Picture:
         title = label if len(result.models) > 1 else ""
         y, scale = "" if panels else name, "" if is_loss else "share"
         panels.append(views.Curves("training step", y, title, series=series, scale=scale, lines=lines))
-        last = [row[~np.isnan(row)][-1] for row in table.values if not np.isnan(row).all()]
-        span = f"{min(last):.3f}" if len(last) == 1 else f"{min(last):.3f} to {max(last):.3f}"
-        ends.append(f"{label} {span} after {int(table.step.max()):,} steps")
+        ends.append(f"{label} {_span(table)} after {int(table.step.max()):,} steps")
     title = "" if what == result.what else f"{name[:1].upper()}{name[1:]}: {'; '.join(ends)}"
     return views.Picture(panels, title=title)
 

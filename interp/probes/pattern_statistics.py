@@ -1,5 +1,4 @@
-"""Moments over inputs of attention weights, chunk by chunk: means, spreads, two-valued weights, the error of a gap;
-and the control that shuffles keys."""
+"""Moments over inputs of attention weights, chunk by chunk, and the control that shuffles keys."""
 
 from __future__ import annotations
 

@@ -13,7 +13,6 @@ cases where adders fail. Where a task can plant carry chains, ``n`` problems of 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -37,7 +36,7 @@ from models.tasks.named.addition import adds_pairs_below
 from models.transformer import HookedModel, model_name
 
 #: Columns of the result, which no label can be named.
-TAKEN = ("n", "correct", "accuracy", "low", "high", "strength", "wrong_example", "index")
+TAKEN = ("n", "correct", "accuracy", "accuracy_low", "accuracy_high", "strength", "wrong_example", "index")
 #: Name -> function that labels problems; "target" is a stratum as well.
 STRATA: dict[str, Callable[[Task, Any], Any]] = {
     "chain_length": lambda task, problems: task.chain_length(problems),
@@ -111,7 +110,7 @@ def score(
         repeated = {name: np.repeat(np.asarray(each), len(targets)) for name, each in labels.items()}
         table = tabulated(right.flatten(), repeated | {"target": np.tile(targets, len(right))})
     table = table.assign_coords(strength=provenance.strength)
-    return Scores(model_name(model), table, provenance, errors=len(names) == 1)
+    return Scores.of(model_name(model), table, provenance, errors=len(names) == 1)
 
 
 def _by_suite(model: HookedModel, task: Task, problems: Any, n: int, seed: int) -> Scores:
@@ -129,7 +128,7 @@ def _by_suite(model: HookedModel, task: Task, problems: Any, n: int, seed: int) 
         suite=("case", [suite for suite, *_ in drawn]), strength=("case", [strength for _, _, strength, _ in drawn])
     )
     provenance = Provenance(len(labels), seed, "problems in all suites; strengths by case")
-    return replace(found, table=table, provenance=provenance, series="suite")
+    return Scores.of(found.model, table, provenance, errors=True, series="suite")
 
 
 def verdicts(

@@ -1,25 +1,24 @@
 """Right answers by stratum: the result of every question about how often a model is right.
 
 A stratum is whatever problems are sorted by: a carry-chain length, a suite of problems, or a target of the response. A
-result has one or two kinds of strata, and a ``series`` where the same strata were measured for several things: two sets
-of problems, or the seeds of an entry.
+result has one or two kinds of strata.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 
 from interp.core.drawings import drawing
-from interp.core.estimate import Estimate
-from interp.core.results import GIVEN, Provenance, Result
+from interp.core.estimate import SHARE, Estimate
+from interp.core.results import GIVEN, Provenance
 from interp.core.stats import clopper_pearson
-from interp.core.views import Curves, Grid, Picture, Points, Series
+from interp.core.table_result import Measure, TableResult, table_view
+from interp.core.views import Curves, Picture, Points, Series
 from models.errors import UserError
 from models.number_format import in_percent_with, shown
 from models.rates import CONFIDENCE, Rate
@@ -35,45 +34,43 @@ def share_right(found: Scores) -> Estimate:
 def worst_stratum(found: Scores) -> Estimate:
     """The share right in the stratum where it is lowest, with those of all strata as parts."""
     (stratum,) = found.strata
-    parts = [
-        Estimate(row["accuracy"], row["low"], row["high"], int(row["n"]), name=str(row[stratum]))
-        for row in found.to_dataframe().to_dict("records")
-        if row["n"] > 0
-    ]
+    parts = found.estimates("accuracy")
     worst = min(parts, key=lambda part: part.value)
     alike = worst.value == max(part.value for part in parts)
     name = stratum.replace("_", " ")
     note = f"all alike by {name}" if alike else f"{name} {worst.name}"
-    return Estimate(worst.value, worst.low, worst.high, worst.n, note=note, parts=tuple(parts))
+    return replace(worst, name="", note=note, parts=tuple(parts))
 
 
-@dataclass(frozen=True, eq=False)
-class Scores(Result):
+_T = TypeVar("_T", bound="Scores")
+MEASURES = (Measure("accuracy", SHARE, title="right answers"),)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Scores(TableResult):
     """How often answers are right as a whole, by stratum.
 
     Attributes:
-        model: the model's name.
-        table: int arrays over the strata (and the series): ``n`` problems tried (-1: none is there) and ``correct``; a
+        table: int arrays over the strata, its keys: ``n`` problems tried (-1: none is there) and ``correct``; a
             coordinate ``strength`` where it differs. Other columns are the question's own.
-        series: the dimension or coordinate that is not a stratum, if there is one.
-        said: the sentence, where the question has its own.
-        counted: the word for problems that count as ``correct``.
+        model: the model's name.
+        series: the coordinate that has a colour of its own in the figure, if there is one.
         errors: whether figures show error rates on a logarithmic axis, as for models that are hardly ever wrong.
-        about: what else is known: for an entry's seeds the ``chosen`` one.
     """
 
     model: str
-    table: xr.Dataset
-    provenance: Provenance
     series: str = ""
     errors: bool = False
-    counted: str = "right"
-    said: str = ""
-    about: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls: type[_T], model: str, table: xr.Dataset, provenance: Provenance, **more: Any) -> _T:
+        """The result of counts, with what they say."""
+        found = cls("", table, provenance, tuple(map(str, table.n.dims)), MEASURES, model=model, **more)
+        return found.saying(f"{model}: {found.total()}; {found.worst()}.") if bool((table.n > 0).any()) else found
 
     @property
-    def strata(self) -> list[str]:
-        return [str(axis) for axis in self.table.n.dims if axis != self.series]
+    def strata(self) -> tuple[str, ...]:
+        return self.keys
 
     @property
     def reached(self) -> xr.DataArray:
@@ -108,42 +105,27 @@ class Scores(Result):
 
     # ---- words and tables
 
-    def sentence(self) -> str:
-        if self.said:
-            return self.said
-        return f"{self.model}: {', '.join(self.totals())}; {self.worst()}."
-
-    def _tried(self) -> pd.DataFrame:
-        frame = self.to_dataframe().query("n > 0")
-        return frame[frame[self.series] == self.about["chosen"]] if "chosen" in self.about else frame
-
-    def totals(self) -> list[str]:
-        """The counts of each series, or of all, in words."""
-        frame = self._tried()
-        of = frame.groupby(self.series, sort=False) if self.series in self.table.dims else [("", frame)]
-        told = {name: f"{rows.correct.sum():,} of {rows.n.sum():,} {self.counted}" for name, rows in of}
-        names = {name: name if isinstance(name, str) else f"{self.series} {name}" for name in told}
-        return [text + (f" ({names[name]})" if name != "" else "") for name, text in told.items()]
+    def total(self) -> str:
+        """The count of right answers in words."""
+        rate = self.rate()
+        return f"{rate.correct:,} of {rate.n:,} right"
 
     def worst(self) -> str:
-        """The stratum with the lowest accuracy, in words; of the chosen series, if there is one."""
-        frame = self._tried()
+        """The stratum with the lowest accuracy, in words."""
+        frame = self.to_dataframe().query("n > 0")
         if frame.accuracy.min() == 1:
-            alike = frame[frame[self.series] == frame[self.series].iloc[0]] if self.series in self.table.dims else frame
-            return self._bounded(alike[np.asarray(evidence_of(alike)) == "sampled"])
-        row = next(frame.loc[[frame.accuracy.idxmin()]].itertuples())
+            return self._bounded(frame[np.asarray(evidence_of(frame)) == "sampled"])
+        row = frame.loc[frame.accuracy.idxmin()]
+        share = in_percent_with(row.accuracy, row.accuracy_low, row.accuracy_high, counted=True)
         if len(frame) == 1:
-            return in_percent_with(row.accuracy, row.low, row.high, counted=True)
-        named = ", ".join(
-            f"{axis.replace('_', ' ')} {frame.at[row.Index, axis]}" for axis in map(str, self.table.n.dims)
-        )
-        share = in_percent_with(row.accuracy, row.low, row.high, counted=True)
+            return share
+        named = ", ".join(f"{axis.replace('_', ' ')} {row[axis]}" for axis in self.strata)
         return f"worst at {named}: {row.correct:,} of {row.n:,} ({share})"
 
     def _bounded(self, drawn: pd.DataFrame) -> str:
         """What strata without a wrong answer say of those from which problems were only ``drawn``."""
         if drawn.empty:
-            return f"every problem of every stratum is {self.counted}"
+            return "every problem of every stratum is right"
         least, strata, total = int(drawn.n.min()), len(drawn), int(drawn.n.sum())
         given = " if they are a random sample" if self.provenance.source == GIVEN else ""
         one, every, pooled = (
@@ -162,11 +144,11 @@ class Scores(Result):
         )
 
     def to_dataframe(self) -> pd.DataFrame:
-        """One row per stratum: n, correct, accuracy, low, high (Clopper-Pearson, 95%; the share itself where all
+        """One row per stratum: n, correct, accuracy with its ends (Clopper-Pearson, 95%; the share itself where all
         existing problems were tried); NaN out of reach. Strata that were not asked for have no row."""
-        frame = self.table.to_dataframe().reset_index()
+        frame = super().to_dataframe()
         frame = frame[frame.n >= 0].reset_index(drop=True)
-        frame[["accuracy", "low", "high"]] = [
+        frame[["accuracy", "accuracy_low", "accuracy_high"]] = [
             _rate(k, n, strength) for k, n, strength in zip(frame.correct, frame.n, evidence_of(frame), strict=True)
         ]
         return frame
@@ -193,14 +175,7 @@ def _rate(correct: int, n: int, strength: str) -> tuple[float, float, float]:
 @drawing(Scores)
 def scores_view(result: Scores) -> Picture:
     """Intervals over one kind of strata, and a heat map over two."""
-    if len(result.strata) == 1:
-        return intervals_view(result)
-    y, x = result.strata
-    view = Grid(
-        x, y, result.model, values=result.accuracy, unit="exact match", said={"problems": result.table.n.values},
-        upwards=result.table[y].dtype.kind in "iuf",
-    )  # fmt: skip
-    return Picture([view], 1, result.sentence())
+    return intervals_view(result) if len(result.strata) == 1 else table_view(result)
 
 
 def intervals_view(result: Scores) -> Picture:
@@ -208,20 +183,17 @@ def intervals_view(result: Scores) -> Picture:
     mark is the 95% upper bound of a stratum without an error."""
     (stratum,) = result.strata
     frame = result.to_dataframe().query("n > 0")
-    chosen = result.about.get("chosen")
     series = []
-    for name, rows in frame.groupby(result.series, sort=False) if result.series else [(result.counted, frame)]:
-        title = str(name) if isinstance(name, str) else f"{result.series} {name}{', in the zoo' * (name == chosen)}"
+    for name, rows in frame.groupby(result.series, sort=False) if result.series else [("right", frame)]:
         evidence = np.array(evidence_of(rows))
-        ends = np.stack((rows.accuracy, rows.low, rows.high))
+        ends = np.stack((rows.accuracy, rows.accuracy_low, rows.accuracy_high))
         none = (ends[0] == 1) & (evidence == "sampled") & result.errors
         if result.errors:
             ends = np.where(none, [error_bound(int(n)) for n in rows.n], 1 - ends[[0, 2, 1]])
-        said = {result.counted: rows.correct.to_numpy(), "of": rows.n.to_numpy(), "evidence": evidence}
-        grey = chosen is not None and name != chosen
+        said = {"right": rows.correct.to_numpy(), "of": rows.n.to_numpy(), "evidence": evidence}
         filled = ~none if none.any() else None
-        series.append(Series(title, rows[stratum].to_numpy(), *ends, control=grey, filled=filled, said=said))
-    x, y = stratum.replace("_", " "), "error rate" if result.errors else f"answers {result.counted}"
+        series.append(Series(str(name), rows[stratum].to_numpy(), *ends, filled=filled, said=said))
+    x, y = stratum.replace("_", " "), "error rate" if result.errors else "answers right"
     note = "Bars: 95% intervals"
     if result.errors:
         note += ". Open: nothing wrong, 95% upper bound; no mark: right on every problem that there is"

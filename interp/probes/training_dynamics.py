@@ -32,13 +32,14 @@ import xarray as xr
 from interp.core.drawings import drawing
 from interp.core.estimate import Estimate
 from interp.core.probe import Probe, Summary, find_probe, probe, with_number
-from interp.core.results import Provenance, Result
+from interp.core.results import Provenance
+from interp.core.table_result import Measure, TableResult
 from interp.core.task_checks import resolve_task
 from interp.core.views import Curves, Line, Picture, Series
+from interp.core.wording import listed
 from interp.probes.training_snapshots import snapshots
 from models.calls import Count, Seed
 from models.errors import UserError
-from models.number_format import number
 from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel
 
@@ -48,16 +49,18 @@ NORM = "weight_norm"  # a measure that is no probe
 Reading = Mapping[tuple[str, str], Estimate]
 
 
-@dataclass(frozen=True, eq=False)
-class TrainingDynamics(Result):
-    """``table``: Dataset over (step, reading) of ``value``, ``low``, ``high`` (NaN: no interval), with the coordinates
-    ``measure`` and ``part`` ("" if the measure has one reading). ``left_out``: measures that do not apply, and why."""
+KEYS = ("reading", "step")
+MEASURES = (Measure("value"),)
 
-    name: str
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TrainingDynamics(TableResult):
+    """``table``: Dataset over (step, reading) of ``value``, ``value_low``, ``value_high`` (NaN: no interval), with the
+    coordinates ``measure`` and ``part`` ("" if the measure has one reading). ``left_out``: measures that do not apply,
+    and why."""
+
     seed: int
-    table: xr.Dataset
     left_out: dict[str, str]
-    provenance: Provenance
 
     def half_way(self) -> pd.DataFrame:
         """One row per reading: its ``first`` and ``last`` value, and the two snapshots (``after``, ``by``) between
@@ -81,49 +84,21 @@ class TrainingDynamics(Result):
             rows.append(row | {"first": first, "last": last, "after": after, "by": by})
         return pd.DataFrame(rows)
 
-    def sentence(self) -> str:
-        texts, unchanged = [], []
-        for measure, rows in self.half_way().groupby("measure", sort=False):
-            name = str(measure).replace("_", " ")
-            moved = rows.dropna(subset=["by"]).sort_values("by", kind="stable")
-            if moved.empty:
-                unchanged.append(name)
-            elif measure == CHAINS:
-                early, late = moved.iloc[0], moved.iloc[-1]
-                span = f"from step {early.by:,.0f} (length {early.part}) to {late.by:,.0f} (length {late.part})"
-                span = f"by step {early.by:,.0f} at every length" if len(rows) == (moved.by == early.by).sum() else span
-                texts.append((early.by, f"accuracy by chain length {span}"))
-            else:
-                for _, row in moved.iterrows():
-                    of = f" for {row.part}" if row.part else ""
-                    change = " to ".join(number(row[end], 3) for end in ("first", "last"))
-                    texts.append((row.by, f"{name}{of} by step {row.by:,.0f} ({change})"))
-        told = "; ".join(text for _, text in sorted(texts, key=lambda entry: entry[0]))
-        still = f" Unchanged: {', '.join(unchanged)}." if unchanged else ""
-        steps = self.table.step.values
-        start, count = f"{self.name}, seed {self.seed}: ", f"(snapshots: {len(steps)})"
-        if not told:
-            return f"{start}no measure changes up to step {int(steps[-1]):,} {count}.{still}"
-        return f"{start}half of the change over {int(steps[-1]):,} steps is made in {told} {count}.{still}"
-
-    def headline(self) -> str:
+    def finding(self, name: str) -> str:
         """Which measures make half of their change first, and which last; those of one step stand together."""
-        moved = self.half_way().dropna(subset=["by"]).sort_values("by", kind="stable")
-        start = f"{self.name}, seed {self.seed}: "
+        moved, last = self.half_way().dropna(subset=["by"]), int(self.table.step.values[-1])
         if moved.empty:
-            return start + "no measure changes"
-        ends = []
-        for by in (moved.by.min(), moved.by.max()):
-            names = [_in_words(reading) for reading in moved.reading[moved.by == by]]
-            more = [f"{len(names) - _SAID} more"] if len(names) > _SAID else []
-            ends.append(f"{' and '.join([*names[:_SAID], *more])} (by step {by:,.0f})")
-        return f"{start}half of the change is made in {ends[0]}" + (
-            f" first, in {ends[1]} last" if moved.by.min() < moved.by.max() else ""
-        )
+            return f"{name}, seed {self.seed}: no measure changes up to step {last:,}."
+        ends = [
+            f"{listed(map(_in_words, moved.reading[moved.by == by]), most=_SAID)} by step {by:,.0f}"
+            for by in sorted({moved.by.min(), moved.by.max()})
+        ]
+        order = f"first in {ends[0]}, last in {ends[1]}" if len(ends) > 1 else f"in {ends[0]}"
+        return f"{name}, seed {self.seed}: half of the change over {last:,} steps is made {order}."
 
     def to_dataframe(self) -> pd.DataFrame:
         """One row per step and reading."""
-        return self.table.to_dataframe().reset_index().dropna(subset=["value"])
+        return super().to_dataframe().dropna(subset=["value"])
 
 
 @drawing(TrainingDynamics)
@@ -141,14 +116,14 @@ def training_dynamics_view(result: TrainingDynamics) -> Picture:
             here = result.table.sel(reading=reading)
             at = ["\u25c6" if step == half[reading] else "" for step in here.step.values]
             of = str(reading).replace("_", " ") if str(here.part.values) else summary.heading
-            ends = {"low": here.low.values, "high": here.high.values}
+            ends = {end: here[f"value_{end}"].values for end in ("low", "high")}
             series.append(Series(of, here.step.values, here.value.values, labels=at, said=ends))
         x = "training step (logarithmic)" if name == names[-1] else ""
         scale = "share" if summary.unit == "share" else ""
         title = f"{summary.heading} ({summary.unit})"
         views.append(Curves(x, title=title, series=series, scale=scale, lines=lines, log_x=True))
     note = "Diamonds: half of the change is made, for good. Vertical line: that step for exact match"
-    return Picture(views, columns=1, title=result.headline(), note=note, shared="x")
+    return Picture(views, columns=1, note=note, shared="x")
 
 
 def number_of(measure: str) -> Summary:
@@ -161,7 +136,7 @@ def number_of(measure: str) -> Summary:
 def _differ(first: xr.Dataset, last: xr.Dataset, least: float) -> bool:
     """Whether a reading changed by at least ``least`` and its intervals, if it has them, do not overlap."""
     low, high = sorted((first, last), key=lambda ends: float(ends.value))
-    overlap = bool(high.low <= low.high)  # False where they are NaN
+    overlap = bool(high.value_low <= low.value_high)  # False where they are NaN
     return float(high.value - low.value) >= least and not overlap
 
 
@@ -187,11 +162,11 @@ def compute_training_dynamics(
     keys.sort(key=lambda key: order.index(key[0]))  # the readings of a measure are adjacent
     empty = Estimate(np.nan)
     data = {
-        what: (
+        column: (
             ("step", "reading"),
             np.array([[getattr(found.get(key, empty), what) for key in keys] for _, found in readings], dtype=float),
-        )
-        for what in ("value", "low", "high")  # None, where nothing was sampled, becomes NaN
+        )  # None, where nothing was sampled, becomes NaN
+        for column, what in (("value", "value"), ("value_low", "low"), ("value_high", "high"))
     }
     coords: dict[str, Any] = {
         "step": steps,
@@ -199,7 +174,9 @@ def compute_training_dynamics(
         "measure": ("reading", [measure for measure, _ in keys]),
         "part": ("reading", [part for _, part in keys]),
     }
-    return TrainingDynamics(name, seed, xr.Dataset(data, coords), dict(left_out or {}), provenance)
+    table = xr.Dataset(data, coords)
+    result = TrainingDynamics("", table, provenance, KEYS, MEASURES, seed=seed, left_out=dict(left_out or {}))
+    return result.saying(result.finding(name))
 
 
 @probe("In what order did it all come in training?")

@@ -24,9 +24,10 @@ from interp.compare.compare_models import compare_models
 from interp.core.loading import load
 from interp.core.probe import find_probe, group
 from interp.core.results import Provenance
+from interp.core.stats import clopper_pearson
+from interp.core.table_result import Measure, TableResult
 from interp.probes.circle_fit import circle_fit
 from interp.probes.learning_curves import learning_curves
-from interp.probes.score_result import Scores
 from interp.probes.training_dynamics import training_dynamics
 from interp.proofs import decision_curves
 from interp.site.chapter_words import about_carry, about_columns, about_others, about_switches
@@ -325,7 +326,7 @@ def chapters() -> list[Chapter]:
     return [each for chapter in CHAPTERS for each in (chapter, *ADDED.get(chapter.anchor, ()))]
 
 
-def shape_scores(entry: str) -> Scores:
+def shape_scores(entry: str) -> TableResult:
     """The stored scores of a zoo entry by seed and shape; the first shape is the longest of the training set.
 
     The numbers are those of the card: :mod:`studies.zoo.reports` scored every seed on the same problems of
@@ -335,18 +336,22 @@ def shape_scores(entry: str) -> Scores:
         UserError: no such entry, or one whose task has a single shape.
     """
     config = read_entry(entry)
-    score = config["score"]
+    score, chosen = config["score"], config["training"]["seed"]
     if "shapes" not in score:
         raise UserError(f"{entry} has no scores by shape: its task has one.")
     n = {tuple(row["shape"]): row["n"] for row in score["shapes"]}
     seeds = json.loads(entry_file(entry, "seeds.json"))
-    rows = [(row["seed"], tuple(shape), correct) for row in seeds for shape, correct in row["shapes"]]
-    frame = pd.DataFrame(
-        [(seed, " x ".join(map(str, shape)), n[shape], correct) for seed, shape, correct in rows],
-        columns=["seed", "shape", "n", "correct"],
-    )
-    shapes = [" x ".join(map(str, shape)) for shape in n]
-    table = frame.set_index(["seed", "shape"]).to_xarray().sel(shape=shapes)
+    rows = [
+        (row["seed"], " x ".join(map(str, shape)), n[tuple(shape)], correct, correct / n[tuple(shape)])
+        for row in seeds
+        for shape, correct in row["shapes"]
+    ]
+    frame = pd.DataFrame(rows, columns=["seed", "shape", "n", "correct", "accuracy"])
+    ends = [clopper_pearson(*row) for row in frame[["correct", "n"]].itertuples(index=False)]
+    frame[["accuracy_low", "accuracy_high"]] = ends
     source = f"problems a shape, teacher forced, {len(seeds)} seed{'s' * (len(seeds) > 1)}"
     provenance = Provenance(score["n"], score["seed"], source)
-    return Scores(config["model"], table, provenance, "seed", about={"chosen": config["training"]["seed"]})
+    found = TableResult("", frame, provenance, ("seed", "shape"), (Measure("accuracy", "share", title="exact match"),))
+    own = frame[frame["seed"] == chosen]
+    worst = found.cell("accuracy", seed=chosen, shape=own.loc[own["accuracy"].idxmin(), "shape"])
+    return found.saying(f"{config['model']}: the stored seed, {chosen}, is right in at least {worst} of each shape.")

@@ -46,7 +46,7 @@ def accuracy(story: Story) -> list[Markup]:
 
 def _shares(frame: pd.DataFrame) -> pd.DataFrame:
     """The table of chain lengths with plain column names."""
-    ends = [f"{low:.4f} to {high:.4f}" for low, high in zip(frame.low, frame.high, strict=True)]
+    ends = [f"{low:.4f} to {high:.4f}" for low, high in zip(frame.accuracy_low, frame.accuracy_high, strict=True)]
     shown = frame[["chain_length", "n", "correct"]].assign(interval=ends)
     return shown.rename(columns={"chain_length": "longest carry chain", "interval": "95% interval of the accuracy"})
 

@@ -76,7 +76,7 @@ def checked(
                         of_model.ready = True
                     elif finite and not of_model.ready:
                         _require_finite(name, of_model)
-                task = arguments.get("task") or getattr(model, "task", None)
+                task = getattr(model, "task", None) if arguments.get("task") is None else arguments["task"]
                 if model is not None and task is not None and (why := _why_not(needs, model, task)):
                     raise UserError(f"{function.__name__} does not apply: {why}.")
                 if presumes is not None:

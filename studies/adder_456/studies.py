@@ -8,7 +8,6 @@ runs in ``OUT/adder-456/runs``, which are trained if needed and allowed (``--yes
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -167,7 +166,8 @@ UNIFORM = Provenance(5_000, 0, "uniform problems a validation")
 
 def on_uniform(sources: Sequence[str | Path]) -> LearningCurves:
     """Curves of exact match on the uniform validation problems alone."""
-    return replace(learning_curves(sources, what="uniform"), provenance=UNIFORM, chosen={})
+    found = learning_curves(sources, what="uniform")
+    return LearningCurves.compared(found.table, "uniform", UNIFORM, starts=found.starts)
 
 
 @study("adder-456:fig1", "Grokking curves and the share of seeds that grok")
@@ -191,7 +191,7 @@ def show_fig1(data: Any) -> list[Section]:
         curve_table(name, {"uniform": np.array(kept["uniform"], dtype=float)}, kept["seed"], kept["step"])
         for name, kept in data.items()
     ]
-    result = LearningCurves(xr.concat(tables, "model", join="outer"), "uniform", UNIFORM)
+    result = LearningCurves.compared(xr.concat(tables, "model", join="outer"), "uniform", UNIFORM)
     grokked, n = (round(number) for number in stated(PAPER, "Seeds of 456 parameters that grok."))
     text = (
         f"Exact match on uniform validation problems. The paper shows {n} seeds of 456, of which {grokked} grok (95% "

@@ -45,7 +45,7 @@ def loss_curves(rows: Sequence[LossRow]) -> LearningCurves:
         name: (("model", "seed"), [[at.get((model, seed), {}).get(name, empty) for seed in seeds] for model in models])
         for name, empty in (("budget", 0), ("stored", False))
     }
-    return LearningCurves(
+    return LearningCurves.compared(
         table.to_dataset(name="validation_loss").assign_coords(about), "validation_loss", provenance()
     )
 

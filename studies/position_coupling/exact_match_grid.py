@@ -180,7 +180,7 @@ def exact_match_grid(
         "method": "teacher_forced",
         "trained": training_range(model),
     }
-    return ExactMatchGrid.of(name, _table(task, {shape: kept.cells[shape] for shape in tasks}), about)
+    return ExactMatchGrid.made(name, _table(task, {shape: kept.cells[shape] for shape in tasks}), about)
 
 
 _BAR = "{desc}: {percentage:3.0f}% of the work, {elapsed} gone, about {remaining} left {postfix}"

@@ -19,7 +19,7 @@ is one that decoding would never see in this context.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,19 @@ from models.transformer import HookedModel, model_name
 BOUNDARY = "boundary"
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FirstErrors(Scores):
+    """Errors by place: ``table`` over (step, place), with places "0" ... and "boundary": ``n`` problems right up to
+    there, ``correct`` ones right there too, ``first`` errors, and ``wrong`` tokens in all.
+
+    ``about`` has ``wrong_problems``, those with an error; ``boundary_errors``, how many of them are at a boundary;
+    ``boundary_targets``, the share of targets that are boundaries; ``p_boundary``; and ``confusions`` over (expected,
+    predicted): tokens "digit", ">", "$", other, at first errors.
+    """
+
+    about: Mapping[str, Any]
+
+
 def compute_first_errors(
     predicted: Int[np.ndarray, "n target"],
     expected: Int[np.ndarray, "n target"],
@@ -49,14 +62,8 @@ def compute_first_errors(
     shape: tuple[int, int],
     provenance: Provenance,
     name: str = "",
-) -> Scores:
+) -> FirstErrors:
     """Errors by place, from predicted and right tokens.
-
-    The table is over (step, place), with places "0" ... and "boundary": ``n`` problems right up to there, ``correct``
-    ones right there too, ``first`` errors, and ``wrong`` tokens in all. ``about`` has ``wrong_problems``, those with an
-    error; ``boundary_errors``, how many of them are at a boundary; ``boundary_targets``, the share of targets that are
-    boundaries; ``p_boundary``; and ``confusions`` over (expected, predicted): tokens "digit", ">", "$", other, at first
-    errors.
 
     Args:
         predicted, expected: tokens of every target; -1 where nothing was predicted.
@@ -92,8 +99,8 @@ def compute_first_errors(
     }
     operands, digits = shape
     said = f"{operands} numbers of {digits} digits: {_said(n, about)}"
-    found = Scores(name, table, provenance, counted="right where all before is right", about=about)
-    return replace(found, said=f"{said}{found.worst()}.")
+    found = FirstErrors.of(name, table, provenance, about=about)
+    return found.saying(f"{said}{found.worst()}.")
 
 
 def _said(n: int, about: Mapping[str, Any]) -> str:
@@ -128,7 +135,7 @@ def _confusions(
 
 def first_error_position(
     model: HookedModel, *, task: Task | None = None, problems: Any = None, n: int = N_PROBLEMS, seed: int = 0
-) -> Scores:
+) -> FirstErrors:
     """Where a model of multi-operand addition goes wrong first; see the module.
 
     Args:

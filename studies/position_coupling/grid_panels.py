@@ -24,7 +24,7 @@ FORMAT = 1
 ANSWERS = ("answer", "answer_forced")  # counts of right final answers
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class ExactMatchGrid(Scores):
     """Scores over problem sizes. In its ``table``, ``n`` is 0 for sizes beyond the model's position tables and -1 for
     those that were not asked. A grid of parity also has ``answer``, final answers right by greedy decoding, and
@@ -34,12 +34,14 @@ class ExactMatchGrid(Scores):
     ``trained``, the training range of each size.
     """
 
+    about: Mapping[str, Any]
+
     @classmethod
-    def of(cls, model: str, table: xr.Dataset, about: Mapping[str, Any]) -> ExactMatchGrid:
+    def made(cls, model: str, table: xr.Dataset, about: Mapping[str, Any]) -> ExactMatchGrid:
         """The result of counts over sizes."""
         trained = {axis: (int(low), int(high)) for axis, (low, high) in (about["trained"] or {}).items()} or None
         provenance = Provenance(int(table.n.clip(min=0).sum()), about["seed"], f"problems, {policy(about)}")
-        return cls(model, table, provenance, about=dict(about) | {"trained": trained})
+        return cls.of(model, table, provenance, about=dict(about) | {"trained": trained})
 
     @property
     def out_of_reach(self) -> xr.DataArray:
@@ -76,7 +78,7 @@ class ExactMatchGrid(Scores):
         """Mean shares in and outside the training range, if it is known; else the counts."""
         inside = self.in_training_range & self.reached
         if not bool(inside.any()):
-            return self.totals()
+            return [self.total()]
         said, outside = [], self.reached & ~inside
         for where, sizes in (("in the training range", inside), ("outside it", outside)):
             if bool(sizes.any()):
@@ -109,7 +111,7 @@ class ExactMatchGrid(Scores):
             axes = value["axes"]
             table = xr.Dataset({name: (list(axes), np.array(v)) for name, v in value["counts"].items()}, axes)
             fields = ("task", "format", "offsets", "requested", "seed", "early_exit", "method", "trained")
-            return cls.of(value["model"], table, {name: value[name] for name in fields})
+            return cls.made(value["model"], table, {name: value[name] for name in fields})
         except (KeyError, ValueError, TypeError) as error:
             raise UserError(f"This exact-match grid is incomplete ({error}).") from None
 

@@ -51,7 +51,7 @@ def sweep_curves(rows: Sequence[Mapping[str, Any]]) -> LearningCurves:
         on_test[name] = {s: right == row["n_test"] for s, right in zip(row["seeds"], row["on_test"], strict=True)}
         labels[name] = row["label"]
     provenance = Provenance(sum(len(row["seeds"]) for row in rows), None, "seeds, each on 2,048 validation problems")
-    return LearningCurves(
+    return LearningCurves.compared(
         xr.concat(tables, "model", join="outer"), "best_exact", provenance, on_test=on_test, labels=labels
     )
 

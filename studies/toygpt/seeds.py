@@ -53,7 +53,7 @@ def seed_curves(
     kept = both[both.index.isin(list(variants), level="model")].to_xarray().sel(model=list(variants))
     seeds = len(table[table.model.isin(list(variants))][["model", "seed"]].drop_duplicates())
     source = f"trained seeds of {len(variants)} variants, each scored on {N_TEST} held-out pairs"
-    return LearningCurves(kept, "test", Provenance(seeds, None, source), labels=dict(variants), budget=BUDGET)
+    return LearningCurves.compared(kept, "test", Provenance(seeds, None, source), labels=dict(variants), budget=BUDGET)
 
 
 def last_step(curves: LearningCurves) -> int:

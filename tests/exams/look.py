@@ -13,11 +13,13 @@ import interp
 import models
 from interp.core.estimate import Estimate
 from interp.core.exam import REFUSED, Case, Exam
+from interp.core.key_roles import ALL_TARGETS
 from interp.core.results import Provenance
 from interp.probes.attention_by_role import AttentionByRole
-from interp.probes.attention_readout import AttentionReadout
+from interp.probes.attention_readout import EXPLAINED, RATIO, AttentionReadout
 from interp.probes.carry_units import CarryUnits
 from interp.probes.learning_curves import LearningCurves
+from interp.probes.lens.direct_logit_attribution import by_kind
 from interp.probes.training_dynamics import compute_training_dynamics
 from tests.exams import Briefly, register_exam
 from tests.exams.entries import ENTRY, ask_curves
@@ -57,7 +59,7 @@ register_exam(
 
 
 def _number(found: AttentionReadout) -> tuple[float, float]:
-    return found.ratio, found.explained
+    return found.value(RATIO), found.value(EXPLAINED)
 
 
 register_exam(
@@ -127,7 +129,7 @@ register_exam(
     Exam(
         "linear_probes",
         lambda model: interp.linear_probes(model, n=600, signals="carry_out", sites="L0 post"),
-        lambda found: (float(found.overall("carry_out").accuracy[0]), float(found.overall("carry_out").untrained[0])),
+        lambda found: (found.hardest().value, found.hardest().control),
         presence=Case(trained, lambda got: got[0] > 0.98 > got[1]),
         absence=Case(lambda: planted("blocks.0.hook_resid_post", lambda x: 0 * x), lambda got: got[0] < 0.65),
         inversion=Case(lambda: negated("blocks.0.hook_resid_post"), lambda got: got[0] > 0.98),  # signs are no matter
@@ -141,7 +143,7 @@ register_exam(
     Exam(
         "logit_lens",
         lambda model: interp.logit_lens(model, n=64),
-        lambda found: found.table.overall.values.tolist(),
+        lambda found: found.table.accuracy.sel(target=ALL_TARGETS).values.tolist(),
         presence=Case(trained, lambda got: got[-1] == 1.0 and got[0] < 0.2),
         absence=Case(lambda: planted("blocks.0.hook_resid_post", lambda x: 0 * x), lambda got: got[-1] < 0.25),
         inversion=Case(lambda: negated("blocks.0.hook_resid_post"), lambda got: got[-1] < 0.05),
@@ -154,7 +156,7 @@ register_exam(
     Exam(
         "direct_logit_attribution",
         lambda model: interp.direct_logit_attribution(model, n=64),
-        lambda found: found._by_kind().to_dict(),
+        lambda found: by_kind(found).to_dict(),
         presence=Case(trained, lambda got: got["mlp"] > 50 and max(got, key=got.get) == "mlp"),
         absence=Case(lambda: without("W_fc1"), lambda got: abs(got["mlp"]) < 1e-4),
         inversion=Case(lambda: negated("blocks.0.hook_mlp_out"), lambda got: got == REFUSED or got["mlp"] < -10),
@@ -168,7 +170,7 @@ TWO_DIGITS = "toygpt-learned-pre"  # four layers
 
 def _read_early(found: Any) -> tuple[float, float, float]:
     """The share of right tokens after layer 0's attention: by the lens, by its control and by the logit lens."""
-    own, control, plain = found.table.overall.sel(point="L0 mid").values.tolist()
+    own, control, plain = found.table.accuracy.sel(point="L0 mid", target=ALL_TARGETS).values.tolist()
     return own, control, plain
 
 
@@ -206,8 +208,8 @@ def turned_queries() -> Any:
 
 def _score_part(found: Any) -> tuple[set[str], float]:
     """What the largest part is written by, and how large it is."""
-    part = found.largest
-    return {part.query_source.item(), part.key_source.item()}, float(part["mean"])
+    part = found.table.loc[found.table.part.abs().idxmax()]
+    return {part.query_source, part.key_source}, float(part.part)
 
 
 register_exam(

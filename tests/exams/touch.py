@@ -140,7 +140,7 @@ register_exam(
     Exam(
         "causal_scrubbing",
         lambda model: interp.causal_scrubbing(model, interp.scrubbing_hypothesis(), n=48),
-        lambda found: found.recovered()[0],
+        lambda found: found.cell("recovered", column="all").value,
         presence=Case(trained, lambda got: got > 0.99),
         absence=Case(lambda: without("out_A"), REFUSED),
         inversion=Case(lambda: scaled("out_A", -1.0), REFUSED),
@@ -154,7 +154,7 @@ register_exam(
     Exam(
         "interchange_intervention",
         lambda model: interp.interchange_intervention(model, "total", 4, n=48),
-        lambda found: found.accuracy().value,
+        lambda found: found.largest("accuracy").value,
         presence=Case(trained, lambda got: got > 0.95),
         absence=Case(lambda: without("out_A"), lambda got: got == REFUSED or got < 0.7),
         inversion=Case(lambda: scaled("out_A", -1.0), lambda got: got == REFUSED or got < 0.7),
@@ -188,7 +188,7 @@ register_exam(
     Exam(
         "scrubbing_hypothesis",
         lambda model: interp.causal_scrubbing(model, interp.scrubbing_hypothesis(), n=64),
-        lambda found: (found.recovered()[0] > 0.99, found.recovered("all irrelevant")[0] > 0.99),
+        lambda found: tuple(found.table.loc[0, ["recovered", "recovered_irrelevant"]] > 0.99),
         presence=Case(lambda: models.load("microadder-57-by-hand"), (True, False)),
         absence=Case(bypassed, (True, True)),  # what it claims to matter does not
         inversion="Claims say through which values a site matters, and none of that has a sign.",

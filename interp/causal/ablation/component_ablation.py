@@ -17,11 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 import xarray as xr
 from jaxtyping import Bool, Float
@@ -32,171 +30,65 @@ from interp.causal.ablation.components import Component, check_components, heads
 from interp.causal.ablation.metrics_per_example import ACCURACY, MetricReader, metrics_asked, strata_of
 from interp.causal.metrics import Metric, require_answered, require_pairs_answered, spoken
 from interp.core.drawings import drawing
-from interp.core.estimate import Estimate
-from interp.core.frames import as_frame
+from interp.core.estimate import SHARE, Estimate, known
 from interp.core.model_checks import with_writable_stream
 from interp.core.probe import Summary, probe
-from interp.core.results import Provenance, Result
+from interp.core.results import Provenance
 from interp.core.samples import N_PROBLEMS, draw
 from interp.core.stats import bootstrap_ratio, masked_proportions
+from interp.core.table_result import Measure, TableResult, largest, table_view
 from interp.core.task_checks import check_targets, resolve_task
 from interp.core.views import Grid, Picture
 from models.calls.argument_kinds import Count, GivenProblems, Seed
-from models.errors import UserError, known_name
-from models.number_format import in_percent_with
+from models.errors import UserError
 from models.tasks import ProblemPairs, TaskLike
 from models.transformer import HookedModel, model_name
 
 _MOST_NEURONS = 64  # that a default sweep ablates one by one
 
 
-@dataclass(frozen=True, eq=False)
-class ComponentAblation(Result):
+KEYS = ("metric", "replacement", "component", "stratum")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ComponentAblation(TableResult):
     """``table`` is a Dataset over (metric, component, replacement, stratum), with the replacements "zero", "mean" and
     "resample", or doses of them such as "zero:0.5":
 
-    * ``value``, ``low``, ``high`` with the component ablated; ``drop``, ``drop_low``, ``drop_high``
-    * ``control``, ``control_low``, ``control_high``: value after a random change of the same length; NaN without it
-    * ``clean``, ``clean_low``, ``clean_high`` [metric, stratum] of the whole model; ``n`` entries and ``problems``
+    * ``value`` with the component ablated and ``drop``, with intervals; ``value_random``: the value after a random
+      change of the same length, with its interval; NaN without it
+    * ``has_effect``: whether the drop's interval is off 0 and the value's apart from that of the random change, on the
+      side of the effect
+    * ``clean``, ``clean_low``, ``clean_high`` [metric, stratum] of the whole model; ``n`` problems and ``entries``,
+      which are answer tokens or one value for a problem
     * ``changed`` [component, replacement]: whether the ablation moved any activation at all
 
     ``values[metric]`` [component, replacement, problem, read] holds the metric of every example (read: the answer
-    tokens, or one entry). ``left_out``: neurons that a default sweep did not ablate, as there are more than it takes.
+    tokens, or one entry).
     """
 
-    model: str
-    table: xr.Dataset
     values: Mapping[str, xr.DataArray]
-    provenance: Provenance
-    left_out: int = 0
 
-    def _choose(self, axis: str, name: str | None) -> str:
-        names = [str(value) for value in self.table[axis].values]
-        if name is None:
-            return names[0]
-        return known_name(axis, name, names)
-
-    def worst(self, metric: str | None = None, replacement: str | None = None, stratum: str = ALL) -> xr.Dataset:
-        """The row with the largest absolute drop. Raises UserError for a name that the table does not have."""
-        row = self.table.sel(
-            metric=self._choose("metric", metric),
-            replacement=self._choose("replacement", replacement),
-            stratum=self._choose("stratum", stratum),
-        )
-        return row.isel(component=int(np.abs(row["drop"].fillna(0).values).argmax()))
-
-    def named(self, metric: str | None = None, replacement: str | None = None) -> xr.Dataset | None:
-        """The row with the largest absolute drop of those that count and exceed their control
-        (:func:`exceeds_control`); None if there is none. Raises UserError as :meth:`worst`."""
-        worst = self.worst(metric, replacement)
-        rows = self.table.sel({axis: worst[axis].item() for axis in ("metric", "replacement", "stratum")})
-        each = [rows.isel(component=i) for i in range(rows.sizes["component"])]
-        beyond = [row for row in each if counts(row) and exceeds_control(row)]
-        return max(beyond, key=lambda row: abs(float(row["drop"])), default=None)
-
-    def sentence(self) -> str:
-        metric = self._choose("metric", None)
-        leaves, idle, say = [], [], partial(value_text, metric)
-        for replacement in self.table.replacement.values.tolist():
-            worst, row = self.worst(metric, replacement), self.named(metric, replacement)
-            if not counts(worst):
-                idle.append(f"{in_words(replacement)}, {largest_change(worst, metric, self.table.sizes['component'])}")
-                continue
-            if row is None:
-                idle.append(
-                    f"{in_words(replacement)}, no component has an effect that a random change of its length lacks: "
-                    f"{worst.component.item()}, with the largest, leaves {say(worst.value, worst.low, worst.high)}, "
-                    f"the random change {say(worst.control, worst.control_low, worst.control_high)}"
-                )
-                continue
-            leaves.append(
-                f"{say(row.value, row.low, row.high)} with {row.component.item()} {in_words(replacement)}"
-                + ("" if bool(row.control.isnull()) else f" (random change of that length: {say(row.control)})")
+    def _finding(self, model: str, left_out: int) -> str:
+        metric = str(self.table.metric.values[0])
+        rows = self.rows_at(metric=metric, stratum=ALL)
+        effects, names = rows[rows["has_effect"]], rows["component"].nunique()
+        shown = rows if effects.empty else effects
+        row = shown.loc[shown["drop"].abs().fillna(0.0).idxmax()].to_dict()
+        value, name = self.measure("value").estimate(row), f"{row['component']} {in_words(row['replacement'])}"
+        whole, other = (Estimate(known(row[end]) or 0.0, unit=value.unit) for end in ("clean", "value_random"))
+        random = "" if value.control is None else f"a random change of equal length: {other}"
+        of = f", the largest change {'beyond its control ' * bool(random)}of {names} components" if names > 1 else ""
+        if not effects.empty:
+            verb, random = "falls" if row["drop"] > 0 else "rises", f" ({random})" * bool(random)
+            text = f"{model}: {spoken(metric)} {verb} from {whole} to {value} with {name}{random}{of}."
+        else:
+            beyond = "chance and a random change of equal length do" if random else "chance"
+            text = (
+                f"{model}: no component's ablation changes {spoken(metric)} by more than {beyond}. The largest change, "
             )
-        whole = self.table.sel(metric=metric, stratum=ALL)
-        controlled = not bool(whole.control.isnull().all())
-        found = [f"{_which(self.table.sizes['component'], controlled)} leaves {', '.join(leaves)}"] if leaves else []
-        text = (
-            f"{self.model}: {metric} {say(whole.clean)} over {_what(metric, int(whole.n))} of "
-            f"{int(whole.problems):,} problems; {'; '.join([*found, *idle])}"
-        )
-        left_out = f"; {self.left_out:,} neurons were not ablated" if self.left_out else ""
-        return text + self._strata_text(metric) + self._unchanged_text() + f"{left_out}."
-
-    def _strata_hurt(self, metric: str | None = None) -> tuple[xr.Dataset, xr.Dataset] | None:
-        """The strata on which the first replacement's named component hurts most and least; None if all are alike, or
-        no component is named.
-
-        Raises:
-            UserError: the metric was not measured.
-        """
-        metric = self._choose("metric", metric)
-        row = self.named(metric)
-        if row is None:
-            return None
-        rows = self.table.sel(metric=metric, component=row.component.item(), replacement=row.replacement.item())
-        rows = rows.isel(stratum=np.nonzero((rows.stratum != ALL).values & rows["drop"].notnull().values)[0])
-        if rows.sizes["stratum"] < 2:
-            return None
-        most, least = (rows.isel(stratum=int(pick(rows["drop"].values))) for pick in (np.argmax, np.argmin))
-        return (most, least) if float(most["drop"]) != float(least["drop"]) else None
-
-    def _strata_text(self, metric: str) -> str:
-        found = self._strata_hurt(metric)
-        if found is None:
-            return ""
-        (most, least), say = found, partial(value_text, metric)
-        return (
-            f"; {in_words(str(most.replacement.item()))}, it leaves {say(most.value)} on {most.stratum.item()} "
-            f"(n = {int(most.n):,}) and {say(least.value)} on {least.stratum.item()} (n = {int(least.n):,})"
-        )
-
-    def _unchanged_text(self) -> str:
-        unchanged = int((~self.table.changed).sum())
-        return f"; {unchanged} of {self.table.changed.size} ablations changed no activation" if unchanged else ""
-
-    def to_dataframe(self) -> pd.DataFrame:
-        """One row per metric, component, replacement and stratum."""
-        frame = as_frame(self.table, ("metric", "component", "replacement", "stratum"))
-        return frame.sort_values("metric", kind="stable").reset_index(drop=True)
-
-
-def counts(row: xr.Dataset) -> bool:
-    """Whether a component's drop has an interval without 0."""
-    return bool(row.drop_low > 0) or bool(row.drop_high < 0)
-
-
-def exceeds_control(row: xr.Dataset) -> bool:
-    """Whether a component's value lies beyond that of a random change of the same length, on the side of its effect and
-    with both intervals apart; yes without a control."""
-    if bool(row.control.isnull()):
-        return True
-    if float(row["drop"]) > 0:
-        return bool(row.high < row.control_low)
-    return bool(row.low > row.control_high)
-
-
-def largest_change(row: xr.Dataset, metric: str, components: int) -> str:
-    """What to say of the largest drop where it does not count. Smaller ones are not ruled out by its interval."""
-    change = value_text(metric, row["drop"], row.drop_low, row.drop_high)
-    which = "the change" if components == 1 else f"the largest of {components} changes"
-    return f"{which}, by {change}, is within chance"
-
-
-def value_text(metric: str, value: Any, low: Any = np.nan, high: Any = np.nan) -> str:
-    """A value of a metric with its interval, accuracy in percent."""
-    if metric == ACCURACY:
-        return in_percent_with(float(value), float(low), float(high))
-    return f"{float(value):.3f}" + ("" if np.isnan(low) else f" [{float(low):.3f}, {float(high):.3f}]")
-
-
-def _what(metric: str, n: int) -> str:
-    return f"{n:,} answer tokens" if metric == ACCURACY else f"{n:,} values"
-
-
-def _which(components: int, controlled: bool) -> str:
-    most = "with the largest effect" + " beyond its control" * controlled
-    return "the one component" if components == 1 else f"of {components} components, the one {most}"
+            text += f"with {name}, is from {whole} to {value}{f' ({random})' * bool(random)}."
+        return text + (f" {left_out:,} neurons were not ablated." if left_out else "")
 
 
 def compute_component_ablation(
@@ -209,20 +101,21 @@ def compute_component_ablation(
     provenance: Provenance,
     model: str = "the model",
     controls: Mapping[str, np.ndarray] | None = None,
+    left_out: int = 0,
 ) -> ComponentAblation:
     """The result, from the metric of every example. Boolean values are counted, others averaged.
 
     ``controls`` are the values after random changes of the same length, in the shape of ``values``. ``strata[metric]``
-    are masks by name; a stratum that a metric lacks is NaN there.
+    are masks by name; a stratum that a metric lacks is NaN there. ``left_out``: neurons that were not ablated.
     """
     names = list(dict.fromkeys(name for masks in strata.values() for name in masks))
     seed = provenance.resampling_seed
     full, whole = ("metric", "component", "replacement", "stratum"), ("metric", "stratum")
     shape = (len(values), len(components), len(replacement), len(names))
-    kinds = ("value", "drop", "control")
-    parts: dict[str, np.ndarray] = {k: np.full(shape, np.nan) for kind in kinds for k in _ends(kind)}
-    parts |= {k: np.full((shape[0], shape[3]), np.nan) for k in _ends("clean")}
-    counts = {k: np.zeros((shape[0], shape[3]), dtype=np.int64) for k in ("n", "problems")}
+    kinds = ("value", "drop", "value_random")
+    parts: dict[str, np.ndarray] = {k: np.full(shape, np.nan) for kind in kinds for k in _columns(kind)}
+    parts |= {k: np.full((shape[0], shape[3]), np.nan) for k in _columns("clean")}
+    counts = {k: np.zeros((shape[0], shape[3]), dtype=np.int64) for k in ("n", "entries")}
     for i, (metric, ablated) in enumerate(values.items()):
         before = clean[metric]
         estimate = masked_proportions if before.dtype == bool else _averages(seed)
@@ -232,41 +125,34 @@ def compute_component_ablation(
                 ("value", estimate(ablated, mask)),
                 ("drop", bootstrap_ratio(ablated, mask, seed, before)),
                 ("clean", estimate(before, mask)),
-                *([] if controls is None else [("control", estimate(controls[metric], mask))]),
+                *([] if controls is None else [("value_random", estimate(controls[metric], mask))]),
             ):
-                for k, key in enumerate(_ends(kind)):
+                for k, key in enumerate(_columns(kind)):
                     parts[key][i, ..., j] = found[..., k]
-            counts["n"][i, j], counts["problems"][i, j] = mask.sum(), mask.any(1).sum()
+            counts["n"][i, j], counts["entries"][i, j] = mask.any(1).sum(), mask.sum()
     data: dict[str, Any] = {k: (full if v.ndim == 4 else whole, v) for k, v in parts.items()}
     data |= {k: (whole, v) for k, v in counts.items()} | {"changed": (full[1:3], changed)}
     coords = {"metric": list(values), "component": list(components), "replacement": list(replacement), "stratum": names}
     axes = ("component", "replacement", "problem", "read")
     labels = {axis: coords[axis] for axis in axes[:2]}
-    return ComponentAblation(
-        model,
-        xr.Dataset(data, coords=coords),
-        {metric: xr.DataArray(v, dims=axes, coords=labels) for metric, v in values.items()},
-        provenance,
-    )
+    table = xr.Dataset(data, coords=coords)
+    below, above = table.value_high < table.value_random_low, table.value_low > table.value_random_high
+    apart = xr.where(table["drop"] > 0, below, above) | table.value_random.isnull()
+    unit = SHARE if all(each.dtype == bool for each in clean.values()) else ""
+    found = ComponentAblation(
+        "", table.assign(has_effect=((table.drop_low > 0) | (table.drop_high < 0)) & apart), provenance, KEYS,
+        (Measure("drop", unit), Measure("value", unit, ("random",))),
+        values={metric: xr.DataArray(v, dims=axes, coords=labels) for metric, v in values.items()},
+    )  # fmt: skip
+    return found.saying(found._finding(model, left_out))
 
 
-def _ends(kind: str) -> list[str]:
-    return ["value", "low", "high"] if kind == "value" else [kind, f"{kind}_low", f"{kind}_high"]
+def _columns(name: str) -> list[str]:
+    return [name, f"{name}_low", f"{name}_high"]
 
 
 def _averages(seed: int) -> Any:
     return lambda values, mask: bootstrap_ratio(values, mask, seed)
-
-
-def _main_head(found: ComponentAblation) -> Estimate:
-    """The largest loss of answer tokens without one head, with those of all heads as parts."""
-    rows = found.table.isel(metric=0, replacement=0).sel(stratum=ALL)
-    parts = [
-        Estimate(float(row["drop"]), float(row.drop_low), float(row.drop_high), name=str(label))
-        for label, row in ((str(label), rows.sel(component=label)) for label in rows.component.values)
-    ]
-    worst = max(parts, key=lambda part: part.value)
-    return Estimate(worst.value, worst.low, worst.high, note=f"without {worst.name}", parts=tuple(parts))
 
 
 def _heads_resampled(model: Any, task: Any, n: int, seed: int) -> dict[str, Any]:
@@ -277,7 +163,12 @@ def _heads_resampled(model: Any, task: Any, n: int, seed: int) -> dict[str, Any]
 @probe(
     "What breaks without a head, a neuron, an attention edge?",
     summary=Summary(
-        "tokens lost without one head", "share", _main_head, 0.01, _heads_resampled, asked_by=("compare_models",)
+        "tokens lost without one head",
+        "share",
+        largest("drop", metric=ACCURACY, replacement="resample", stratum=ALL),
+        0.01,
+        _heads_resampled,
+        asked_by=("compare_models",),
     ),
 )
 def component_ablation(
@@ -350,7 +241,7 @@ def component_ablation(
     runner = with_writable_stream(model, task, hooks_of(chosen))
     first = reader.first(sample.tokens.shape[1])
     changed = run_ablations(runner, sample.tokens, chosen, names, seed, reader.receive, unchanged, control, first)
-    result = compute_component_ablation(
+    return compute_component_ablation(
         reader.values,
         reader.clean,
         masks,
@@ -360,8 +251,8 @@ def component_ablation(
         provenance,
         model_name(model),
         reader.controls if control else None,
+        sum(unit not in chosen for unit in all_neurons),
     )
-    return replace(result, left_out=sum(unit not in chosen for unit in all_neurons))
 
 
 def default_components(model: HookedModel) -> list[Component]:
@@ -371,28 +262,13 @@ def default_components(model: HookedModel) -> list[Component]:
 
 
 @drawing(ComponentAblation)
-def component_view(result: ComponentAblation, metric: str | None = None, most: int = 24) -> Picture:
-    """Drop by component and stratum, one panel per replacement, for the ``most`` components with the largest drops."""
-    metric = result._choose("metric", metric)
-    table = result.table.sel(metric=metric)
-    size = np.nan_to_num(np.abs(table["drop"].sel(stratum=ALL).values)).max(1)
-    table = table.isel(component=np.sort(np.argsort(-size, kind="stable")[:most]))
-    table = table.sel(stratum=[name for name in table.stratum.values if int(table.n.sel(stratum=name))])
-    strata = [f"{name}<br>n = {int(table.n.sel(stratum=name)):,}" for name in table.stratum.values]
-    views, reach = [], float(np.nanmax(np.abs(table["drop"].values)))
-    for method in table.replacement.values.tolist():
-        part = table.sel(replacement=method)
-        left = [f"{v:.4g} [{low:.4g}, {high:.4g}]" for v, low, high in zip(*_flat(part), strict=True)]
-        said = {"leaves": np.reshape(left, part["drop"].shape), "a random change as long": part.control.values}
-        at = "", "component", in_words(method), part["drop"].values, table.component.values.tolist(), strata
-        views.append(Grid(*at, f"drop in {spoken(metric)}", "signed", reach or None, said=said))
-    shown, known = table.sizes["component"], result.table.sizes["component"]
-    note = f"The {shown} components that count most, of {known}. " if shown < known else ""
-    note += f"Drop in {spoken(metric)} without the component, on the same examples"
-    other = metric != result._choose("metric", None)
-    title = f"{result.model}: drop in {spoken(metric)} without a component" if other else ""
-    return Picture(views, 1, title, note, shared="x")
-
-
-def _flat(part: xr.Dataset) -> list[np.ndarray]:
-    return [part[name].values.ravel() for name in ("value", "low", "high")]
+def component_view(result: ComponentAblation, metric: str | None = None) -> Picture:
+    """Drop by component and stratum, one panel per replacement."""
+    first = str(result.table.metric.values[0])
+    rows = result.rows_at(metric=first if metric is None else metric).query("entries > 0")
+    picture = table_view(replace(result, table=rows, measures=result.measures[:1]))
+    views = [replace(view, x="", title=view.title.removesuffix(": drop")) for view in picture.views]
+    views = [replace(view, colours="signed") if isinstance(view, Grid) else view for view in views]
+    note = f"Drop in {spoken(metric or first)} without the component, on the same examples"
+    title = "" if metric in (None, first) else f"Drop in {spoken(str(metric))} without a component"
+    return Picture(views, 1, title, "; ".join(filter(None, (note, picture.note))), shared="x")

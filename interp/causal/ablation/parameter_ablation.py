@@ -22,7 +22,7 @@ arc: the numbers say what the model does without this number's training, not wha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -43,33 +43,38 @@ from interp.causal.ablation.parameter_variants import (
 from interp.causal.metrics import require_answered
 from interp.core.answer_columns import answer_columns
 from interp.core.drawings import drawing
-from interp.core.estimate import Estimate
-from interp.core.frames import as_frame
+from interp.core.estimate import SHARE, Estimate
 from interp.core.probe import Summary, parameters, probe
-from interp.core.results import Provenance, Result
-from interp.core.samples import draw
-from interp.core.stats import Bounds, bootstrap_interval, masked_proportions, unseen
-from interp.core.task_checks import resolve_task
-from interp.core.thresholds import HARMLESS
+from interp.core.results import Provenance
+from interp.core.samples import prepare
+from interp.core.stats import Bounds, bootstrap_interval, masked_proportions
+from interp.core.table_result import Measure, TableResult
 from interp.core.views import Grid, Picture, Points, Series, View
 from models import ArithmeticTransformer
 from models.calls import Count, GivenProblems, Seed
 from models.errors import UserError
-from models.number_format import in_percent, in_percent_with
 from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel, model_name
 
 SCALES = ("accuracy", "loss", "logit")
 
 
-@dataclass(frozen=True, eq=False)
-class ParameterAblation(Result):
-    """What breaks without each parameter and pair. ``single`` is a Dataset over ``parameter``:
+MEASURES = (
+    Measure("drop", SHARE, ("random",), "drop in accuracy"),
+    Measure("rise", "nats", ("random",), "rise of the loss"),
+    Measure("accuracy", SHARE),
+    Measure("exact", SHARE, title="whole answers right"),
+)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ParameterAblation(TableResult):
+    """What breaks without each parameter and pair. ``table`` is a Dataset over ``parameter``:
 
     * ``trained`` and ``replaced_by``: its values; ``changed``: whether they differ
     * ``accuracy`` of single answer tokens and ``exact`` of whole answers with ``_low`` and ``_high``; ``loss`` in
       nats per token; ``drop`` and ``rise`` (of the loss) with ``_low`` and ``_high``
-    * ``control``, ``control_rise``: mean drop and rise of the control's random directions; ``control_worst``: the
+    * ``drop_random``, ``rise_random``: mean drop and rise of the control's random directions; ``most_random``: the
       largest drop
 
     ``pairs``, a Dataset over (parameter, other), symmetric, NaN on the diagonal: ``accuracy``, ``loss``, ``drop``,
@@ -77,82 +82,34 @@ class ParameterAblation(Result):
     ``interaction_logit``. Without pairs it is empty.
 
     ``right`` [variant, problem, target] and ``losses`` [variant, problem] are the values of every example, with
-    variants in the order clean, singles, pairs (row by row), controls; ``seconds``: the time of the stacked run.
+    variants in the order clean, singles, pairs (row by row), controls.
     """
 
-    model: str
-    replacement: str
-    clean: dict[str, float]
-    single: xr.Dataset
     pairs: xr.Dataset
     right: Bool[np.ndarray, "variant n target"]
     losses: Float[np.ndarray, "variant n"]
-    seconds: float
-    provenance: Provenance
 
     def ranked(self) -> pd.DataFrame:
         """Single parameters, the one that costs most accuracy first."""
         return self.to_dataframe().sort_values("drop", ascending=False, ignore_index=True)
 
-    def _harmless(self) -> list[str]:
-        """Parameters whose drop has an interval up to at most 0.01, the most costly first."""
-        table = self.ranked()
-        return table[table["drop_high"] <= HARMLESS].parameter.tolist()
-
-    def _harmless_text(self) -> str:
-        """A phrase that counts the parameters that cost at most :data:`HARMLESS`, and names the first six."""
-        if unseen(self.provenance.n) > HARMLESS:
-            return f"{self.provenance.n} problems are too few to show that one costs at most {in_percent(HARMLESS)}"
-        names = self._harmless()
-        listed = (", ".join(names[:6]) or "none") + (", ..." if len(names) > 6 else "")
-        return f"{len(names)} cost at most {in_percent(HARMLESS)} of the answer tokens ({listed})"
-
-    def _ranked_pairs(self) -> pd.DataFrame:
-        """One row per pair with a loss: its names and its interaction in loss, the largest first."""
-        i, j = np.triu_indices(self.pairs.sizes["parameter"], 1)
-        names = self.pairs.parameter.values
-        wanted = [f"interaction_loss{end}" for end in ("", "_low", "_high")]
-        frame = {"parameter": names[i], "other": names[j]} | {name: self.pairs[name].values[i, j] for name in wanted}
-        table = pd.DataFrame(frame).sort_values(wanted[0], ascending=False, ignore_index=True)
-        return table[np.isfinite(table[wanted[0]])]  # a diverged variant has no loss
-
-    def sentence(self) -> str:
-        table, n = self.ranked(), len(self.single.parameter)
-        first, above = table.iloc[0], int((self.single["drop"] > self.single.control_worst).sum())
-        text = (
-            f"{self.model}, {parameters_text(n)} {self.replacement}{self._same_text()}: {self._harmless_text()}; "
-            f"the largest drop is that of {first.parameter} (accuracy from {in_percent(self.clean['accuracy'])} to "
-            f"{in_percent_with(first.accuracy, first.accuracy_low, first.accuracy_high)})"
-        )
-        text += f"; {above} of {n} cost more than any random step of the same size"
-        if self.pairs.data_vars and len(pairs := self._ranked_pairs()):
-            top, bottom = pairs.iloc[0], pairs.iloc[-1]
-            apart = int(((pairs.interaction_loss_low > 0) | (pairs.interaction_loss_high < 0)).sum())
-            text += (
-                f"; {apart:,} of {len(pairs):,} pairs interact in loss (95% interval without 0), most "
-                f"of all {_pair(top)} ({top.interaction_loss:+.2f} nats) and {_pair(bottom)} "
-                f"({bottom.interaction_loss:+.2f} nats)"
+    def _finding(self, model: str, replacement: str) -> str:
+        ranked, names = self.ranked(), len(self.table.parameter)
+        above = ranked[ranked["drop"] > ranked["most_random"]]
+        row = (ranked if above.empty else above).iloc[0].to_dict()
+        accuracy, whole = self.measure("accuracy").estimate(row), Estimate(float(self.right[0].mean()), unit=SHARE)
+        random, most = (Estimate(float(row[end]), unit=SHARE) for end in ("drop_random", "most_random"))
+        text = f"accuracy falls from {whole} to {accuracy} with {row['parameter']} {replacement} (random steps of its "
+        text += f"size cost {random} on average)"
+        if names > 1:
+            text += f", the most of {len(above):,} of {names:,} free parameters that cost more than any random step"
+        if above.empty:
+            text = (
+                f"no parameter {replacement} costs more than a random step of its size does: with {row['parameter']} "
             )
+            text += f"{accuracy} of {whole} are left, and such a step costs up to {most}"
         diverged = int((~np.isfinite(self.losses)).any(1).sum())
-        text += f". {len(self.right):,} variants" + (f", {diverged:,} of which diverged" if diverged else "")
-        return text + "."
-
-    def _same_text(self) -> str:
-        """How many parameters already had their replacement's value, in words: these cannot cost anything."""
-        same = int((~self.single.changed).sum())
-        return f" ({same} had that value already)" if same else ""
-
-    def to_dataframe(self) -> pd.DataFrame:
-        """One row per single replacement."""
-        return as_frame(self.single)
-
-
-def parameters_text(n: int) -> str:
-    return "one free parameter" if n == 1 else f"{n} free parameters one by one"
-
-
-def _pair(row: Any) -> str:
-    return f"{row.parameter} with {row.other}"
+        return f"{model}: {text}." + (f" {diverged:,} of {len(self.right):,} variants diverged." if diverged else "")
 
 
 def check_scale(scale: str) -> str:
@@ -172,7 +129,6 @@ def compute_parameter_ablation(
     provenance: Provenance,
     model: str = "the model",
     replacement: str = "replaced",
-    seconds: float = float("nan"),
 ) -> ParameterAblation:
     """Drops and interactions, from what every variant gets right; variants are in the order of the result.
 
@@ -195,7 +151,7 @@ def compute_parameter_ablation(
     for name, values in (("drop", lost[single]), ("rise", risen[single])):
         found |= _with_interval(name, values, seed, (-1.0, 1.0) if name == "drop" else None)
     drops, rises = (x[controlled].mean(1).reshape(p, -1) for x in (lost, risen))
-    found |= {"control": drops.mean(1), "control_rise": rises.mean(1), "control_worst": drops.max(1)}
+    found |= {"drop_random": drops.mean(1), "rise_random": rises.mean(1), "most_random": drops.max(1)}
     coords = {"parameter": list(names), "other": list(names)}
     both: dict[str, np.ndarray] = {}
     if q:
@@ -208,17 +164,12 @@ def compute_parameter_ablation(
         logit = _logit(right)
         both["interaction_logit"] = logit[single][i] + logit[single][j] - logit[paired] - logit[0]
         both = {name: _square(values, i, j, p) for name, values in both.items()}
-    return ParameterAblation(
-        model,
-        replacement,
-        {"accuracy": float(share[0].mean()), "exact": float(right[0].all(1).mean()), "loss": float(losses[0].mean())},
-        xr.Dataset({k: ("parameter", v) for k, v in found.items()}, coords={"parameter": list(names)}),
-        xr.Dataset({k: (("parameter", "other"), v) for k, v in both.items()}, coords=coords),
-        right,
-        losses,
-        seconds,
-        provenance,
+    table = xr.Dataset({k: ("parameter", v) for k, v in found.items()}, coords={"parameter": list(names)})
+    pairs_found = xr.Dataset({k: (("parameter", "other"), v) for k, v in both.items()}, coords=coords)
+    result = ParameterAblation(
+        "", table, provenance, ("parameter",), MEASURES, pairs=pairs_found, right=right, losses=losses
     )
+    return result.saying(result._finding(model, replacement))
 
 
 def _with_interval(
@@ -247,9 +198,8 @@ def _few(model: HookedModel, task: Any) -> str:
 
 
 def _main_parameter(found: ParameterAblation) -> Estimate:
-    worst = found.ranked().iloc[0]
-    note = f"without {worst.parameter}"
-    return Estimate(float(worst["drop"]), float(worst.drop_low), float(worst.drop_high), note=note)
+    worst = found.largest("drop")
+    return replace(worst, note=f"without {worst.name}", parts=())
 
 
 @probe(
@@ -291,14 +241,14 @@ def parameter_ablation(
     """
     from models.importers import from_transformer_lens
 
-    task = resolve_task(model, task)
-    sample = draw(task, problems, n, seed, carry_heavy=0.5)
+    sample = prepare(model, task, problems, n, seed, carry_heavy=0.5)
+    task = sample.task
     require_answered(model, task, sample)
     name, model = model_name(model), from_transformer_lens(model, task)
     values, words = _replacement(model, replacement, seed)
     variants = make_variants(model, values, only, pairs, seed)
     targets = answer_columns(task, with_operands=False).targets or list(range(len(task.query_positions)))
-    right, losses, seconds = run_variants(model, task, sample.problems, variants.theta, targets)
+    right, losses, _ = run_variants(model, task, sample.problems, variants.theta, targets)
     return compute_parameter_ablation(
         right.numpy(),
         losses.double().numpy(),
@@ -309,7 +259,6 @@ def parameter_ablation(
         sample.provenance,
         name,
         words,
-        seconds,
     )
 
 
@@ -334,10 +283,10 @@ _UNITS = {"loss": "nats", "accuracy": "share", "logit": "logits"}
 def parameter_view(result: ParameterAblation, scale: str = "loss") -> Picture:
     """The drop of each parameter, then of each pair of them, and how they interact; colours end at the 95% quantile."""
     check_scale(scale)
-    table = result.single.to_dataframe().reset_index()
+    table = result.to_dataframe()
     said, ends = ("trained", "replaced_by", "loss"), ("drop_low", "drop_high")
     bars = [Series.of(table, "parameter", "drop", "this parameter", ends, said)]
-    bars.append(Series.of(table, "parameter", "control", "a random step of its size", control=True))
+    bars.append(Series.of(table, "parameter", "drop_random", "a random step of its size", control=True))
     views: list[View] = [Points("", "drop in accuracy", "one parameter", bars, "share", across=True)]
     if result.pairs.data_vars:
         names, interaction = table["parameter"].tolist(), result.pairs[f"interaction_{scale}"].values

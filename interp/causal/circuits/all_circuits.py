@@ -36,19 +36,22 @@ from interp.causal.circuits.circuit_stability import compute_stability, how_stab
 from interp.causal.circuits.edge_space import position_groups, space_of
 from interp.causal.circuits.pair_halves import halves
 from interp.causal.circuits.part_exchange import exchange_parts
+from interp.causal.circuits.smallest_circuit import CARRIED
 from interp.causal.edges import EdgeExperiment, EdgeGraph
 from interp.causal.edges.edge_graph import EMBED, LOGITS, POS_EMBED, part_and_input
 from interp.causal.edges.optimal_ablation import optimal_values
 from interp.causal.metrics import require_pairs_answered
 from interp.core.drawings import drawing
-from interp.core.estimate import Estimate
+from interp.core.estimate import SHARE, Estimate
 from interp.core.probe import Summary, probe
-from interp.core.results import Provenance, Result
+from interp.core.results import Provenance
 from interp.core.samples import middle_carry_pairs
+from interp.core.table_result import Measure, TableResult
 from interp.core.views import Line, Picture, Points, Series
+from interp.core.wording import listed
 from models.calls import Count, Seed, Share
 from models.errors import UserError, known_name
-from models.number_format import in_percent
+from models.number_format import counted, in_percent
 from models.tasks import ProblemPairs
 from models.transformer import HookedModel, model_name
 
@@ -57,16 +60,14 @@ REPLACEMENTS = ("corrupted", "mean", "zero", "optimal")
 MOST_CIRCUITS = 2**16
 MOST_FITTED = 2**9  # circuits whose own constants are fitted
 THRESHOLDS = (0.8, 0.9, 0.95, 0.99)
-#: What its circuits are, next to those of :func:`interp.certified_circuits`.
-MEANING = (
-    "A circuit carries what differs between two problems; certified_circuits lists those that answer every problem."
-)
-_MOST_EXCHANGED, _MOST_NAMED, _GREEDY_BY_ONE = 6, 3, 64
+_MOST_EXCHANGED, _MOST_NAMED, _GREEDY_BY_ONE = 6, 4, 64
+MEASURES = (Measure("logit_diff", SHARE), Measure("exact_match", SHARE))
 
 
-@dataclass(frozen=True, eq=False)
-class AllCircuits(Result):
-    """Every different circuit up to ``looked_to`` edges (or nodes), and which of them are faithful.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AllCircuits(TableResult):
+    """Every different circuit up to ``looked_to`` edges (or nodes), and which of them are faithful: those are the rows,
+    with their size, both faithfulnesses, the edges that they consist of, and whether they are minimal.
 
     Attributes:
         masks: the circuits [circuit, edge], over ``space.labels``; ``sets`` are the units (edges or nodes) of each
@@ -80,8 +81,6 @@ class AllCircuits(Result):
             answers that stay when the part writes what it does in the first (NaN rows: nothing is shared).
     """
 
-    model: str
-    what: str
     replacement: str
     by: str
     threshold: float
@@ -95,7 +94,6 @@ class AllCircuits(Result):
     at_most: int | None
     stability: pd.DataFrame
     exchange: pd.DataFrame
-    provenance: Provenance
 
     @cached_property
     def scores(self) -> Float[np.ndarray, "metric circuit"]:
@@ -137,49 +135,40 @@ class AllCircuits(Result):
         found = [jaccard(self.sets[one], self.sets[other]) for one, other in combinations(self._minimal_at, 2)]
         return float(np.mean(found)) if found else float("nan")
 
-    @property
-    def _same_function(self) -> bool | None:
-        """Whether every part that minimal circuits share can be exchanged; None where nothing is shared."""
-        stay = self.exchange["answers_stay"].dropna()
-        return None if stay.empty else bool((stay >= self.threshold).all())
-
-    def sentence(self) -> str:
-        by_logits, by_answers = (int((scores >= self.threshold).sum()) for scores in self.scores)
-        looked = f"all {len(self.masks):,}" if self.complete else f"the {len(self.masks):,} of up to {self.looked_to}"
-        kept = int(self.faithful().sum())
-        said = (
-            f"Of {looked} circuits of {self.model}'s {self.by}s that differ for {self.what}, under "
-            f"{self.replacement} ablation {kept:,} {'keeps' if kept == 1 else 'keep'} {in_percent(self.threshold)} of "
-            f"the logit difference and of the answers ({by_logits:,} of the first, {by_answers:,} of the second)"
-        )
+    def _finding(self, model: str, what: str) -> str:
+        looked = counted(len(self.masks), "circuit")
+        looked += "" if self.complete else f" of up to {counted(self.looked_to, self.by)}"
+        kept, share = int(self.faithful().sum()), in_percent(self.threshold, 0)
+        keep = "keeps" if kept == 1 else "keep"
+        said = f"{model}, {what}: {kept:,} of {looked} {keep} {share} of logit difference and answers if cut edges "
+        said += f"carry {CARRIED[self.replacement]}"
         if not self.minimal:
             bound = f"; greedy removal finds one of {self.at_most}" if self.at_most is not None else ""
-            least = f", so that the smallest has more than {self.looked_to} {self.by}s{bound}"
-            return f"{said}{'' if self.complete else least}."
-        named = "; ".join(", ".join(names) or "nothing at all" for names in self.minimal[:_MOST_NAMED])
-        more = ", ..." if len(self.minimal) > _MOST_NAMED else ""
-        sizes = sorted({len(names) for names in self.minimal})
-        count = f"{len(self.minimal)} {'contains' if len(self.minimal) == 1 else 'contain'} no smaller one"
-        said += f"; {count}, of {' or '.join(map(str, sizes))} {self.by}s ({named}{more})"
-        if not self.complete:
-            said += f"; larger circuits than {self.looked_to} were not listed"
+            return f"{said}{'' if self.complete else f', so that larger ones are needed{bound}'}."
+        first, sizes = self.minimal[0], listed(sorted({len(names) for names in self.minimal}))
         if len(self.minimal) > 1:
-            shared = {None: "have no part in common", True: "share parts that can be exchanged without a change of"}
-            shared[False] = "share parts that cannot all be exchanged without a change of"
-            words = shared[self._same_function] + (" answers" if self._same_function is not None else "")
-            said += f". Two of them overlap by {in_percent(self.overlap)} (Jaccard), and they {words}"
-        return f"{said}. {how_stable(self.stability, self.by)} {MEANING}"
+            said += f". {len(self.minimal):,} are minimal, of {sizes} {self.by}s"
+        elif len(first) > _MOST_NAMED:
+            said += f". One is minimal, of {counted(len(first), self.by)}"
+        else:
+            said += f". One is minimal: {', '.join(first) or 'nothing at all'}"
+        return f"{said}. {how_stable(self.stability)}"
 
-    def to_dataframe(self) -> pd.DataFrame:
-        """One row per faithful circuit: its size, whether it is minimal, both faithfulnesses, and its edges."""
-        rows = []
-        for row in np.flatnonzero(self.faithful()).tolist():
-            names = np.array(self.units)[self.sets[row].numpy()].tolist()
-            shares = dict(zip(METRICS, self.faithfulness[:, row], strict=True))
-            rows.append({"size": len(names), "minimal": row in self._minimal_at, **shares, "of": ", ".join(names)})
-        columns = ["size", "minimal", *METRICS, "of"]
-        table = pd.DataFrame(rows, columns=columns).sort_values(["size", "minimal"], ascending=[True, False])
-        return table.reset_index(drop=True).assign(n=self.provenance.n)
+
+def tabulate(
+    sets: Bool[np.ndarray, "circuit unit"],
+    units: Sequence[str],
+    faithfulness: Float[np.ndarray, "metric circuit"],
+    faithful: Bool[np.ndarray, " circuit"],
+) -> pd.DataFrame:
+    """The table of :class:`AllCircuits`, the smallest circuits first."""
+    rows, minimal = [], minimal_rows(sets, faithful)
+    for row in np.flatnonzero(faithful).tolist():
+        names = np.array(units)[sets[row]].tolist()
+        shares = dict(zip(METRICS, faithfulness[:, row], strict=True))
+        rows.append({"of": ", ".join(names), "size": len(names), "minimal": row in minimal, **shares})
+    table = pd.DataFrame(rows, columns=["of", "size", "minimal", *METRICS])
+    return table.sort_values(["size", "minimal"], ascending=[True, False], ignore_index=True)
 
 
 @probe(
@@ -261,24 +250,15 @@ def all_circuits(
         at_most = found and found.size
     few = masks[minimal[:_MOST_EXCHANGED]] | undecided
     exchange = exchange_parts(one, few) if len(few) > 1 else exchange_parts(one, few[:0])
-    return AllCircuits(
-        model=model_name(model),
-        what=pairs.what,
-        replacement=replacement,
-        by=by,
-        threshold=threshold,
-        space=space,
-        units=units,
-        masks=masks,
-        sets=sets,
-        faithfulness=criteria[0].faithfulness(values[0]).numpy(),
-        complete=complete,
-        looked_to=looked_to,
-        at_most=at_most,
-        stability=compute_stability(sets.numpy(), draws, faithful),
-        exchange=exchange,
-        provenance=Provenance(len(one), pairs.seed, f"pairs that differ in {pairs.what}, half of {len(pairs):,}"),
-    )
+    shares = criteria[0].faithfulness(values[0]).numpy()
+    source = f"pairs that differ in {pairs.what}, half of {len(pairs):,}"
+    result = AllCircuits(
+        "", tabulate(sets.numpy(), units, shares, faithful), Provenance(len(one), pairs.seed, source), ("of",),
+        MEASURES, replacement=replacement, by=by, threshold=threshold, space=space, units=units, masks=masks, sets=sets,
+        faithfulness=shares, complete=complete, looked_to=looked_to, at_most=at_most,
+        stability=compute_stability(sets.numpy(), draws, faithful), exchange=exchange,
+    )  # fmt: skip
+    return result.saying(result._finding(model_name(model), pairs.what))
 
 
 def _listed(
@@ -320,4 +300,4 @@ def every_circuit_view(result: AllCircuits, most: int = 2_000) -> Picture:
     y = "1 - |1 - F|, the worse of logits and answers"
     points = Points(f"{result.by}s", y, series=series, lines=(Line(result.threshold),))
     note = f"{result.replacement.capitalize()} ablation, faithful from {result.threshold:g}"
-    return Picture([points], title=f"{result.model}: every circuit for {result.what}", note=note)
+    return Picture([points], note=note)

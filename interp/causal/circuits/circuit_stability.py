@@ -11,45 +11,24 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp.causal.circuits.circuit_space import jaccard
+from interp.core.wording import listed
 
 RESAMPLES = 100
-#: Where draws of a kind come out so, in words: its name, and how many of how many.
+#: Where draws of a kind have the same circuits, in words, by how many of how many do.
 _DRAWN = {
-    "the other half of the pairs": "on {0}",
-    "resampled pairs": "in {1} resamples",
-    "other thresholds": "at {1} {0}",
+    "the other half of the pairs": "on the other half of the pairs",
+    "resampled pairs": "in {} resamples",
+    "other thresholds": "at {} other thresholds",
 }
 
 
-def outcomes(stability: pd.DataFrame) -> pd.DataFrame:
-    """What other draws came to, one row per kind (``over``): how many there are (``n``), how many have the ``same``
-    minimal circuits, ``other`` ones or ``none`` that is faithful; of those with others, the sizes of the smallest
-    (``least``, ``most``) and its mean overlap (``jaccard``), NaN without any."""
-    rows = []
-    for over, draws in stability.groupby("over", sort=False):
-        none = ~draws["same"] & (draws["minimal"] == 0)
-        other = draws[~draws["same"] & ~none]
-        sizes = pd.to_numeric(other["size"])
-        counts = {"n": len(draws), "same": int(draws["same"].sum()), "other": len(other), "none": int(none.sum())}
-        rows.append(
-            {"over": over, **counts, "least": sizes.min(), "most": sizes.max(), "jaccard": other.jaccard.mean()}
-        )
-    return pd.DataFrame(rows)
-
-
-def how_stable(stability: pd.DataFrame, unit: str = "edge") -> str:
-    """The rows of a table of stability as sentences: which draws have the same circuits, which others, which none."""
-    said: dict[str, list[str]] = {"same": [], "other": [], "none": []}
-    for row in outcomes(stability).itertuples():
-        for kind, parts in said.items():
-            if not (count := getattr(row, kind)):
-                continue
-            where = _DRAWN[row.over].format(row.over, f"{count:,} of {row.n:,}" if row.n > 1 else "")
-            sizes = f"{row.least:.0f}" if row.least == row.most else f"{row.least:.0f} to {row.most:.0f}"
-            smallest = f" (the smallest has {sizes} {unit}{'s' * (sizes != '1')}, overlap {row.jaccard:.2f})"
-            parts.append(" ".join(where.split()) + smallest * (kind == "other"))
-    begins = {"same": "The same minimal circuits come out", "other": "Others come out", "none": "None is faithful"}
-    return " ".join(f"{begins[kind]} {', '.join(parts)}." for kind, parts in said.items() if parts)
+def how_stable(stability: pd.DataFrame) -> str:
+    """How often other draws have the same minimal circuits, in a sentence."""
+    same = stability.groupby("over", sort=False)["same"].agg(["sum", "size"])
+    said = [_DRAWN[over].format(f"{row['sum']} of {row['size']}") for over, row in same.iterrows() if row["sum"]]
+    if not said:
+        return "No other half, resample or threshold has the same ones."
+    return f"The same come out {listed(said)}."
 
 
 def minimal_rows(sets: Bool[np.ndarray, "circuit unit"], faithful: Bool[np.ndarray, " circuit"]) -> list[int]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,15 +36,16 @@ from interp.causal.circuits.pair_halves import halves
 from interp.causal.edges import EdgeExperiment, EdgeGraph
 from interp.causal.edges.edge_graph import LOGITS, part_and_input
 from interp.causal.metrics import Metric, require_pairs_answered, spoken
-from interp.core.estimate import Estimate
+from interp.core.estimate import SHARE, Estimate
 from interp.core.frames import as_frame, leading
 from interp.core.probe import Summary, probe
-from interp.core.results import Provenance, Result
+from interp.core.results import Provenance
 from interp.core.samples import middle_carry_pairs
 from interp.core.significance import permutation_p
+from interp.core.table_result import ENDS, Measure, TableResult
 from models.calls import Count, Seed, Share
 from models.errors import UserError
-from models.number_format import in_percent, in_percent_with, p_value
+from models.number_format import counted
 from models.tasks import ProblemPairs
 from models.transformer import HookedModel, model_name
 
@@ -54,9 +55,24 @@ REPLACEMENTS_TRIED = ("corrupted", "mean", "zero")
 FEWEST_DIFFERENT = 19  # random circuits that a p is made of, which is then at least 1 / 20
 
 
-@dataclass(frozen=True, eq=False)
-class Circuit(Result):
+KEYS = ("quantity", "replacement", "of")
+#: What edges carry that a circuit leaves out, in words.
+CARRIED = {
+    "corrupted": "the other problem's values",
+    "resample": "values of another problem",
+    "mean": "their means",
+    "zero": "nothing",
+    "optimal": "the constants that serve it best",
+}
+_MOST_NAMED = 4
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Circuit(TableResult):
     """A circuit and how it was judged. ``found.mask`` marks its edges among ``space.labels``.
+
+    A row of the table is a quantity: "faithfulness" and "exact match" by ablation and part, "drop in METRIC" by edge,
+    and "METRIC by size".
 
     ``faithfulness`` (of the first metric) and ``exact_match`` are [replacement, part, stat] on the held-out pairs, with
     the parts full, circuit, complement, ablated and the stats value, low, high. The rest is under the search's
@@ -67,11 +83,8 @@ class Circuit(Result):
     held-out pairs; None without any, or where it refuses them.
     """
 
-    model: str
-    what: str
     metrics: tuple[str, ...]
     replacement: str
-    threshold: float
     graph: EdgeGraph
     space: CircuitSpace
     found: FoundCircuit
@@ -81,10 +94,8 @@ class Circuit(Result):
     curve: xr.DataArray
     random: Float[np.ndarray, " draw"]
     random_curve: xr.DataArray
-    held_out: bool
-    provenance: Provenance
-    again: FoundCircuit | None = None
-    different: Float[np.ndarray, " circuit"] = field(default_factory=lambda: np.zeros(0))
+    different: Float[np.ndarray, " circuit"]
+    again: FoundCircuit | None
 
     @property
     def stability(self) -> float:
@@ -109,7 +120,7 @@ class Circuit(Result):
         return tuple(str(e) for e in self.drops.edge.values[(self.drops.sel(stat="low").values > 0).any(0)])
 
     @property
-    def _random_p(self) -> float:
+    def random_p(self) -> float:
         """Share of the different random circuits of this size (and the circuit itself) that are as close to F = 1 as
         the circuit; NaN for fewer than 19, of which none can give p = 0.05."""
         if len(self.different) < FEWEST_DIFFERENT:
@@ -117,73 +128,39 @@ class Circuit(Result):
         of = float(self.faithfulness.sel(replacement=self.replacement, part="circuit", stat="value"))
         return permutation_p(1 - abs(1 - of), 1 - np.abs(1 - self.different))
 
-    def _text(self, array: xr.DataArray, part: str, replacement: str | None = None) -> str:
-        value, low, high = array.sel(replacement=replacement or self.replacement, part=part).values
-        if not np.isfinite((low, high)).all():
-            return f"{in_percent(value)}, with no interval since ablating every edge may change nothing"
-        return in_percent_with(value, low, high)
-
-    def sentence(self) -> str:
-        can = int(self.space.everything().sum())
-        names = self.edges
-        listed = ", ".join(names) if len(names) <= 8 else f"between {', '.join(self.nodes)}"
-        where = "held-out pairs" if self.held_out else "pairs, those they were found on,"
-        others = [name for name in self.faithfulness.replacement.values if name != self.replacement]
-        also = ", ".join(
-            f"{name} {self._text(self.faithfulness, 'circuit', name)}, "
-            f"{self._text(self.exact_match, 'circuit', name)} of the answers right"
-            for name in others
-        )
-        if self.found.proven:
-            faithful, count = self.found.faithful_of_size or (0, 0)
-            claim = (
-                f"Of the circuits tried on the pairs searched ({self.found.looked_at}), no smaller one is faithful, "
-                f"and {faithful:,} of the {count:,} of its size {'is' if faithful == 1 else 'are'}"
-            )
-        else:
-            claim = f"A smaller faithful circuit is not ruled out ({self.found.looked_at})"
+    def _finding(self, model: str, what: str) -> str:
+        ours = {"quantity": "faithfulness", "replacement": self.replacement}
+        circuit, others = (self.cell("value", **ours, of=part) for part in ("circuit", "complement"))
+        names = f" ({', '.join(self.edges)})" if self.found.size <= _MOST_NAMED else ""
+        can, recover = int(self.space.everything().sum()), "recovers" if self.found.size == 1 else "recover"
+        random = Estimate(float(np.mean(self.random)), unit=SHARE)
+        unsure = ""
+        if circuit.low is None or circuit.high is None:
+            unsure = " (no interval: ablating every edge may change nothing)"
+        claim = "no smaller one tried is faithful" if self.found.proven else "a smaller one is not ruled out"
         return (
-            f"In {self.model}, {self.found.size} of the {can} edges that can carry {self.what} ({listed}) recover "
-            f"{self._text(self.faithfulness, 'circuit')} of the {spoken(self.metrics[0])} on {self.provenance.n:,} "
-            f"{where} under {self.replacement} ablation ({also}). The circuit gives "
-            f"{self._text(self.exact_match, 'circuit')} of the answers right and the whole model "
-            f"{self._text(self.exact_match, 'full')}. The other edges recover "
-            f"{self._text(self.faithfulness, 'complement')} and give "
-            f"{self._text(self.exact_match, 'complement')} of the answers right. {len(self.needed)} of the "
-            f"{self.found.size} {'is' if len(self.needed) == 1 else 'are'} needed (the interval of what is lost "
-            f"without one lies above zero). {len(self.random):,} random circuits of this size recover "
-            f"{in_percent(float(np.mean(self.random)))} on average ({self._chance()}). {claim}."
-            f"{self._how_stable()}"
+            f"{model}, {what}: {self.found.size} of {counted(can, 'edge')}{names} {recover} {circuit}{unsure} of the "
+            f"{spoken(self.metrics[0])} if cut edges carry {CARRIED[self.replacement]}. The others alone recover "
+            f"{others}, random circuits of this size {random}; {claim}."
         )
 
-    def _chance(self) -> str:
-        """How many random circuits there really are, and the p that they give."""
-        others = f"{len(self.different):,} of them differ from each other and from this one"
-        return f"{others}: {'too few for a p' if np.isnan(self._random_p) else p_value(self._random_p)}"
 
-    def _how_stable(self) -> str:
-        if self.again is None:
-            return ""
-        if self.stability == 1:
-            return " The same search finds the same circuit on the held-out pairs."
-        return (
-            f" The same search finds another one of {self.again.size} edges on the held-out pairs (overlap "
-            f"{in_percent(self.stability, 0)}, Jaccard)."
-        )
-
-    def to_dataframe(self) -> pd.DataFrame:
-        """One row per quantity: faithfulness and exact match by ablation and part, drop by edge, curve by size."""
-        arrays = {
-            "faithfulness": self.faithfulness.rename(part="of"),
-            "exact match": self.exact_match.rename(part="of"),
-        }
-        of = {"replacement": self.replacement}
-        for words, array, axis in (("drop in {}", self.drops, "edge"), ("{} by size", self.curve, "size")):
-            for name in self.metrics:
-                arrays[words.format(name)] = array.sel(metric=name, drop=True).rename({axis: "of"}).assign_coords(of)
-        tables = [as_frame(array.to_dataset("stat")).assign(quantity=name) for name, array in arrays.items()]
-        frame = leading(pd.concat(tables, ignore_index=True), ("quantity", "replacement", "of"))
-        return frame.astype({"of": str}).assign(n=self.provenance.n)
+def tabulate(
+    parts: Mapping[str, xr.DataArray],
+    drops: xr.DataArray,
+    curve: xr.DataArray,
+    metrics: Sequence[str],
+    replacement: str,
+) -> pd.DataFrame:
+    """The table of a :class:`Circuit`: ``parts`` are faithfulness and exact match [replacement, part, stat]."""
+    arrays = {name: array.rename(part="of") for name, array in parts.items()}
+    of = {"replacement": replacement}
+    for words, array, axis in (("drop in {}", drops, "edge"), ("{} by size", curve, "size")):
+        for name in metrics:
+            arrays[words.format(name)] = array.sel(metric=name, drop=True).rename({axis: "of"}).assign_coords(of)
+    tables = [as_frame(array.to_dataset("stat")).assign(quantity=name) for name, array in arrays.items()]
+    frame = leading(pd.concat(tables, ignore_index=True), KEYS)
+    return frame.astype({"of": str}).rename(columns={end: f"value_{end}" for end in ENDS})
 
 
 @probe(
@@ -269,23 +246,12 @@ def smallest_circuit(
             again = searched(judges[replacement])
     how = f"apart from the {len(one):,} searched on (split by seed {seed})" if held_out else "searched on as well"
     strength = "exhaustive" if getattr(pairs, "exhaustive", False) and not held_out else "sampled"
-    return Circuit(
-        again=again,
-        different=different,
-        model=model_name(model),
-        what=pairs.what,
-        metrics=tuple(names),
-        replacement=replacement,
-        threshold=threshold,
-        graph=first.graph,
-        space=space,
-        found=found,
-        faithfulness=faithfulness,
-        exact_match=exact_match,
-        drops=drops,
-        curve=curve,
-        random=random,
-        random_curve=random_curve,
-        held_out=held_out,
-        provenance=Provenance(len(other), pairs.seed, f"pairs that differ in {pairs.what}, {how}", strength),
-    )
+    source = Provenance(len(other), pairs.seed, f"pairs that differ in {pairs.what}, {how}", strength)
+    parts = {"faithfulness": faithfulness, "exact match": exact_match}
+    circuit = Circuit(
+        "", tabulate(parts, drops, curve, names, replacement), source, KEYS, (Measure("value", SHARE),),
+        metrics=tuple(names), replacement=replacement, graph=first.graph, space=space, found=found,
+        faithfulness=faithfulness, exact_match=exact_match, drops=drops, curve=curve,
+        random=random, random_curve=random_curve, different=different, again=again,
+    )  # fmt: skip
+    return circuit.saying(circuit._finding(model_name(model), pairs.what))

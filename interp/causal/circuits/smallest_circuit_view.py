@@ -76,17 +76,9 @@ def circuit_view(result: Circuit) -> Picture:
         for receiver in receiving_nodes(edge, edges):
             sender = node_name(edge.sender, edge.group)
             drawn.append(GraphEdge(sender, receiver, kind, float(np.abs(lost).max()), text, said))
-    ends = result.faithfulness.sel(replacement=result.replacement, part="circuit").values
-    value, low, high = (in_percent(end, 0) for end in ends)
-    title = (
-        f"{result.model}: {result.found.size} of {int(result.space.everything().sum())} edges bring back {value} "
-        f"[{low}, {high}] of the {spoken(result.metrics[0])} ({result.what})"
-    )
     lost = " and ".join(f"the {spoken(name)}" for name in result.metrics)
     note = f"Read upwards. Labels and widths: what is lost of {lost} when the edge is cut. Grey: not in the circuit"
-    return Picture(
-        [Graph(kinds=tuple(_KINDS.values()), nodes=circuit_nodes(of, edges), edges=drawn)], title=title, note=note
-    )
+    return Picture([Graph(kinds=tuple(_KINDS.values()), nodes=circuit_nodes(of, edges), edges=drawn)], note=note)
 
 
 @drawing(Circuit, "curve")
@@ -103,8 +95,6 @@ def faithfulness_view(result: Circuit) -> Picture:
     random = (result.random_curve.sel(stat=stat).values for stat in ("value", "low", "high"))
     series = [*found, Series(f"random circuits, {first}, middle 95%", sizes, *random, control=True)]
     lines = (Line(result.found.size, f"the circuit, {result.found.size} edges", "x"), Line(1))
-    note = "on pairs that were not searched on" if result.held_out else "on the pairs that were searched on"
-    note = f"{result.replacement.capitalize()} ablation, {note}"
-    title = f"{result.model}: how many edges are needed ({result.what})"
+    note, title = f"{result.replacement.capitalize()} ablation", "Faithfulness of circuits by their number of edges"
     curves = Curves("edges kept", "faithfulness", "", series, "share", lines, bands=True)
     return Picture([curves], title=title, note=note)

@@ -17,12 +17,12 @@ TransformerLens 4.3's ``attribution_patch``).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import pandas as pd
 import xarray as xr
 
 from interp.causal.edges.attribution_methods import METHODS, ONE_STEP, SCORES, TOLERANCE, estimates, incompleteness
@@ -33,21 +33,23 @@ from interp.causal.edges.missed_effects import FEWEST_SUBSETS, missed_effects, m
 from interp.causal.edges.path_patching import compute_direct
 from interp.causal.metrics import Metric, spoken
 from interp.core.drawings import drawing
+from interp.core.estimate import Estimate
 from interp.core.probe import probe
+from interp.core.table_result import Measure
 from interp.core.views import Picture, Points, Series
+from interp.core.wording import sentence
 from models.calls import Count, Natural, Seed
 from models.errors import UserError, known_name
-from models.number_format import in_percent, p_value
+from models.number_format import counted, in_percent, number, p_value
 from models.tasks import ProblemPairs
 from models.transformer import HookedModel
 
-_SAID = 3
 
-
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class EdgeAttribution(EdgeEffects):
     """``estimate`` and (if asked for) ``exact`` effects over (metric, edge, example); the same for whole nodes in
-    ``senders`` and ``receivers``, datasets over (metric, sender or receiver, example).
+    ``senders`` and ``receivers``, datasets over (metric, sender or receiver, example). The table has their means, the
+    estimates' with bootstrap intervals.
 
     Effects are the metric with the edge (all edges of the node) patched minus ``base``. Of methods in :data:`SCORES`
     the estimates are scores, on a scale of their own. ``missed`` (if asked for): the exact effects of the strongest
@@ -63,9 +65,9 @@ class EdgeAttribution(EdgeEffects):
     missed: xr.Dataset | None = None
 
     @property
-    def _called(self) -> str:
-        """What the method's numbers are: "estimate" of the exact effects, or "score"."""
-        return "score" if self.method in SCORES else "estimate"
+    def by(self) -> str:
+        """The method, with its steps where it takes several."""
+        return self.method if self.method in ONE_STEP else f"{self.method} in {counted(self.steps, 'step')}"
 
     @cached_property
     def agreements(self) -> dict[tuple[str, str], Agreement]:
@@ -100,47 +102,33 @@ class EdgeAttribution(EdgeEffects):
         """Mean estimates over (sender, receiver); arguments as in :meth:`PathPatching.matrix`."""
         return edge_matrix(self.estimate.sel(metric=self.metric(metric)).mean("example"), group, split)
 
-    def sentence(self) -> str:
-        metric = self.metric(None)
-        effect = self.estimate.sel(metric=metric).mean("example").values
-        strongest = np.argsort(-np.abs(effect), kind="stable")[:_SAID]
-        parts = ", ".join(f"{self.estimate.edge.values[i]} ({effect[i]:+.3g})" for i in strongest)
-        name = self.method if self.method in ONE_STEP else f"{self.method} in {self.steps} step{'s' * (self.steps > 1)}"
-        text = f"{self.model}, {self.what}, {self.direction}: by {name}, the strongest edges on the {spoken(metric)} "
-        text += f"are {parts}; "
-        sums = self.completeness(metric)
-        if self.method not in ONE_STEP and np.isfinite(sums["error"]):
-            off = f"off by {in_percent(sums['error'], 0)} of the difference in the mean pair"
-            text += f"out of the embeddings the estimates add up to {sums['out of the embeddings']:.3g} "
-            text += f"where the runs differ by {sums['difference']:.3g}, "
-            complete = sums["error"] <= TOLERANCE
-            text += f"complete ({off}); " if complete else f"NOT complete ({off}, more than {TOLERANCE:.0%}); "
+    def _finding(self, subject: str) -> str:
+        metric, name = self.metric(None), self.measures[0].name
+        text = f"{subject}: the {name}s by {self.by}"
+        found = self.agreements.get((metric, "edges"))
+        if found is None:
+            rows = self.table[self.table["metric"] == metric]
+            edge = rows.loc[rows[name].abs().idxmax(), "edge"]
+            most = self.cell(name, metric=metric, edge=edge)
+            text += f" are largest at {edge} ({most}), of {len(rows)} edges, and were not compared with exact effects"
+        elif math.isnan(found.spearman):
+            text += " have no rank correlation with the exact effects (all alike, or too few)"
+        else:
+            ranks = Estimate(found.spearman, found.spearman_low, found.spearman_high)
+            text += (
+                f" rank edges as their exact effects do with a correlation of {ranks} (shuffled edges: "
+                f"{p_value(found.p)}; {found.live} of {found.cells} edges have an effect)"
+            )
+        if found is not None and name == "estimate":
+            edge = self.estimate.edge.values[found.worst]
+            text += f"; the largest error is {number(found.worst_error)} at {edge} (largest exact effect "
+            text += f"{number(found.largest)})"
+        text, off = f"{text}.", self.completeness(metric)["error"]
+        if self.method not in ONE_STEP and off > TOLERANCE:
+            text += f" They do NOT add up to the difference of the runs: it is off by {in_percent(off, 0)}."
         if self.missed is not None:
-            text += f"{missed_in_words(self.missed, metric)}; "
-        if (metric, "edges") not in self.agreements:
-            return text + f"these {self._called}s were not compared with exact effects."
-        found = self.agreements[metric, "edges"]
-        ranks = f"{found.spearman:.2f} [{found.spearman_low:.2f}, {found.spearman_high:.2f}]"
-        ranked = f"the rank correlation with the exact effects is {ranks}"
-        if not np.isfinite(found.spearman):
-            ranked = "no rank correlation can be computed (all alike, or too few)"
-        edges = f"the {found.live} of {found.cells} edges that have an effect"
-        if wrongly := found.ranked - found.live:
-            edges += f" and {wrongly} that {'has' if wrongly == 1 else 'have'} none but by this {self._called}"
-        text += f"over {edges} {ranked}"
-        if self._called == "score":
-            return f"{text}; these are scores and estimate no effect."
-        return text + (
-            f" and the worst error {found.worst_error:.3g}, at {self.estimate.edge.values[found.worst]}, where the "
-            f"largest effect is {found.largest:.3g}."
-        )
-
-    def to_dataframe(self) -> pd.DataFrame:
-        """One row per metric and edge: mean estimate (or score), spread, bootstrap interval (95%), n, exact mean."""
-        table = effect_table(self.estimate, self.provenance.resampling_seed).rename(columns={"effect": self._called})
-        exact = np.nan if self.exact is None else self.exact.mean("example").values.ravel()
-        table.insert(table.columns.get_loc(self._called) + 1, "exact", exact)  # pyright: ignore[reportArgumentType]
-        return table
+            text += f" {sentence(missed_in_words(self.missed, metric))}"
+        return text
 
 
 @probe("Which edges would matter, by gradients?", least=1)
@@ -196,16 +184,23 @@ def edge_attribution(
         if exact:
             found["exact"] = labelled(experiment, experiment.without_each(part, len(names)) - base, axis)
         nodes.append(xr.Dataset(found))
-    return EdgeAttribution(
-        **asked(experiment),
+    fields, each = asked(experiment), labelled(experiment, estimate, "edge")
+    name = "score" if method in SCORES else "estimate"
+    table = effect_table(each, name, fields["provenance"].resampling_seed)
+    table["exact"] = np.nan if sweep is None else sweep.mean("example").values.ravel()
+    result = EdgeAttribution(
+        **fields,
+        table=table,
+        measures=(Measure(name), Measure("exact", title="exact effect")),
         method=method,
         steps=steps,
-        estimate=labelled(experiment, estimate, "edge"),
+        estimate=each,
         exact=sweep,
         senders=nodes[0],
         receivers=nodes[1],
         missed=missed_effects(experiment, estimate, subsets, seed) if subsets else None,
     )
+    return result.saying(result._finding(f"{experiment.name}, {pairs.what}, {experiment.direction}"))
 
 
 def _out_of(edges: xr.DataArray) -> np.ndarray:
@@ -216,28 +211,15 @@ def _out_of(edges: xr.DataArray) -> np.ndarray:
 @drawing(EdgeAttribution)
 def attribution_view(result: EdgeAttribution, metric: str | None = None) -> Picture:
     """Estimated effects as a matrix, and next to it each edge's estimate over its exact effect (if computed)."""
-    metric = result.metric(metric)
-    grid = edge_grid(result.matrix(metric, split=True), metric)
-    steps = "" if result.method in ONE_STEP else f" in {result.steps} step{'s' * (result.steps > 1)}"
-    of = f"{result._called}s of edges for the {spoken(metric)} by {result.method}{steps}"
+    metric, name = result.metric(metric), result.measures[0].name
+    title = "" if metric == result.metric(None) else f"{name.capitalize()}s for the {spoken(metric)} by {result.by}"
     note = f"{result.direction.capitalize()}, {result.replacement}. Grey: no edge"
+    grid = edge_grid(result.matrix(metric, split=True), metric)
     if result.exact is None:
-        return Picture([grid], title=f"{result.model}: {of}, not compared ({result.what})", note=note)
-    estimate, exact = (
-        each.sel(metric=metric).mean("example").values.astype(float) for each in (result.estimate, result.exact)
-    )
-    edges, size = result.estimate.edge.values, np.maximum(np.abs(exact), np.abs(estimate))
-    labels = np.where(size >= np.sort(size)[-min(4, len(size))], edges, "")
-    found = result.agreements[metric, "edges"]
-    ranked = f"rank correlation {found.spearman:.2f} with the exact ones"
-    if not np.isfinite(found.spearman):
-        ranked = "no order to compare with the exact ones"
-    series = [Series("", exact, estimate, labels=labels, said={"edge": edges})]
-    if result._called != "score":
-        ranked += f" and err by up to {found.worst_error:.3g}"
-    points = Points(
-        f"exact effect on the {spoken(metric)}", result._called, series=series, diagonal=result._called != "score"
-    )
-    title = f"{result.model}: {of} have {ranked} ({result.what})"
-    note += f". Shuffled edges reach this rank correlation with {p_value(found.p)}"
-    return Picture([grid, points], title=title, note=note)
+        return Picture([grid], title=title, note=note)
+    rows = result.table[result.table["metric"] == metric]
+    size = rows[[name, "exact"]].abs().max(axis=1)
+    labels = rows["edge"].where(size >= size.nlargest(4).min(), "")
+    series = Series.of(rows, "exact", name, said=["edge"], labels=labels.to_numpy())
+    axis, same = f"exact effect on the {spoken(metric)}", name == "estimate"
+    return Picture([grid, Points(axis, name, series=[series], diagonal=same)], title=title, note=note)

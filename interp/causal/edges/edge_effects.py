@@ -14,24 +14,24 @@ from torch import Tensor
 from interp.causal.edges.edge_experiment import EdgeExperiment
 from interp.causal.metrics import spoken
 from interp.core.frames import as_frame
-from interp.core.results import Provenance, Result
+from interp.core.results import Provenance
 from interp.core.stats import ROUNDING, Bounds, bootstrap_interval
+from interp.core.table_result import TableResult
 from interp.core.views import Grid
 from models.errors import known_name
 
+KEYS = ("metric", "edge")
 
-@dataclass(frozen=True, eq=False)
-class EdgeEffects(Result):
-    """Effects on pairs that differ in ``what``: ``base`` (metric, example) is the metric of the run itself, ``other``
-    that with every edge patched."""
 
-    model: str
-    what: str
+@dataclass(frozen=True, eq=False, kw_only=True)
+class EdgeEffects(TableResult):
+    """A row for each metric and edge. ``base`` (metric, example) is the metric of the run itself, ``other`` that with
+    every edge patched."""
+
     direction: str
     replacement: str
     base: xr.DataArray
     other: xr.DataArray
-    provenance: Provenance
 
     def metric(self, name: str | None) -> str:
         """A metric's name, by default the first. Raises UserError if there is no metric of that name."""
@@ -40,18 +40,23 @@ class EdgeEffects(Result):
 
 
 def asked(experiment: EdgeExperiment) -> dict[str, Any]:
-    """The fields of :class:`EdgeEffects`, from an experiment."""
-    pairs = experiment.pairs
-    seed = experiment.seed if pairs.seed is None else pairs.seed
+    """The fields of :class:`EdgeEffects` that an experiment gives."""
     return {
-        "model": experiment.name,
-        "what": pairs.what,
+        "said": "",
+        "keys": KEYS,
+        "provenance": rests_on(experiment),
         "direction": experiment.direction,
         "replacement": experiment.kind,
         "base": labelled(experiment, experiment.full),
         "other": labelled(experiment, experiment.empty),
-        "provenance": Provenance(len(pairs), seed, f"pairs of {pairs.task.name} problems"),
     }
+
+
+def rests_on(experiment: EdgeExperiment) -> Provenance:
+    """Where the pairs of an experiment come from."""
+    pairs = experiment.pairs
+    seed = experiment.seed if pairs.seed is None else pairs.seed
+    return Provenance(len(pairs), seed, f"pairs of {pairs.task.name} problems")
 
 
 def labelled(experiment: EdgeExperiment, values: Tensor, axis: str | None = None) -> xr.DataArray:
@@ -85,8 +90,11 @@ def edge_matrix(values: xr.DataArray, group: str | None = None, split: bool = Fa
     return xr.DataArray(table, {"sender": ends[0], "receiver": ends[1]}, ["sender", "receiver"])
 
 
-def effect_table(effects: xr.DataArray, seed: int, bounds: Sequence[Bounds | None] | None = None) -> pd.DataFrame:
-    """One row per metric and edge of ``effects`` (metric, edge, example): mean, spread, bootstrap interval, n.
+def effect_table(
+    effects: xr.DataArray, name: str, seed: int, bounds: Sequence[Bounds | None] | None = None
+) -> pd.DataFrame:
+    """One row per metric and edge of ``effects`` (metric, edge, example): the mean with its bootstrap interval, as the
+    measure ``name``, the spread and n.
 
     ``bounds`` are those of each metric's effects, where they are known. Without them, an effect that is 0 in all n
     examples (up to :data:`interp.core.stats.ROUNDING` of the metric's largest) has no interval
@@ -101,9 +109,9 @@ def effect_table(effects: xr.DataArray, seed: int, bounds: Sequence[Bounds | Non
     zero = (size <= ROUNDING * size.max(-1, keepdims=True)) & np.array([limit is None for limit in limits])[:, None]
     low, high = (np.where(zero, np.nan, end) for end in (low, high))
     spread = values.std(-1, ddof=1) if n > 1 else np.full(cell.shape, np.nan)
-    columns = {"effect": values.mean(-1), "std": spread, "low": low, "high": high}
+    columns = {name: values.mean(-1), f"{name}_low": low, f"{name}_high": high, "std": spread}
     table = xr.Dataset({name: cell.copy(data=column) for name, column in columns.items()})
-    return as_frame(table, ("metric", "edge", "sender", "receiver", "group")).assign(n=n)
+    return as_frame(table, (*KEYS, "sender", "receiver", "group")).assign(n=n)
 
 
 def edge_grid(matrix: xr.DataArray, metric: str) -> Grid:

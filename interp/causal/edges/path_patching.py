@@ -29,9 +29,11 @@ from interp.core.batches import slices
 from interp.core.drawings import drawing
 from interp.core.probe import probe
 from interp.core.stats import difference_bounds
+from interp.core.table_result import Measure
 from interp.core.views import Picture
 from models.calls import Seed
 from models.errors import UserError, known_name
+from models.number_format import number
 from models.run import Frame, Run
 from models.run.paths import patched_senders, receive
 from models.run.run import AT_ONCE
@@ -39,17 +41,20 @@ from models.tasks import ProblemPairs
 from models.transformer import HookedModel
 
 PATHS = ("direct", "all")
-_SAID = 3
 ROUNDING_UNITS = 16  # of the model's precision: how far two orders of summation may be apart, on the metric's scale
 _ROUNDING = 1e-6  # up to this size, relative to the metric (or 1), an effect is rounding
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class PathPatching(EdgeEffects):
     """``values`` over (metric, edge, example): the metric with that path patched.
 
     ``edge`` has coordinates ``sender``, ``receiver`` and ``group`` ("" without groups). ``senders`` over (metric,
     sender, example): the metric with all edges of a sender patched.
+
+    The ``effect`` of a row is the mean of ``values - base``, with its bootstrap interval (95%; none where it is 0 in
+    every pair, see :func:`interp.causal.edges.edge_effects.effect_table`). An edge that ``moves`` the metric has an
+    interval off zero (of a single pair, which has none: an effect).
     """
 
     paths: str
@@ -68,48 +73,34 @@ class PathPatching(EdgeEffects):
 
     def strongest(self, metric: str | None = None) -> pd.Series:
         """Mean effect of each edge, the largest in absolute value first."""
-        mean = self.effects.sel(metric=self.metric(metric)).mean("example").values
-        order = np.argsort(-np.abs(mean), kind="stable")
-        return pd.Series(mean[order], index=self.values.edge.values[order])
+        rows = self.table[self.table["metric"] == self.metric(metric)].set_index("edge")["effect"]
+        return rows.sort_values(key=np.abs, ascending=False, kind="stable")
 
-    def _moving(self, metric: str | None = None) -> pd.DataFrame:
-        """The rows of the table, strongest first, of the edges whose effect has an interval off zero (of a single pair,
-        which has none: that have an effect)."""
-        table = self.to_dataframe()
-        table = table[table["metric"] == self.metric(metric)]
-        size = max(1.0, *(float(abs(run.sel(metric=self.metric(metric))).max()) for run in (self.base, self.other)))
-        off = (table["low"] > 0) | (table["high"] < 0)
-        if self.values.sizes["example"] == 1:
-            off = table["effect"].abs() > _ROUNDING * size
-        table = table[off & (table["effect"].abs() > _ROUNDING * size)]
-        return table.sort_values("effect", key=np.abs, ascending=False, kind="stable", ignore_index=True)
-
-    def sentence(self) -> str:
+    def _finding(self, subject: str) -> str:
         metric = self.metric(None)
-        moving, paths = self._moving(metric), self.values.sizes["edge"]
-        parts = [
-            f"{row.edge} ({row.effect:+.3g}" + (f" [{row.low:+.3g}, {row.high:+.3g}])" if np.isfinite(row.low) else ")")
-            for row in moving[:_SAID].itertuples()
-        ]
-        base, other = (float(x.sel(metric=metric).mean()) for x in (self.base, self.other))
-        effect = f"an effect on the {spoken(metric)}"
-        if self.values.sizes["example"] > 1:
-            effect += " whose own 95% interval is off zero"
-        found = f"none of {paths} {self.paths} paths has {effect}"
-        if parts:
-            have = "has" if len(moving) == 1 else "have"
-            found = f"{len(moving)} of {paths} {self.paths} paths {have} {effect}, most of all {', '.join(parts)}"
-        return (
-            f"{self.model}, {self.what}, {self.direction}: {found}. It is {base:.3g} unpatched and {other:.3g} with "
-            "every edge patched."
-        )
+        rows = self.table[self.table["metric"] == metric]
+        base, other = (number(float(x.sel(metric=metric).mean())) for x in (self.base, self.other))
+        runs = f"it is {base} unpatched and {other} with every edge patched"
+        moving, paths = rows[rows["moves"]], f"of {len(rows)} {self.paths} paths"
+        if moving.empty:
+            return f"{subject}: none {paths} moves the {spoken(metric)}; {runs}."
+        edge = moving.loc[moving["effect"].abs().idxmax(), "edge"]
+        verb, by = "moves" if len(moving) == 1 else "move", self.cell("effect", metric=metric, edge=edge)
+        off = " (95% interval off zero)" if len(self.base.example) > 1 else ""
+        return f"{subject}: {len(moving)} {paths} {verb} the {spoken(metric)}{off}, most of all {edge} by {by}; {runs}."
 
-    def to_dataframe(self) -> pd.DataFrame:
-        """One row per metric and edge: mean effect, its standard deviation over pairs and bootstrap interval (95%; none
-        where the effect is 0 in every pair, see :func:`interp.causal.edges.edge_effects.effect_table`)."""
-        values, base = (x.transpose("metric", ...).values for x in (self.values, self.base))
-        bounds = [difference_bounds(*pair) for pair in zip(values, base, strict=True)]
-        return effect_table(self.effects, self.provenance.resampling_seed, bounds)
+
+def _tabulate(values: xr.DataArray, base: xr.DataArray, other: xr.DataArray, seed: int) -> pd.DataFrame:
+    """The table of :class:`PathPatching`."""
+    bounds = [difference_bounds(*pair) for pair in zip(values.values, base.values, strict=True)]
+    table = effect_table(values - base, "effect", seed, bounds)
+    size = {
+        name: max(1.0, *(float(abs(run.sel(metric=name)).max()) for run in (base, other)))
+        for name in base.metric.values
+    }
+    effect = table["effect"].abs() > _ROUNDING * table["metric"].map(size)
+    off = (table["effect_low"] > 0) | (table["effect_high"] < 0)
+    return table.assign(moves=effect & (off | (values.sizes["example"] == 1)))
 
 
 @probe("Along which edge does the difference go?", least=1)
@@ -141,12 +132,13 @@ def path_patching(
         raise UserError('Groups of positions split direct edges; with paths="all" there are none to split.')
     experiment = EdgeExperiment(model, pairs, metrics, replacement, direction, groups, seed)
     found = compute_direct(experiment) if paths == "direct" else compute_all(experiment)
-    return PathPatching(
-        **asked(experiment),
-        paths=paths,
-        values=labelled(experiment, found, "edge"),
+    fields, values = asked(experiment), labelled(experiment, found, "edge")
+    table = _tabulate(values, fields["base"], fields["other"], fields["provenance"].resampling_seed)
+    result = PathPatching(
+        **fields, table=table, measures=(Measure("effect"),), paths=paths, values=values,
         senders=labelled(experiment, compute_senders(experiment), "sender"),
-    )
+    )  # fmt: skip
+    return result.saying(result._finding(f"{experiment.name}, {pairs.what}, {experiment.direction}"))
 
 
 #: From a run and how much more each of its senders writes to (stage, how much more that stage reads), stage by stage.
@@ -253,9 +245,7 @@ def _runs(experiment: EdgeExperiment) -> Iterator[tuple[slice, Run, Tensor, Tens
 def path_view(result: PathPatching, metric: str | None = None) -> Picture:
     """Mean effect of every path on one metric."""
     metric = result.metric(metric)
-    one = "one edge alone is patched" if result.paths == "direct" else "one receiver alone hears of a patched sender"
+    one = "one edge alone is patched" if result.paths == "direct" else "the sender is patched for one receiver only"
     note = f"Path patching, {result.direction}, {result.replacement}: change when {one}. Grey: no edge"
-    title = (
-        "" if metric == result.metric(None) else f"{result.model}: effects of {result.paths} paths on {spoken(metric)}"
-    )
+    title = "" if metric == result.metric(None) else f"Effects of {result.paths} paths on the {spoken(metric)}"
     return Picture([edge_grid(result.matrix(metric, split=True), metric)], title=title, note=note)

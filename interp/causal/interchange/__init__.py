@@ -8,7 +8,7 @@
 The algorithms are those of :mod:`models.tasks.columns.addition_algorithms`.
 """
 
-from interp.causal.interchange.causal_scrubbing import CausalScrubbing, causal_scrubbing
+from interp.causal.interchange.causal_scrubbing import causal_scrubbing
 from interp.causal.interchange.interchange_intervention import InterchangeIntervention, interchange_intervention
 from interp.causal.interchange.scrubbing_hypothesis import Claim, scrubbing_hypothesis
 from interp.causal.interchange.which_algorithm import WhichAlgorithm, which_algorithm

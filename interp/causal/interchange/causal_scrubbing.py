@@ -20,85 +20,60 @@ Problems are drawn once and serve as bases and sources, as in the original. Inte
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-import xarray as xr
+from jaxtyping import Bool, Float
 from torch.nn import functional as F
 
 from interp.causal.interchange.interchange_pairs import distinct_problems
 from interp.causal.interchange.scrubbing_hypothesis import Claim, run_column
-from interp.core.drawings import drawing
+from interp.core.estimate import SHARE
 from interp.core.model_checks import with_writable_stream
 from interp.core.probe import probe
 from interp.core.recovered_share import recovered_share
-from interp.core.results import Provenance, Result
+from interp.core.results import Provenance
+from interp.core.table_result import Measure, TableResult
 from interp.core.task_checks import require_able, resolve_task
-from interp.core.views import ENDS, Curves, Line, Picture, Series
 from models.calls.argument_kinds import Count, Seed
 from models.errors import UserError
-from models.number_format import counted, in_percent, in_percent_with
+from models.number_format import counted, number
 from models.tasks import Algorithm, TaskLike, TaskVariables, causal_model
 from models.transformer import HookedModel, model_name
 
-RUNS = ("clean", "scrubbed", "all irrelevant", "scrambled")
+RUNS = ("clean", "scrubbed", "irrelevant", "scrambled")
 
 
-@dataclass(frozen=True, eq=False)
-class CausalScrubbing(Result):
-    """``outcomes``: Dataset over (run, column, problem) of ``loss`` (nats) and ``right``; runs are "clean", "scrubbed",
-    "all irrelevant" and "scrambled". ``unmatched``: share of resamplings that kept their own activation."""
+ALL = "all"
+MEASURES = (
+    Measure("recovered", SHARE, ("irrelevant",), "share of the loss recovered"),
+    Measure("loss", "nats", ("clean", "irrelevant", "scrambled")),
+    Measure("right", SHARE, ("clean", "irrelevant", "scrambled"), "digits right"),
+)
 
-    model: str
-    algorithm: str
-    claims: tuple[str, ...]
-    outcomes: xr.Dataset
-    unmatched: float
-    provenance: Provenance
 
-    def loss(self, run: str = "scrubbed") -> float:
-        """Mean loss of a run, nats."""
-        return float(self.outcomes.loss.sel(run=run).mean())
-
-    def recovered(self, run: str = "scrubbed") -> tuple[float, float, float]:
-        """Share of the loss that is recovered, with its interval."""
-        return recovered_share(
-            *(self.outcomes.loss.sel(run=name).mean("column").values for name in (run, "scrambled", "clean")),
-            seed=self.provenance.resampling_seed,
-        )
-
-    def sentence(self) -> str:
-        (share, low, high), control = self.recovered(), self.recovered("all irrelevant")
-        right = {run: float(self.outcomes.right.sel(run=run).mean()) for run in RUNS}
-        claims = (
-            f"{counted(len(self.claims), 'claim')} in terms of {self.algorithm} allow{'s' * (len(self.claims) == 1)}"
-        )
-        return (
-            f"{self.model}: resampling what {claims} recovers {in_percent_with(share, low, high)} of the loss (clean "
-            f"{self.loss('clean'):.4f}, scrubbed {self.loss():.4f}, scrambled {self.loss('scrambled'):.3f} nats) and "
-            f"keeps {in_percent(right['scrubbed'])} of the digits right (clean {in_percent(right['clean'])}). As a "
-            f"control, resampling the same sites from any problem recovers {in_percent_with(*control)} and keeps "
-            f"{in_percent(right['all irrelevant'])} right. {in_percent(self.unmatched)} of the resamplings found no "
-            "matching problem."
-        )
-
-    def to_dataframe(self) -> pd.DataFrame:
-        """One row per run and column (and one for all): n, mean loss, share of digits right, and the share of the
-        loss that is recovered, with its interval."""
-        rows = []
-        columns = self.outcomes.column.values.tolist()
+def tabulate(
+    loss: Float[np.ndarray, "run column n"],
+    right: Bool[np.ndarray, "run column n"],
+    columns: Sequence[int],
+    seed: int,
+) -> pd.DataFrame:
+    """A row for all columns and one for each, from the losses (nats) and the right digits of each of :data:`RUNS`."""
+    rows = []
+    for at, column in enumerate((ALL, *columns)):
+        chosen = slice(None) if column == ALL else slice(at - 1, at)
+        losses, digits = (dict(zip(RUNS, each[:, chosen], strict=True)) for each in (loss, right))
+        row: dict[str, Any] = {"column": column, "predictions": losses["clean"].size}
         for run in RUNS:
-            for column in ("all", *columns):
-                chosen = self.outcomes.sel(column=columns if column == "all" else [column])
-                losses = [chosen.loss.sel(run=name).mean("column").values for name in (run, "scrambled", "clean")]
-                share, low, high = recovered_share(*losses, seed=self.provenance.resampling_seed)
-                here = chosen.sel(run=run)
-                row = {"run": run, "column": column, "n": here.loss.size, "loss": float(here.loss.mean())}
-                rows.append(row | {"right": float(here.right.mean()), "recovered": share, "low": low, "high": high})
-        return pd.DataFrame(rows)
+            suffix = "" if run == "scrubbed" else f"_{run}"
+            if run in ("scrubbed", "irrelevant"):
+                three = (losses[each].mean(0) for each in (run, "scrambled", "clean"))
+                row |= Measure(f"recovered{suffix}").cells(*recovered_share(*three, seed=seed))
+            row |= {f"loss{suffix}": float(losses[run].mean()), f"right{suffix}": float(digits[run].mean())}
+        rows.append(row)
+    return pd.DataFrame(rows)
 
 
 @probe("Does a hypothesis about the algorithm keep the loss?")
@@ -111,8 +86,10 @@ def causal_scrubbing(
     task: TaskLike | None = None,
     n: Count = 1000,
     seed: Seed = 0,
-) -> CausalScrubbing:
-    """Share of the loss that a hypothesis recovers, for each column.
+) -> TableResult:
+    """Share of the loss that a hypothesis recovers, for each column, with 95% intervals; next to it, the share where
+    the same sites are resampled from any problem. ``unmatched`` is the share of resamplings that kept their own
+    activation.
 
     Args:
         model: any model with TransformerLens hooks, in evaluation mode.
@@ -166,34 +143,19 @@ def causal_scrubbing(
         raise UserError("The claims change no activation in any problem: what they name is the same in all that match.")
     able = float(torch.stack([found[RUNS.index("clean")] for found in right]).double().mean())
     require_able(name, able, f"the digits of {n:,} problems")
-    data = {"loss": torch.stack(losses, 1), "right": torch.stack(right, 1)}
-    outcomes = xr.Dataset(
-        {name: (("run", "column", "problem"), values.cpu().numpy()) for name, values in data.items()},
-        coords={"run": list(RUNS), "column": chosen},
-    )
-    return CausalScrubbing(
-        model=name,
-        algorithm=causal.name,
-        claims=tuple(map(str, claims)),
-        outcomes=outcomes,
-        unmatched=float(np.mean(alone)),
-        provenance=Provenance(n, seed, f"problems, {len(chosen)} columns each"),
-    )
+    found, digits = (torch.stack(each, 1).cpu().numpy() for each in (losses, right))
+    table = tabulate(found, digits, chosen, seed).assign(unmatched=float(np.mean(alone)))
+    provenance = Provenance(n, seed, f"problems, {len(chosen)} columns each")
+    result = TableResult("", table, provenance, ("column",), MEASURES)
+    return result.saying(_finding(result, name, f"{counted(len(claims), 'claim')} in terms of {causal.name}"))
 
 
-@drawing(CausalScrubbing)
-def scrubbing_view(result: CausalScrubbing) -> Picture:
-    """Share of the loss recovered by column: the hypothesis next to the same sites scrubbed as irrelevant."""
-    table: Any = result.to_dataframe()
-    table = table[table["column"] != "all"]
-    series = [
-        Series.of(
-            table[table["run"] == run], "column", "recovered", f"resampled {name}", ENDS, ("loss", "right", "n"),
-            control=run != "scrubbed",
-        )
-        for run, name in (("scrubbed", "as the hypothesis allows"), ("all irrelevant", "as if irrelevant"))
-    ]  # fmt: skip
-    note = "0 is another problem's logits, 1 the clean run. Intervals: 95% bootstrap"
-    lines = (Line(0), Line(1))
-    x, y = "column predicted (0 is the units)", "share of the loss recovered"
-    return Picture([Curves(x, y, series=series, scale="share", lines=lines)], note=note)
+def _finding(result: TableResult, model: str, claims: str) -> str:
+    recovered, loss = (result.cell(name, column=ALL) for name in ("recovered", "loss"))
+    row = result.rows_at(column=ALL).iloc[0]
+    control = Measure("recovered_irrelevant", SHARE).estimate(row)
+    return (
+        f"{model}: resampling what {claims} allow recovers {recovered} of the loss (clean {number(loss.control or 0.0)}"
+        f" nats, resampled {number(loss.value)}, everything resampled {number(row['loss_scrambled'])}); resampling the "
+        f"same sites from any problem recovers {control}."
+    )

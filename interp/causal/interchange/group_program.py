@@ -26,20 +26,19 @@ neither: that is undecided. Source of programs and marks: Zhong et al. 2023, "Th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-import xarray as xr
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.core import runs
 from interp.core.controls import untrained_twin
 from interp.core.drawings import drawing
-from interp.core.estimate import Estimate
+from interp.core.estimate import SHARE, Estimate
 from interp.core.modular.embedding_replacement import EmbeddingTest
 from interp.core.modular.gradient_symmetricity import GroupMarks, group_marks
 from interp.core.modular.group_spectra import (
@@ -51,102 +50,75 @@ from interp.core.modular.group_spectra import (
 )
 from interp.core.places import Place
 from interp.core.probe import Summary, group, probe
-from interp.core.results import Provenance, Result
-from interp.core.stats import Proportion, proportion
+from interp.core.results import Provenance
+from interp.core.stats import proportion
+from interp.core.table_result import Measure, TableResult, table_view
 from interp.core.task_checks import require_able, resolve_task
 from interp.core.thresholds import ABLE
-from interp.core.views import Points, values_and_controls
+from interp.core.views import Picture
 from models.calls import Count, Seed
-from models.errors import known_name
 from models.number_format import in_percent
 from models.tasks import CyclicGroup, Task, TaskLike, group_of
 from models.transformer import HookedModel, model_name
 
 PROGRAMS = ("clock", "pizza")
-CHANGES = ("scaled", "interchanged")
 FACTORS = (0.5, 2.0)
 RELABELLINGS = 499
 NONE, UNDECIDED = "no Fourier program", "undecided between clock and pizza"
 
 
-@dataclass(frozen=True, eq=False)
-class GroupProgram(Result):
-    """``answers``: Dataset over (change, example) of the log of the answer of the ``model`` and of its ``untrained``
-    twin (-1 for a token that is no element), and over (change, program, example) of what is ``predicted``.
+MEASURES = (Measure("share", SHARE, ("untrained",), "share of answers that are the program's"),)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class GroupProgram(TableResult):
+    """A row for each change and program: how often the model gives the program's answer where the two differ.
+
     ``frequencies`` are those changed, ``causal`` what the model's answers owe to them, ``marks`` those of its logits.
     """
 
-    model: str
-    group: str
     frequencies: tuple[int, ...]
-    answers: xr.Dataset
     causal: EmbeddingTest
     marks: GroupMarks
-    provenance: Provenance
-
-    def share(self, program: str, change: str, of: str = "model") -> Proportion:
-        """How often the model (``of="untrained"``: its twin) gives the program's answer, where the two differ."""
-        at = self.answers.sel(change=known_name("change", change, CHANGES))
-        predicted = at.predicted.transpose("program", "example").values
-        agrees = at[of].values == predicted[PROGRAMS.index(known_name("program", program, PROGRAMS))]
-        return proportion(agrees[predicted[0] != predicted[1]])
-
-    @property
-    def _is_fourier(self) -> bool:
-        """Whether most answers need the frequencies, and need nothing else of the embeddings."""
-        alone, without = self.causal.replaced.values()
-        return bool(self.frequencies) and alone.low > ABLE and without.high < ABLE
 
     @property
     def followed(self) -> str:
         """The program whose answers the model gives to most changed embeddings of both kinds; empty for none."""
-        found = [name for name in PROGRAMS if min(self.share(name, change).low for change in CHANGES) > ABLE]
+        least = self.table.groupby("program")["share_low"].agg(lambda low: low.min(skipna=False))
+        found = [name for name in PROGRAMS if least[name] > ABLE]
         return found[0] if len(found) == 1 else ""
 
     @property
     def verdict(self) -> str:
         """The program that the model follows and has the marks of: "clock", "pizza", or why none."""
-        if not self._is_fourier:
+        alone, without = self.causal.replaced.values()
+        if not (self.frequencies and alone.low > ABLE and without.high < ABLE):
             return NONE
         return self.followed if self.followed and self.followed == self.marks.program else UNDECIDED
 
-    def sentence(self) -> str:
+    def _finding(self, model: str) -> str:
+        alone, without = self.causal.replaced.values()
         if not self.frequencies:
-            return f"{self.model}: {NONE}; no frequency of its embeddings stands out."
-        needs = f"{frequencies_text(len(self.frequencies))} of {self.group}: {self.causal.clause()}"
-        marks = f"a {self.marks.program}'s" if self.marks.program else "those of neither"
-        follow = f"follow the {self.followed}" if self.followed else "follow neither in both changes"
-        read = f" Its marks are {marks} ({self.marks.clause()}); its answers to changed embeddings {follow}."
-        return f"{self.model}: {self.verdict} ({needs}).{read} {' '.join(map(self._told, CHANGES))}"
-
-    def _told(self, change: str) -> str:
-        """The shares of one change as a sentence."""
-        clock, pizza = (self.share(program, change) for program in PROGRAMS)
+            return f"{model}: {NONE}; no frequency of its embeddings stands out."
+        if self.verdict == NONE:
+            return (
+                f"{model}: {NONE}; of {self.causal.clean.n:,} answers, {alone} are right with "
+                f"{frequencies_text(len(self.frequencies))} of the embeddings alone, and {without} without them."
+            )
+        marks = f"a {self.marks.program}'s marks" if self.marks.program else "the marks of neither"
+        clock, pizza = (self.cell("share", change="interchanged", program=each) for each in PROGRAMS)
+        answers = f"of {clock.n:,} answers to an operand with several numbers' frequencies"
+        shares = f"{pizza} are the pizza's and {clock} the clock's, where these differ; {pizza.against} and"
+        shares += f" {Estimate(clock.control or 0.0, unit=SHARE)}"
         if not clock.n:
-            return f"With one operand {change}, clock and pizza give the same answers."
-        return (
-            f"With one operand {change}, {clock} of the {clock.n:,} answers in which clock and pizza differ are the "
-            f"clock's, and {pizza} the pizza's."
-        )
-
-    def to_dataframe(self) -> pd.DataFrame:
-        """One row per change and program: the share of answers that are the program's, and of the untrained twin's."""
-        rows = []
-        for change in CHANGES:
-            for program in PROGRAMS:
-                found, blank = (self.share(program, change, of) for of in ("model", "untrained"))
-                row = {"change": change, "program": program, "share": found.value, "low": found.low}
-                rows.append(row | {"high": found.high, "n": found.n, "untrained": blank.value})
-        return pd.DataFrame(rows)
+            answers, shares = "to an operand with several numbers' frequencies", "both give the same answers"
+        return f"{model}: {self.verdict} ({answers}, {shares}). It has {marks}."
 
 
 def _pizza(found: GroupProgram) -> Estimate:
     """How often one operand with frequencies of several numbers gives the pizza's answer, where the programs differ."""
-    share, blank = (found.share("pizza", "interchanged", of) for of in ("model", "untrained"))
-    note = f"{found.verdict}; clock {in_percent(float(found.share('clock', 'interchanged').value))}"
-    return Estimate(
-        share.value, share.low, share.high, share.n, control=blank.value, control_note="untrained", note=note
-    )
+    clock, pizza = (found.cell("share", change="interchanged", program=each) for each in PROGRAMS)
+    return replace(pizza, note=f"{found.verdict}; clock {in_percent(clock.value)}")
 
 
 @probe(
@@ -185,19 +157,30 @@ def group_program(model: HookedModel, *, task: TaskLike | None = None, n: Count 
     }
     in_logits, logits, _ = pair_spectrum(model, task, "logits", 1, seed)
     sizes = np.sqrt(in_logits.share[[frequency - 1 for frequency in kept]])
-    subjects = {"model": model, "untrained": untrained_twin(model, task, 1_000 + seed)}
-    data: dict[str, Any] = {
-        name: (("change", "example"), np.stack([_answers(each, task, of, kept, a, b, *changed[c]) for c in CHANGES]))
-        for name, each in subjects.items()
-    }
-    predicted = np.stack([_predicted(of, kept, sizes, b, *changed[change]) for change in CHANGES])
-    answers = xr.Dataset(
-        data | {"predicted": (("change", "program", "example"), predicted)},
-        coords={"change": list(CHANGES), "program": list(PROGRAMS)},
-    )
-    provenance = Provenance(n, seed, "pairs with one operand changed")
-    marks = group_marks(model, task, of, n, seed, logits)
-    return GroupProgram(model_name(model), of.name, kept, answers, causal, marks, provenance)
+    twin, rows = untrained_twin(model, task, 1_000 + seed), []
+    for change, (numbers, by) in changed.items():
+        own, blank = (_answers(each, task, of, kept, a, b, numbers, by) for each in (model, twin))
+        rows += _shares(change, own, blank, _predicted(of, kept, sizes, b, numbers, by))
+    found = GroupProgram(
+        "", pd.DataFrame(rows), Provenance(n, seed, "pairs with one operand changed"), ("change", "program"), MEASURES,
+        frequencies=kept, causal=causal, marks=group_marks(model, task, of, n, seed, logits),
+    )  # fmt: skip
+    return found.saying(found._finding(model_name(model)))
+
+
+def _shares(
+    change: str,
+    answers: Int[np.ndarray, " n"],
+    untrained: Int[np.ndarray, " n"],
+    predicted: Int[np.ndarray, "program n"],
+) -> list[dict[str, Any]]:
+    """A row for each program: the shares of its answers among those where the programs' differ."""
+    differ, rows = predicted[0] != predicted[1], []
+    for program, own in zip(PROGRAMS, predicted, strict=True):
+        share, blank = (proportion((each == own)[differ]) for each in (answers, untrained))
+        cells = MEASURES[0].cells(share.value, share.low, share.high, untrained=blank.value)
+        rows.append({"change": change, "program": program} | cells | {"n": share.n})
+    return rows
 
 
 def _answers(
@@ -248,9 +231,7 @@ def _predicted(
 
 
 @drawing(GroupProgram)
-def group_program_view(result: GroupProgram) -> Points:
-    """How often the answers are each program's, by change, next to an untrained twin's."""
-    table = result.to_dataframe()
-    shown = table[["low", "high", "untrained"]].assign(value=table["share"])
-    shown.insert(0, "answers", table["program"] + "'s, " + table["change"])
-    return values_and_controls(shown)
+def group_program_view(result: GroupProgram) -> Picture:
+    """How often the answers are each program's, by change, next to an untrained copy's."""
+    answers = result.table["program"] + "'s, " + result.table["change"]
+    return table_view(replace(result, table=result.table.assign(answers=answers), keys=("answers",)))

@@ -7,10 +7,10 @@ variable does in later columns shows only if they are read). Only pairs whose an
 causal model* are informative (a model that never reacts has all others right). Sites that are named have three controls
 on the same pairs, the first two with a freshly fitted subspace:
 
-    random labels      the variable's values are shuffled among the sources (in training and in test)
-    untrained model    the same architecture with fresh parameters
-    random subspace    the activation is moved as far (pair by pair) along other directions; if the whole site is
-                       taken, its change is rotated
+    shuffled     the variable's values are shuffled among the sources (in training and in test)
+    untrained    the same architecture with fresh parameters
+    random       the activation is moved as far (pair by pair) along other directions; if the whole site is taken, its
+                 change is rotated
 
 Without names every position of the residual stream up to the query is tried at every depth, without controls, to find a
 site: ask for the best one (:meth:`InterchangeIntervention.best`) by name with another seed, on fresh pairs.
@@ -33,133 +33,76 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import xarray as xr
 from jaxtyping import Float
 from torch import Tensor
 
 from interp.causal.interchange.aligned_subspaces import METHODS
 from interp.causal.interchange.interchange_pairs import draw_pairs
-from interp.causal.interchange.interchange_runs import HYPOTHESIS, InterchangeExperiment, InterchangeRuns
+from interp.causal.interchange.interchange_runs import CONTROLS, HYPOTHESIS, InterchangeExperiment, InterchangeRuns
 from interp.core import runs
 from interp.core.controls import untrained_twin
-from interp.core.drawings import drawing
-from interp.core.estimate import Estimate
+from interp.core.estimate import SHARE, Estimate
 from interp.core.model_checks import with_writable_stream
 from interp.core.named_places import find_place, stream_points
 from interp.core.places import QUERY, Place
 from interp.core.probe import Summary, probe
-from interp.core.results import Provenance, Result
-from interp.core.stats import LEVEL, Proportion, clopper_pearson, proportion
+from interp.core.results import Provenance
+from interp.core.stats import LEVEL, clopper_pearson, proportion
+from interp.core.table_result import Measure, TableResult
 from interp.core.task_checks import resolve_task
-from interp.core.views import ENDS, Grid, Picture, Points, Series
 from models.calls import Count, Index, Seed
 from models.errors import UserError, known_name
-from models.number_format import counted, in_percent, in_percent_with
+from models.number_format import counted
 from models.tasks import Algorithm, ColumnPlaces, TaskLike, TaskVariables, causal_model, column_places
 from models.transformer import HookedModel, model_name
 
 WHOLE = "the whole site"  # a hypothesis that names no subspace takes this
 _ALL = -1  # in place of the number of a head or neuron: the site is all of them
 _EVERYWHERE = "all"
+CONTROL_WORDS = {"shuffled": "shuffled values", "untrained": "an untrained copy", "random": "random directions"}
 
 
-@dataclass(frozen=True, eq=False)
-class InterchangeIntervention(Result):
-    """``outcomes``: Dataset over (site, run, pair) of ``right``, over (run, pair) of ``changed`` (whether the causal
-    model's answer changes; only pairs that change in some run are kept), and over (site) of ``live``, whether the
-    intervention changes the activation in any pair. Runs are "hypothesis" and the controls. A site has the coordinates
-    ``hook``, ``position``, ``head`` and ``neuron`` (-1: all).
+SITE = ("site", "hook", "position", "head", "neuron")
 
-    ``clean``: bases that the model answers right without an intervention, in the columns read. ``bases``: directions
-    [width, k] that span each site's subspace; None where the whole site was taken.
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class InterchangeIntervention(TableResult):
+    """A row for each site: its ``hook`` and ``position``, and ``head`` or ``neuron`` where a site is one (-1: all).
+
+    ``accuracy`` is the share with the causal model's answer among the ``n`` pairs whose answer changes in it, with the
+    interval of one site, and ``accuracy_shuffled``, ``accuracy_untrained``, ``accuracy_random`` its controls with
+    theirs; ``clean``: bases that the model answers right without an intervention, in the columns read; ``live``:
+    whether the intervention changes the activation in any pair.
+
+    ``bases``: directions [width, k] that span each site's subspace; None where the whole site was taken.
     """
 
-    model: str
-    algorithm: str
-    variable: str
-    column: int
-    subspace: str
-    outcomes: xr.Dataset
-    clean: Proportion
     bases: tuple[Float[np.ndarray, "width k"] | None, ...]
-    provenance: Provenance
-
-    @property
-    def runs(self) -> list[str]:
-        """The hypothesis, and the controls that were run."""
-        return self.outcomes.run.values.tolist()
-
-    @property
-    def accuracies(self) -> xr.DataArray:
-        """Interchange accuracy of every site."""
-        chosen = self.outcomes.sel(run=HYPOTHESIS)
-        return chosen.right.isel(pair=np.flatnonzero(chosen.changed.values)).mean("pair")
-
-    def accuracy(self, run: str = HYPOTHESIS, site: str | None = None) -> Proportion:
-        """Share right among the pairs whose answer the intervention changes, at the best site or at another.
-
-        Raises:
-            UserError: an unknown run or site.
-        """
-        known_name("run", run, self.runs)
-        site = self._best if site is None else known_name("site", site, self.outcomes.site.values.tolist())
-        chosen = self.outcomes.sel(run=run, site=site)
-        return proportion(chosen.right.values[chosen.changed.values])
 
     def best(self) -> Place:
         """The site with the highest accuracy (the first of them in the order in which they were given)."""
-        at = self.outcomes.sel(site=self._best)
-        head, neuron = (None if int(at[name]) == _ALL else int(at[name]) for name in ("head", "neuron"))
-        return Place(str(at.hook.item()), _where(str(at.position.item())), head=head, neuron=neuron)
+        at = self.table.loc[self.table["accuracy"].idxmax()]
+        head, neuron = (None if at.get(name, _ALL) == _ALL else int(at[name]) for name in ("head", "neuron"))
+        return Place(at["hook"], _where(at["position"]), head=head, neuron=neuron)
 
-    @property
-    def _best(self) -> str:
-        return str(self.outcomes.site.values[int(self.accuracies.values.argmax())])
-
-    def sentence(self) -> str:
-        found, sites = self.accuracy(), self.outcomes.sizes["site"]
-        controls = [f"{run} {self.accuracy(run)}" for run in self.runs if run != HYPOTHESIS]
-        listed = f"; {', '.join(controls)}" if controls else ""
-        about = f"{self.model}, {self.variable.replace('_', ' ')} of column {self.column} ({self.algorithm})"
-        subspace = "" if self.subspace == WHOLE and sites > 1 else f", {self.subspace}"
-        where = f"{self._best}{subspace}"
-        right = f"{in_percent(self.clean.value)} right without intervention"
-        if sites == 1:
-            return (
-                f"{about} in {where}: interchange accuracy {found} on the {found.n:,} of "
-                f"{counted(self.clean.n, 'pair')} whose answer it changes ({right}){listed}."
-            )
-        low, high = _of_the_best(found, sites)
-        above = int((self.accuracies.values > 0.9).sum())
-        return (
-            f"{about}: {where} has the highest interchange accuracy of {counted(sites, 'site')}, "
-            f"{in_percent_with(found.value, low, high)} (the interval is that of the best of {sites:,}) on "
-            f"{counted(found.n, 'pair')} whose answer the variable changes; {counted(above, 'site')} above 90% "
-            f"({right}){listed}."
-        )
-
-    def to_dataframe(self) -> pd.DataFrame:
-        """One row per site: the number of pairs whose answer changes, the share right among them with its interval, the
-        same of each control, the share right without intervention, and whether the site ever differs. A head or neuron
-        is given where a site is one."""
-        rows = []
-        for site in self.outcomes.site.values.tolist():
-            at = self.outcomes.sel(site=site)
-            found = self.accuracy(HYPOTHESIS, site)
-            row = {"hook": at.hook.item(), "position": at.position.item(), "head": at["head"].item()}
-            row |= {"neuron": at.neuron.item(), "n": found.n, "accuracy": found.value, "low": found.low}
-            row["high"] = found.high
-            for run in self.runs[1:]:
-                control, name = self.accuracy(run, site), run.replace(" ", "_")
-                row |= {name: control.value, f"{name}_low": control.low, f"{name}_high": control.high}
-            rows.append(row | {"clean": self.clean.value, "live": bool(at.live)})
-        frame = pd.DataFrame(rows)
-        return frame.drop(columns=[name for name in ("head", "neuron") if (frame[name] == _ALL).all()])
+    def best_accuracy(self) -> Estimate:
+        """The highest accuracy, with the interval of the best of so many sites (Bonferroni)."""
+        found = self.largest("accuracy")
+        right, confidence = round(found.value * (found.n or 0)), 1 - (1 - LEVEL) / len(self.table)
+        low, high = clopper_pearson(right, found.n or 0, confidence)
+        return replace(found, low=low, high=high, note=str(self.best()), parts=())
 
 
-def _of_the_best(found: Proportion, sites: int) -> tuple[float, float]:
-    """The interval of the best of so many sites."""
-    return clopper_pearson(found.successes, found.n, 1 - (1 - LEVEL) / sites)
+def _finding(result: InterchangeIntervention, about: str, subspace: str) -> str:
+    row, sites = result.table.loc[result.table["accuracy"].idxmax()], len(result.table)
+    notes = [*([] if subspace == WHOLE and sites > 1 else [subspace]), *([f"the best of {sites:,}"] * (sites > 1))]
+    best, clean = result.best_accuracy(), Estimate(row["clean"], unit=SHARE)
+    text = f"{about}: interchanging {row['site']} ({', '.join(notes)}) gives the algorithm's answer in {best} of "
+    text += f"{counted(best.n or 0, 'pair')} whose answer this changes."
+    beside = [(words, f"accuracy_{name}") for name, words in CONTROL_WORDS.items()]
+    beside = [f"{words} {Estimate(row[name], unit=SHARE)}" for words, name in beside if name in row]
+    controls = f"Controls: {', '.join(beside)}; without" if beside else "Without"
+    return f"{text} {controls} it {clean} are right."
 
 
 def _where(position: str) -> int | str | tuple[int | str, ...] | None:
@@ -200,13 +143,6 @@ def _sites(
     return list({str(place): place for place in places}.values())
 
 
-def _best_site(found: InterchangeIntervention) -> Estimate:
-    """The accuracy at the best site, with the interval of the best of so many."""
-    best = found.accuracy()
-    ends = _of_the_best(best, found.outcomes.sizes["site"])
-    return Estimate(best.value, *ends, best.n, note=f"column {found.column}, {found.best()}")
-
-
 def _carry_at_the_query(model: Any, task: Any, n: int, seed: int) -> dict[str, Any]:
     column = len(column_places(task)) // 2
     return {"variable": "carry_in", "column": column, "algorithm": "ripple", "positions": [QUERY], "n": min(n, 200)}
@@ -217,7 +153,7 @@ def _carry_at_the_query(model: Any, task: Any, n: int, seed: int) -> dict[str, A
     summary=Summary(
         "carry in, interchanged at the query",
         "share",
-        _best_site,
+        InterchangeIntervention.best_accuracy,
         0.01,
         _carry_at_the_query,
         asked_by=("compare_models",),
@@ -298,51 +234,29 @@ def interchange_intervention(
             f"Taking {counted(len(chosen), 'site')} from the source changes nothing in any of {n:,} pairs: every base "
             "holds there what its source holds."
         )
-    coords = {
-        "site": [str(site) for site in chosen],
-        "run": list(wanted),
-        "hook": ("site", [site.hook for site in chosen]),
-        "position": ("site", [_position(site) for site in chosen]),
-        "head": ("site", [_ALL if site.head is None else site.head for site in chosen]),
-        "neuron": ("site", [_ALL if site.neuron is None else site.neuron for site in chosen]),
-    }
-    data = {"right": (("site", "run", "pair"), right), "changed": (("run", "pair"), changed), "live": ("site", live)}
-    return InterchangeIntervention(
-        model=name,
-        algorithm=causal.name,
-        variable=variable,
-        column=column,
-        subspace=_described(subspace, bases[0], method),
-        outcomes=xr.Dataset(data, coords),
-        clean=proportion(clean.all(1).numpy()),
+    rows, whole = [], float(clean.all(1).double().mean())
+    for site, of_site, moved in zip(chosen, right, live, strict=True):
+        row = dict(zip(SITE, (str(site), site.hook, _position(site), site.head, site.neuron), strict=True))
+        row |= {"n": int(changed[0].sum())}
+        for run, found, counts in zip(wanted, of_site, changed, strict=True):
+            share, measure = proportion(found[counts]), "accuracy" if run == HYPOTHESIS else f"accuracy_{run}"
+            row |= Measure(measure).cells(share.value, share.low, share.high)
+        rows.append(row | {"clean": whole, "live": moved})
+    table = pd.DataFrame(rows)
+    for part in ("head", "neuron"):
+        table = table.drop(columns=part) if table[part].isna().all() else table.fillna({part: _ALL}).astype({part: int})
+    grid = not controls and len(table) == table["hook"].nunique() * table["position"].nunique() > 1
+    source = f"held-out pairs of problems, {n_train:,} for training" if fitted else "pairs of problems"
+    result = InterchangeIntervention(
+        "", table, Provenance(n, seed, source), ("hook", "position") if grid else ("site",),
+        (Measure("accuracy", SHARE, CONTROLS if controls else (), "interchange accuracy"),),
         bases=tuple(None if basis is None else basis.detach().cpu().numpy() for basis in bases),
-        provenance=Provenance(
-            n, seed, f"held-out pairs of problems, {n_train:,} for training" if fitted else "pairs of problems"
-        ),
-    )
+    )  # fmt: skip
+    about = f"{name}, {variable.replace('_', ' ')} of column {column} ({causal.name})"
+    return result.saying(_finding(result, about, _described(subspace, bases[0], method)))
 
 
 def _described(subspace: Any, basis: Tensor | None, method: str) -> str:
     if basis is None:
         return WHOLE
     return f"{counted(basis.shape[1], 'direction')} {f'by {method}' if isinstance(subspace, int) else 'given'}"
-
-
-@drawing(InterchangeIntervention)
-def interchange_view(result: InterchangeIntervention) -> Picture:
-    """A map of hook points and positions where every one of them was tried; else each site next to its controls."""
-    table = result.to_dataframe()
-    hooks, places = table.hook.unique(), table.position.unique()
-    if len(result.runs) == 1 and len(table) == len(hooks) * len(places) > 1:
-        values = table.accuracy.where(table.live).to_numpy().reshape(len(hooks), len(places))
-        names = [name.replace("blocks.", "L").replace(".hook_", " ") for name in hooks]
-        shown = Grid("position", "layer and stream", "", values, names, places, "accuracy", grey=np.isnan(values))
-        return Picture([shown], note="One whole site at a time; grey: source and base agree there")
-    series = []
-    for run in result.runs:
-        found = [result.accuracy(run, site) for site in result.outcomes.site.values.tolist()]
-        frame = pd.DataFrame([{"value": each.value, "low": each.low, "high": each.high, "n": each.n} for each in found])
-        frame["site"] = result.outcomes.site.values
-        series.append(Series.of(frame, "site", "value", run, ENDS, ("n",), control=run != HYPOTHESIS))
-    y = "share of pairs with the causal model's answer, where it changes"
-    return Picture([Points("site", y, scale="share", across=True, series=series)])

@@ -33,7 +33,7 @@ from models.errors import UserError
 from models.transformer import HookedModel
 
 HYPOTHESIS = "hypothesis"
-CONTROLS = ("random labels", "untrained model", "random subspace")
+CONTROLS = ("shuffled", "untrained", "random")
 
 
 @dataclass(frozen=True, eq=False)

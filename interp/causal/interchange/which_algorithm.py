@@ -20,8 +20,7 @@ Accuracies are over examples where the algorithms do not all agree, with one cor
 Clopper-Pearson intervals. ``followed`` is the share that gives the algorithm's digit among the examples where the
 corruption changes the *model's* prediction, the *algorithm's* own answer, or *both*. The first also counts predictions
 that change where the algorithm says that they should not, the second those that stay where it says that they should
-change; the third asks only whether the two change to the same digit. The control is an untrained twin. With any wrong
-digit, ``within`` limits how far a difference may lie from those that occur uncorrupted (-1, 0, 9, 10).
+change; the third asks only whether the two change to the same digit. The control is an untrained copy.
 
 An algorithm is *followed* only by a model that is right on most uncorrupted columns and gives the algorithm's digit in
 most cases where they disagree, both with and without a carry in that digit: each time the lower end of the interval
@@ -37,229 +36,173 @@ variables (:func:`interp.interchange_intervention`) could tell them apart.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 import xarray as xr
+from jaxtyping import Bool
 
 from interp.causal.interchange.corrupted_outputs import answers_to, corrupted_at, draw_corruptible
 from interp.core.controls import untrained_twin
 from interp.core.drawings import drawing
-from interp.core.estimate import Estimate
+from interp.core.estimate import SHARE, Estimate
 from interp.core.probe import Summary, columns, probe
-from interp.core.results import Provenance, Result
-from interp.core.stats import Proportion, proportion
+from interp.core.results import Provenance
+from interp.core.stats import proportion
+from interp.core.table_result import ENDS, Measure, TableResult
 from interp.core.task_checks import resolve_task
 from interp.core.thresholds import ABLE, FOLLOWS
 from interp.core.views import Bars, Picture, Series
+from interp.core.wording import listed
 from models.calls.argument_kinds import Count, Seed
 from models.errors import UserError, known_name
 from models.tasks import CHAINED_FROM_ABOVE, Algorithm, TaskLike, column_places, resolve_algorithm
 from models.transformer import HookedModel, model_name
 
 CORRUPTIONS = ("plausible", "any")
-CHANGED_BY = ("model", "algorithm", "both")
+MEASURES = (
+    Measure("accuracy", SHARE, ("untrained",), "answers that are the algorithm's"),
+    Measure("without_carry", SHARE, title="its digits without a carry"),
+    Measure("with_carry", SHARE, title="its digits with a carry"),
+    Measure("clean", SHARE, title="right without corruption"),
+)
 
 
-@dataclass(frozen=True, eq=False)
-class WhichAlgorithm(Result):
-    """``examples``: Dataset over (corruption, example) of the predicted ``column``, its ``digit_sum`` and the
+@dataclass(frozen=True, eq=False, kw_only=True)
+class WhichAlgorithm(TableResult):
+    """A row for each corruption and algorithm, those with the most answers first, with intervals:
+
+    * ``accuracy``: how often the model gives the algorithm's digit in the ``n`` examples where they do not all agree,
+      ``accuracy_untrained`` the untrained copy; ``without_carry`` and ``with_carry``: the same by the carry in the
+      algorithm's digit; ``place``: algorithms that give the same answers everywhere share one
+    * ``followed``, ``followed_rule``, ``followed_both``: the share that gives the algorithm's digit where the model's
+      prediction, the algorithm's or both change (``n_changed``, ``n_changed_rule``, ``n_changed_both``)
+    * ``clean``: how often the model is right without the corruption; ``follows``: whether the algorithm is followed
+
+    ``examples``: Dataset over (corruption, example) of the predicted ``column``, its ``digit_sum`` and the
     ``difference`` (x' + y' - z' of the previous column, with the corrupted z', or with ``highest_first`` that of the
-    column above); ``before`` and ``after``, the model's
-    digit without and with the corruption; ``untrained``, the untrained twin's; ``right``, the true digit; and over
-    (corruption, algorithm, example) ``answer`` and ``answer_before``, the algorithms' digits with and without it."""
+    column above); ``before`` and ``after``, the model's digit without and with the corruption; ``untrained``, the
+    untrained copy's; ``right``, the true digit; and over (corruption, algorithm, example) ``answer`` and
+    ``answer_before``, the algorithms' digits with and without it.
+    """
 
-    model: str
     examples: xr.Dataset
-    provenance: Provenance
     base: int = 10
     highest_first: bool = False
 
-    @property
-    def _occurring(self) -> tuple[int, ...]:
-        """The differences of uncorrupted sequences."""
-        return (0, 1) if self.highest_first else (-1, 0, self.base - 1, self.base)
-
-    def _disagree(self, corruption: str = "plausible") -> np.ndarray:
-        """Which examples the algorithms do not all answer in the same way."""
-        answers = self._kind(corruption).answer.transpose("algorithm", "example").values
-        return (answers != answers[0]).any(0)
-
-    def accuracy(self, algorithm: str, corruption: str = "plausible", of: str = "after") -> Proportion:
-        """How often the model (``of="untrained"``: its twin) gives the algorithm's digit, where they disagree."""
-        where = self._disagree(corruption)
-        return proportion((self._kind(corruption)[of].values == self._answer(algorithm, corruption))[where])
-
-    def followed(
-        self, algorithm: str, corruption: str = "plausible", within: int | None = None, changed_by: str = "model"
-    ) -> Proportion:
-        """How often the model gives the algorithm's digit, where the corruption changes something.
-
-        Args:
-            changed_by: what must change: the "model"'s prediction, the "algorithm"'s answer, or "both".
-            within: count only examples whose difference is at most this far from one that occurs uncorrupted.
-
-        Raises:
-            UserError: an unknown name.
-        """
-        known_name("kind of change", changed_by, CHANGED_BY)
-        kind, answer = self._kind(corruption), self._answer(algorithm, corruption)
-        counted = np.ones(len(answer), dtype=bool)
-        if changed_by != "algorithm":
-            counted &= kind.before.values != kind.after.values
-        if changed_by != "model":
-            counted &= kind.answer_before.sel(algorithm=algorithm).values != answer
-        if within is not None:
-            counted &= np.abs(kind.difference.values[:, None] - np.array(self._occurring)).min(1) <= within
-        return proportion((kind.after.values == answer)[counted])
-
-    def clean(self, corruption: str = "plausible") -> Proportion:
-        """How often the model is right without the corruption."""
-        kind = self._kind(corruption)
-        return proportion(kind.before.values == kind.right.values)
-
     def ranking(self, corruption: str = "plausible") -> list[tuple[str, ...]]:
         """Algorithms from most to least accurate; those that give the same answers everywhere share a place."""
-        places: dict[bytes, list[str]] = {}
-        for name in self.examples.algorithm.values.tolist():
-            places.setdefault(self._answer(name, corruption).tobytes(), []).append(name)
-        groups = [tuple(names) for names in places.values()]
-        return sorted(groups, key=lambda names: -self.accuracy(names[0], corruption).value)
-
-    def _ahead(self, corruption: str = "plausible") -> tuple[str, ...] | None:
-        """The first of the ranking if its interval lies above that of the second, else None (also if all agree)."""
-        first, *others = self.ranking(corruption)
-        apart = others and self.accuracy(first[0], corruption).low > self.accuracy(others[0][0], corruption).high
-        return first if apart else None
-
-    def _by_carry(self, algorithm: str, corruption: str = "plausible") -> dict[int, Proportion]:
-        """:meth:`accuracy` by the carry (0 or 1) in the algorithm's digit; empty cases are left out."""
-        kind, answer = self._kind(corruption), self._answer(algorithm, corruption)
-        carry = (answer - kind.digit_sum.values) % self.base
-        cases = {bit: self._disagree(corruption) & (carry == bit) for bit in (0, 1)}
-        return {bit: proportion((kind.after.values == answer)[case]) for bit, case in cases.items() if case.any()}
+        rows = self.rows_at(corruption=known_name("corruption", corruption, CORRUPTIONS))
+        return [tuple(names) for _, names in rows.groupby("place")["algorithm"]]
 
     def winner(self, corruption: str = "plausible") -> tuple[str, ...] | None:
         """The algorithms that the model follows: the first of the ranking if its interval lies above the second's, all
         shares lie above ``ABLE``, and with plausible digits also reach ``FOLLOWS``; else None."""
-        first = self._ahead(corruption)
-        if first is None or self.clean(corruption).low <= ABLE:
-            return None
-        if corruption == "plausible" and self.accuracy(first[0], corruption).value < FOLLOWS:
-            return None
-        return first if min(share.low for share in self._by_carry(first[0], corruption).values()) > ABLE else None
+        first = self.ranking(corruption)[0]
+        return first if self.rows_at(corruption=corruption)["follows"].iloc[0] else None
 
     @property
-    def _deciding(self) -> str:
+    def deciding(self) -> str:
         """The corruption on which the verdict rests: "plausible", unless the algorithms all agree there."""
-        return "plausible" if self._disagree("plausible").any() else "any"
+        return "plausible" if (self.rows_at(corruption="plausible")["n"] > 0).all() else "any"
 
     @property
     def verdict(self) -> str:
         """The algorithm that the model follows, in words."""
-        winner = self.winner(self._deciding)
+        winner = self.winner(self.deciding)
         return "none of these" if winner is None else " or ".join(winner)
 
-    def _implied_carries(self, corruption: str = "any") -> pd.DataFrame:
-        """One row per difference: n and, for each carry -1, 0, 1, 2, the share of predictions that are the
-        digit sum plus that carry; "other" is the rest. A digit fits at most one of them; bases below 4 start at 0."""
-        kind = self._kind(corruption)
-        least = -1 if self.base >= 4 else 0
-        implied = (kind.after.values - kind.digit_sum.values - least) % self.base + least
-        rows = []
-        for difference in np.unique(kind.difference.values):
-            here = implied[kind.difference.values == difference]
-            shares = {str(carry): float((here == carry).mean()) for carry in (-1, 0, 1, 2)}
-            rows.append({"difference": int(difference), "n": len(here), **shares, "other": 1 - sum(shares.values())})
-        return pd.DataFrame(rows)
-
-    def _kind(self, corruption: str) -> xr.Dataset:
-        known_name("corruption", corruption, self.examples.corruption.values)
-        return self.examples.sel(corruption=corruption)
-
-    def _answer(self, algorithm: str, corruption: str) -> np.ndarray:
-        known_name("algorithm", algorithm, self.examples.algorithm.values)
-        return self._kind(corruption).answer.sel(algorithm=algorithm).values
-
-    def sentence(self) -> str:
-        what = {"plausible": "a plausible wrong digit", "any": "any wrong digit"}
-        names = self.examples.algorithm.values.tolist()
-        winner = self.winner(self._deciding)
-        if winner is None:
-            found = f"without corruption {self.clean(self._deciding)} of its answers are right"
-            verdict = f"{self.verdict} ({', '.join(names)}); {found}"
-        else:
-            shares = [
-                f"in {self.accuracy(winner[0], corruption)} of the cases with {digit}"
-                for corruption, digit in what.items()
-                if self._disagree(corruption).any()
-            ]
-            verdict = f"the {self.verdict} algorithm {' and '.join(shares)}"
-        return " ".join(
-            (
-                f"{self.model} follows {verdict}.",
-                *(self._told(corruption, what[corruption]) for corruption in what),
-            )
+    def _finding(self, model: str) -> str:
+        kind, (first, *others) = self.deciding, self.ranking(self.deciding)
+        best = self.cell("accuracy", corruption=kind, algorithm=first[0])
+        digit = "a plausible wrong digit" if kind == "plausible" else "any wrong digit"
+        beside = best.against
+        if others:
+            beside += f"; {' and '.join(others[0])} {self.cell('accuracy', corruption=kind, algorithm=others[0][0])}"
+        names = [name for names in (first, *others) for name in names]
+        said = f"the {self.verdict} algorithm" if self.winner(kind) else f"none of {listed(names)}"
+        text = f"{model} follows {said}: with {digit} before the query, {best} of {best.n:,} answers that tell them "
+        text += f"apart are those of {' and '.join(first)} ({beside})"
+        if self.winner(kind):
+            return f"{text}."
+        clean, *by_carry = (
+            self.cell(name, corruption=kind, algorithm=first[0]) for name in ("clean", "without_carry", "with_carry")
         )
+        if (clean.low or 0.0) <= ABLE:
+            return f"{text}; without it {clean} are right."
+        cases = [f"{each} {words} a carry" for each, words in zip(by_carry, ("without", "with"), strict=True)]
+        return f"{text}; {' and '.join(case for case in cases if 'nan' not in case)}."
 
-    def _told(self, corruption: str, digit: str) -> str:
-        """The findings for one corruption, in two sentences."""
-        disagree, best = int(self._disagree(corruption).sum()), self.ranking(self._deciding)[0][0]
-        if disagree:
-            shares = [
-                f"that of {' and '.join(names)} in {self.accuracy(names[0], corruption)}"
-                for names in self.ranking(corruption)
-            ]
-            cases = "the one case" if disagree == 1 else f"the {disagree:,} cases"
-            text = f"With {digit} before the query, it gives {' and '.join(shares)} of {cases} where they disagree."
-            text = text.replace("it gives that of", "it gives the digit of", 1)
-        else:
-            text = f"With {digit} before the query, all algorithms agree."
-        model, algorithm, both = (self.followed(best, corruption, changed_by=by) for by in CHANGED_BY)
-        if not model.n:
-            return f"{text} None of its predictions changes."
-        n = self.examples.sizes["example"]
-        if model.n == algorithm.n == both.n == n and model.value == 1:
-            return f"{text} Every prediction changes, and each becomes the digit that the {best} algorithm gives."
-        many = f"All its {n:,} predictions change" if model.n == n else f"{model.n:,} of its {n:,} predictions change"
-        text += f" {many}{'s' * (1 == model.n < n)}, {model} of them to the digit of {best}"
-        if not algorithm.n:
-            return f"{text}, which never changes its own."
-        if model.n == algorithm.n == both.n:
-            return f"{text}, which changes its own in the same cases."
-        text += f"; where {best} changes its own (n = {algorithm.n:,}) it is followed in {algorithm}"
-        return f"{text}, and where both change (n = {both.n:,}) in {both}." if both.n else f"{text}."
 
-    def to_dataframe(self) -> pd.DataFrame:
-        """One row per corruption and algorithm, with n and interval: accuracy where they disagree; share followed
-        among changed predictions, among changed answers of the algorithm ("rule"), and where both change; the untrained
-        twin's accuracy, and the model's accuracy without corruption."""
-        rows = []
-        for corruption in CORRUPTIONS:
-            for names in self.ranking(corruption):
-                for name in names:
-                    found = self.accuracy(name, corruption)
-                    row = {"corruption": corruption, "algorithm": name, "n_disagree": found.n, "accuracy": found.value}
-                    row |= {"low": found.low, "high": found.high}
-                    for by, suffix in zip(CHANGED_BY, ("", "_rule", "_both"), strict=True):
-                        share = self.followed(name, corruption, changed_by=by)
-                        row |= {f"n_changed{suffix}": share.n, f"followed{suffix}": share.value}
-                        row |= {f"followed{suffix}_low": share.low, f"followed{suffix}_high": share.high}
-                    row["untrained"] = self.accuracy(name, corruption, of="untrained").value
-                    rows.append(row | {"clean": self.clean(corruption).value})
-        return pd.DataFrame(rows)
+def compute_which_algorithm(
+    examples: xr.Dataset, provenance: Provenance, model: str = "the model", base: int = 10, highest_first: bool = False
+) -> WhichAlgorithm:
+    """The result, from the answers to every example."""
+    rows = [row for kind in CORRUPTIONS for row in _rows(examples.sel(corruption=kind), kind, base)]
+    found = WhichAlgorithm(
+        "", pd.DataFrame(rows), provenance, ("corruption", "algorithm"), MEASURES,
+        examples=examples, base=base, highest_first=highest_first,
+    )  # fmt: skip
+    return found.saying(found._finding(model))
+
+
+def _rows(kind: xr.Dataset, corruption: str, base: int) -> list[dict[str, Any]]:
+    """The rows of one corruption, the most accurate algorithms first."""
+    answers, before = (kind[name].transpose("algorithm", "example").values for name in ("answer", "answer_before"))
+    differ, changed = (answers != answers[0]).any(0), kind.before.values != kind.after.values
+    clean = proportion(kind.before.values == kind.right.values)
+    places: dict[bytes, list[dict[str, Any]]] = {}
+    for name, answer, earlier in zip(kind.algorithm.values.tolist(), answers, before, strict=True):
+        agrees, rule = kind.after.values == answer, earlier != answer
+        carry = (answer - kind.digit_sum.values) % base
+        row: dict[str, Any] = {"corruption": corruption, "algorithm": name, "n": int(differ.sum())}
+        row |= _share("accuracy", agrees[differ])
+        row |= _share("accuracy_untrained", (kind.untrained.values == answer)[differ])
+        for bit, words in ((0, "without_carry"), (1, "with_carry")):
+            row |= _share(words, agrees[differ & (carry == bit)]) | {f"n_{words}": int((differ & (carry == bit)).sum())}
+        for suffix, counted in (("", changed), ("_rule", rule), ("_both", changed & rule)):
+            row |= {f"n_changed{suffix}": int(counted.sum())} | _share(f"followed{suffix}", agrees[counted])
+        row |= _share("clean", kind.before.values == kind.right.values)
+        places.setdefault(answer.tobytes(), []).append(row)
+    ranked = sorted(places.values(), key=lambda rows: -rows[0]["accuracy"])
+    first = ranked[0][0]
+    lows = [first[f"{words}_low"] for words in ("without_carry", "with_carry") if first[f"n_{words}"]]
+    follows = (
+        len(ranked) > 1
+        and first["accuracy_low"] > ranked[1][0]["accuracy_high"]
+        and min([clean.low, *lows]) > ABLE
+        and (corruption == "any" or first["accuracy"] >= FOLLOWS)
+    )
+    return [row | {"place": at, "follows": follows and not at} for at, rows in enumerate(ranked) for row in rows]
+
+
+def _share(name: str, right: Bool[np.ndarray, " example"]) -> dict[str, float]:
+    found = proportion(right)
+    return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+
+
+def implied_carries(kind: xr.Dataset, base: int) -> pd.DataFrame:
+    """One row per difference of one corruption's examples: n and, for each carry -1, 0, 1, 2, the share of predictions
+    that are the digit sum plus that carry; "other" is the rest. A digit fits at most one of them; bases below 4 start
+    at 0."""
+    least = -1 if base >= 4 else 0
+    implied = (kind.after.values - kind.digit_sum.values - least) % base + least
+    rows = []
+    for difference in np.unique(kind.difference.values):
+        here = implied[kind.difference.values == difference]
+        shares = {str(carry): float((here == carry).mean()) for carry in (-1, 0, 1, 2)}
+        rows.append({"difference": int(difference), "n": len(here), **shares, "other": 1 - sum(shares.values())})
+    return pd.DataFrame(rows)
 
 
 def _chained(found: WhichAlgorithm) -> Estimate:
     """How often it reads the carry off the digit written before, where that gives another answer."""
-    kind, name = found._deciding, CHAINED_FROM_ABOVE.name if found.highest_first else "chained"
-    share, blank = (found.accuracy(name, kind, of) for of in ("after", "untrained"))
-    note = f"follows {found.verdict}"
-    return Estimate(
-        share.value, share.low, share.high, share.n, control=blank.value, control_note="untrained", note=note
+    name = CHAINED_FROM_ABOVE.name if found.highest_first else "chained"
+    return replace(
+        found.cell("accuracy", corruption=found.deciding, algorithm=name), name="", note=f"follows {found.verdict}"
     )
 
 
@@ -314,14 +257,9 @@ def which_algorithm(
         corrupted = corrupted_at(layout, tokens, column, corruption, torch.Generator().manual_seed(seed + offset))
         kinds.append(answers_to(model, twin, layout, chosen, tokens, corrupted, column))
     examples: Any = xr.concat(kinds, xr.IndexVariable("corruption", list(CORRUPTIONS)))
-    result = WhichAlgorithm(
-        model_name(model),
-        examples,
-        Provenance(n, seed, "problems of each corruption, half of them rich in carry chains"),
-        layout.base,
-        layout.highest_first,
-    )
-    if not any(result._disagree(corruption).any() for corruption in CORRUPTIONS):
+    provenance = Provenance(n, seed, "problems of each corruption, half of them rich in carry chains")
+    result = compute_which_algorithm(examples, provenance, model_name(model), layout.base, layout.highest_first)
+    if not (result.table["n"] > 0).any():
         raise UserError(
             f"These algorithms never disagree in {n:,} problems of each corruption; choose others, or more problems."
         )
@@ -331,21 +269,21 @@ def which_algorithm(
 @drawing(WhichAlgorithm)
 def which_algorithm_view(result: WhichAlgorithm) -> Picture:
     """How often the model gives each algorithm's digit where they disagree, and the carry that predictions imply."""
-    names = [name for group in result.ranking() for name in group]
-    followed = []
+    names, followed = [name for group in result.ranking() for name in group], []
     for corruption, said in (("plausible", "the digit of the other carry"), ("any", "any wrong digit")):
-        for of, control in (("after", False), ("untrained", True)):
-            found = [result.accuracy(name, corruption, of=of) for name in names]
-            name = f"untrained, {said}" if control else f"{said} (n = {found[0].n:,})"
-            value, low, high = (np.array([getattr(p, part) for p in found]) for part in ("value", "low", "high"))
-            followed.append(Series(name, names, value, low, high, control=control, said={"n": [p.n for p in found]}))
-    table = result._implied_carries("any")
+        rows = result.rows_at(corruption=corruption).set_index("algorithm").loc[names].reset_index()
+        for name, control in (("accuracy", False), ("accuracy_untrained", True)):
+            title = f"untrained, {said}" if control else f"{said} (n = {rows['n'][0]:,})"
+            ends = [f"{name}_{end}" for end in ENDS]
+            followed.append(Series.of(rows, "algorithm", name, title, ends, ["n"], control=control))
+    table = implied_carries(result.examples.sel(corruption="any"), result.base)
     carries = [
         Series.of(table, "difference", carry, f"carry {carry}".replace("-", "−"), said=("n",))
         for carry in ("-1", "0", "1", "2")
     ]
     carries.append(Series.of(table, "difference", "other", "no such carry", said=("n",), control=True))
-    occurring = ", ".join(map(str, result._occurring)).replace("-", "−")
+    occur = (0, 1) if result.highest_first else (-1, 0, result.base - 1, result.base)
+    occurring = ", ".join(map(str, occur)).replace("-", "−")
     difference = f"z'' − x'' − y'' modulo {result.base}" if result.highest_first else "x' + y' − z'"
     x = f"difference {difference} ({occurring} occur uncorrupted)"
     title = "any wrong digit: the carry a prediction implies"

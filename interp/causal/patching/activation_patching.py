@@ -36,7 +36,7 @@ from jaxtyping import Float
 
 from interp.causal.metrics import FACTORIES, Metric, require_pairs_answered, resolve_metrics, spoken
 from interp.causal.patching.patch_sites import component_name, component_sites
-from interp.causal.patching.patching_result import PatchingSweep, runs_differ
+from interp.causal.patching.patching_result import MEASURES, PatchingSweep, runs_differ, tabulate
 from interp.causal.patching.patching_values import (
     PatchSpec,
     SweepValues,
@@ -165,10 +165,12 @@ def activation_patching(
         },
         coords={"metric": names} | axes | {"direction": directions},
     )
-    arrays = {str(name): array.rename(None) for name, array in labelled.data_vars.items()}
+    table = tabulate(labelled["values"], labelled, provenance.resampling_seed)
+    arrays = {name: labelled[name].rename(None) for name in ("values", "unpatched", "other")}
     fast = all(each.fast for each in swept)
-    patched = "whole components" if whole else asked[0].site.name
-    return PatchingSweep(model_name(model), patched, pairs.what, **arrays, fast=fast, provenance=provenance)
+    found = PatchingSweep("", table, provenance, ("metric", "direction", *axes), MEASURES, **arrays, fast=fast)
+    subject = f"{model_name(model)}, pairs that differ in {pairs.what}"
+    return found.saying(found._finding(subject, "" if whole else asked[0].site.name))
 
 
 def _components(swept: Sequence[SweptSite]) -> SweptSite:

@@ -184,15 +184,15 @@ def residual_by_dimension_view(
     Raises:
         UserError: a stage that does not exist, or stages that write nothing.
     """
-    known = result.table["stage"].values.tolist()
-    stages = known if stages is None else list(stages)
+    known: list[str] = result.table["stage"].values.tolist()
+    asked = known if stages is None else list(stages)
     first = result.first if response_only else 0
     tokens = [f"<b>{token}</b>" for token in result.tokens[first:]]
     if result.ids:
         ids = [",".join(map(str, each)) for each in result.ids[first:]]
         tokens = [f"{token}<br>{each}" for token, each in zip(tokens, ids, strict=True)]
     views = []
-    for stage in stages:
+    for stage in asked:
         values = result.table["value"].sel(stage=known_name("stage", stage, known)).isel(pos=slice(first, None))
         shown = values[(abs(values) > NOTHING).any("pos").values]
         if not shown.size:
@@ -205,8 +205,8 @@ def residual_by_dimension_view(
         )  # fmt: skip
         views.append(grid)
     if not views:
-        raise UserError(f"{', '.join(stages)} writes nothing on this sequence.")
-    if stages == known:
+        raise UserError(f"{', '.join(asked)} writes nothing on this sequence.")
+    if asked == known:
         right = np.full(len(tokens), np.nan)
         right[result.first - first :] = [*np.where(result.right, 1.0, -1.0), 1.0]
         said = [token if known else "" for token, known in zip(result.predicted[first:], right == right, strict=True)]
@@ -218,7 +218,7 @@ def residual_by_dimension_view(
     under = ", above their position ids" if result.ids else ""
     note = f"Columns: the tokens read{under}. Each name has its own scale"
     return Picture(
-        views, columns=1, title="" if stages == known else f"What {listed(stages)} write", note=note, shared="x"
+        views, columns=1, title="" if asked == known else f"What {listed(asked)} write", note=note, shared="x"
     )
 
 

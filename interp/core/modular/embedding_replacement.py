@@ -39,10 +39,6 @@ class EmbeddingTest:
         found = "".join(f", {share} {name}" for name, share in self.replaced.items())
         return f"{self.clean} of {self.clean.n:,} answers are right{found}"
 
-    def with_each(self) -> str:
-        """The shares with each replacement: "with ... 20.1% [17.0%, 23.5%], ..."."""
-        return ", ".join(f"{name} {share}" for name, share in self.replaced.items())
-
 
 def embedding_test(
     model: HookedModel,
@@ -75,8 +71,3 @@ def embedding_test(
 
 def all_rows(n: int, resamples: int, seed: int) -> Provenance:
     return Provenance(n, seed, f"rows, control of {resamples:,} relabellings", strength="exhaustive")
-
-
-def owed_to(causal: EmbeddingTest | None) -> str:
-    """What a model's answers owe to the shape; empty for a table."""
-    return "" if causal is None else f"Of the model, {causal.clause()}"

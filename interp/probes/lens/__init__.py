@@ -7,12 +7,8 @@
 Each returns a frozen result with ``.sentence()``, ``.to_dataframe()`` and ``.figure()``.
 """
 
-from interp.probes.lens.direct_logit_attribution import (
-    DirectLogitAttribution,
-    compute_direct_logit_attribution,
-    direct_logit_attribution,
-)
+from interp.probes.lens.direct_logit_attribution import compute_direct_logit_attribution, direct_logit_attribution
 from interp.probes.lens.jacobian_lens import jacobian_lens
 from interp.probes.lens.linear_probes import LinearProbes, compute_linear_probes, linear_probes
-from interp.probes.lens.logit_lens import LogitLens, compute_logit_lens, logit_lens
+from interp.probes.lens.logit_lens import compute_logit_lens, logit_lens
 from interp.probes.lens.tuned_lens import tuned_lens

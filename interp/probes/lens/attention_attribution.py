@@ -22,92 +22,45 @@ Circuits"; "QK attributions" in Kamath et al. (2025), "Tracing Attention Computa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
-import xarray as xr
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.core.drawings import drawing
 from interp.core.estimate import Estimate
 from interp.core.key_roles import membership, target_labels, visible_roles
 from interp.core.model_checks import require_head, require_layer
 from interp.core.probe import Summary, probe, sums
-from interp.core.results import Provenance, Result
 from interp.core.runs import read_patterns
-from interp.core.samples import draw
+from interp.core.samples import prepare
+from interp.core.table_result import Measure, TableResult
 from interp.core.task_checks import resolve_task
-from interp.core.views import Grid, Picture
 from interp.probes.lens.attention_score_sources import score_parts, sources_of
 from interp.probes.lens.direct_logit_attribution import moments
 from models import ArithmeticTransformer
 from models.calls import Count, GivenProblems, Index, Seed
 from models.errors import UserError, known_name
 from models.importers import from_transformer_lens
-from models.number_format import in_percent, small
+from models.number_format import number, small
 from models.tasks import Task, TaskLike
 from models.transformer import HookedModel, head_name, model_name
 
 #: How far the parts' sum may be from the model's own score, as a share of the largest; float32 rounding is far below.
 TOLERANCE = 1e-3
-OVER = {"others": "the mean of the other keys", "nothing": "nothing"}
-_CELL = ("head", "target", "query_source", "key_source")
+OVER = {"others": "above those of the other keys", "nothing": "on average"}
+KEYS = ("head", "target", "query_source", "key_source")
+MEASURES = (Measure("part", "nats", title="part of the score"),)
 RESAMPLES = 200  # of the problems, for every pair of sources of every head
-_SCORE = {"score": "mean", "score_low": "low", "score_high": "high"}
 
 
-@dataclass(frozen=True, eq=False)
-class AttentionAttribution(Result):
-    """``parts``: Dataset over (head, target, query_source, key_source) with ``mean``, ``spread`` over problems and
-    bootstrap ``low``, ``high``, in units of the scores (nats of a softmax); NaN where a source comes after the head.
-
-    ``heads``: Dataset over (head, target) with the ``role`` of the keys that are asked about, the mean ``weight`` that
-    they get of the head's attention, and their mean score, or its lead, ``score`` with ``score_low``, ``score_high``.
-    ``over`` is what the score leads over; ``worst`` the largest deviation of the sum of a problem's parts.
-    """
-
-    name: str
-    parts: xr.Dataset
-    heads: xr.Dataset
-    over: str
-    worst: float
-    provenance: Provenance
-
-    @property
-    def largest(self) -> xr.Dataset:
-        """The largest part in absolute mean: its labels are its coordinates."""
-        size = np.nan_to_num(np.abs(self.parts["mean"].values), nan=-1.0)
-        cell = np.unravel_index(int(size.argmax()), size.shape)
-        return self.parts.isel(dict(zip(_CELL, map(int, cell), strict=True)))
-
-    def sentence(self) -> str:
-        part, said = self.largest, {key: self.largest[key].item() for key in _CELL}
-        head = self.heads.sel(head=said["head"], target=said["target"])
-        where = f"of {said['head']} at {said['target']} for {head.role.item()}"
-        given = in_percent(float(head.weight))
-        lead = "the score" if self.over == OVER["nothing"] else f"the lead over {self.over}, in score,"
-        return (
-            f"{self.name}: {said['query_source']} (query) by {said['key_source']} (key) is the largest part, "
-            f"{float(part['mean']):+.2f} [{float(part.low):.2f}, {float(part.high):.2f}] of {lead} of "
-            f"{float(head.score):.2f} {where}, to which it gives {given} of its attention. The "
-            f"parts add up to each problem's score within {small(self.worst, 1)}."
-        )
-
-    def to_dataframe(self) -> pd.DataFrame:
-        """One row per head, target and pair of sources."""
-        frame = self.parts.to_dataframe().reset_index().dropna(subset=["mean"])
-        return frame.merge(self.heads.to_dataframe().reset_index(), on=["head", "target"]).reset_index(drop=True)
-
-
-def _largest(found: AttentionAttribution) -> Estimate:
-    part = found.largest
-    note = f"{part['head'].item()}: {part['query_source'].item()} by {part['key_source'].item()}"
-    return Estimate(float(part["mean"]), float(part.low), float(part.high), note=note)
+def _largest(found: TableResult) -> Estimate:
+    """The largest part in absolute mean."""
+    row = found.table.loc[found.table["part"].abs().idxmax()]
+    name = f"{row['head']}: {row['query_source']} by {row['key_source']}"
+    return MEASURES[0].estimate(row.to_dict(), name, found.provenance.n)
 
 
 def products(model: HookedModel, task: Any) -> str:
@@ -133,8 +86,13 @@ def attention_attribution(
     over: str = "others",
     n: Count = 256,
     seed: Seed = 0,
-) -> AttentionAttribution:
+) -> TableResult:
     """Attention scores by the sources of query and key; see the module.
+
+    A row of the table has the mean ``part`` of one pair of sources with its bootstrap interval and ``spread`` over
+    problems, in units of the scores (nats of a softmax). Of the head and target it says the ``role`` of the keys that
+    are asked about, the mean ``weight`` that they get of the head's attention, their mean score, or its lead, ``score``
+    with ``score_low``, ``score_high``, and the largest ``deviation`` of the sum of a problem's parts from it.
 
     Args:
         model: this project's, or a stock one that :func:`models.importers.stock.from_transformer_lens` can express.
@@ -158,26 +116,35 @@ def attention_attribution(
     name, model = model_name(model), from_transformer_lens(model, task)
     layers = range(model.config.n_layers) if layer is None else [require_layer(model, layer)]
     heads = range(model.config.n_heads) if head is None else [require_head(model, head)]
-    sample = draw(task, problems, n, seed)
+    sample = prepare(model, task, problems, n, seed)
     asked = _asked(model, task, sample.tokens, role, over == "others")
-    queries = [task.query_positions[target] for target in asked.targets]
-    cells, found_moments, worst = [], [], 0.0
+    queries, labels = [sample.queries[target] for target in asked.targets], target_labels(task, asked.targets)
+    tables = []
     for each in layers:
         with torch.no_grad():
             found = score_parts(model, sample.tokens, queries, each, asked.keys[each])
         values, own = (x.double().numpy()[heads] for x in found)
-        off = float(np.abs(values.sum((2, 3)) - own).max())
-        if not off <= TOLERANCE * max(1.0, float(np.abs(own).max())):
+        off = np.abs(values.sum((2, 3)) - own).max(-1)  # [head, target]
+        if not off.max() <= TOLERANCE * max(1.0, float(np.abs(own).max())):
             raise UserError(
-                f"The parts do not add up to the scores (by {small(off)}): the model has a part that this attribution "
-                "does not know, or rounds to half precision, which model.to(torch.float32) does not."
+                f"The parts do not add up to the scores (by {small(float(off.max()))}): the model has a part that this "
+                "attribution does not know, or rounds to half precision, which model.to(torch.float32) does not."
             )
-        worst = max(worst, off)
-        again = sample.provenance.resampling_seed, RESAMPLES
-        found_moments.append((sources_of(model, each), moments(values, *again), moments(own, *again)))
-        cells += [(each, one) for one in heads]
-    parts, heads_table = _labelled(found_moments, cells, asked, target_labels(task, asked.targets))
-    return AttentionAttribution(name, parts, heads_table, OVER[over], worst, sample.provenance)
+        sources, again = sources_of(model, each), (sample.provenance.resampling_seed, RESAMPLES)
+        scores = moments(own, "score", *again)
+        about = {"role": asked.role[each][heads], "weight": asked.weight[each][heads], "deviation": off}
+        about |= {name: scores[name] for name in ("score", "score_low", "score_high")}
+        cells = pd.MultiIndex.from_product([[head_name(each, one) for one in heads], labels, sources, sources])
+        rows = {name: value.ravel() for name, value in moments(values, "part", *again).items()}
+        rows |= {name: np.repeat(value.ravel(), len(sources) ** 2) for name, value in about.items()}
+        tables.append(pd.DataFrame(rows, cells.set_names(KEYS)).reset_index())
+    result = TableResult("", pd.concat(tables, ignore_index=True), sample.provenance, KEYS, MEASURES)
+    part, top = _largest(result), result.table.loc[result.table["part"].abs().idxmax()]
+    return result.saying(
+        f"{name}: {top['head']} scores {top['role']} {number(top['score'])} nats {OVER[over]} at {top['target']}; the "
+        f"largest part of it, {part} nats, comes from {top['query_source']} of the query and {top['key_source']} of "
+        "the keys."
+    )
 
 
 class _Asked(NamedTuple):
@@ -222,53 +189,3 @@ def _asked(
         keys = keys - others / others.sum(-1, keepdims=True)
     given = np.take_along_axis(weight[:, :, targets], chosen[..., None], -1)[..., 0]
     return _Asked(targets.tolist(), np.array(names)[chosen], given, torch.from_numpy(keys))
-
-
-def _labelled(
-    moments: Sequence[tuple[list[str], dict[str, np.ndarray], dict[str, np.ndarray]]],
-    cells: Sequence[tuple[int, int]],
-    asked: _Asked,
-    targets: list[str],
-) -> tuple[xr.Dataset, xr.Dataset]:
-    """The tables of a result. Every head has the sources before it; those of later layers are NaN."""
-    names = list(dict.fromkeys(source for sources, _, _ in moments for source in sources))
-    coords = {"head": [head_name(*cell) for cell in cells], "target": targets}
-    by_layer = []
-    for sources, parts, _ in moments:
-        at = np.ix_(*[[names.index(source) for source in sources]] * 2)
-        placed = {}
-        for key, value in parts.items():
-            placed[key] = np.full((*value.shape[:2], len(names), len(names)), np.nan)
-            placed[key][:, :, at[0], at[1]] = value
-        by_layer.append(placed)
-    data = {key: (_CELL, np.concatenate([placed[key] for placed in by_layer])) for key in by_layer[0]}
-    parts = xr.Dataset(data, coords | {"query_source": names, "key_source": names})
-    scores = {key: np.concatenate([own[end] for _, _, own in moments]) for key, end in _SCORE.items()}
-    about = {"role": asked.role, "weight": asked.weight}
-    about = {key: np.stack([value[cell] for cell in cells]) for key, value in about.items()}
-    return parts, xr.Dataset({key: (_CELL[:2], value) for key, value in (about | scores).items()}, coords)
-
-
-@drawing(AttentionAttribution)
-def attention_attribution_view(
-    result: AttentionAttribution, head: str | None = None, target: str | None = None
-) -> Picture:
-    """Mean part by source of the query (rows) and of the key, of one head and answer digit; by default of those with
-    the largest part."""
-    part = result.largest
-    chosen = {"head": head or part["head"].item(), "target": target or part["target"].item()}
-    for key, value in chosen.items():
-        known_name(key, value, result.parts[key].values.tolist())
-    table, about = result.parts.sel(chosen), result.heads.sel(chosen)
-    kept = ~np.isnan(table["mean"].values).all(1)
-    table = table.isel(query_source=kept, key_source=kept)
-    sources = table.query_source.values
-    grid = Grid(
-        "source of the key", "source of the query", "", table["mean"].values, sources, sources, "score", "signed",
-        low=table.low.values, high=table.high.values,
-    )  # fmt: skip
-    note = f"Keys: {about.role.item()}, over {result.over}; sum of the parts: {float(about.score):.2f}; norms frozen"
-    title = ""
-    if head is not None or target is not None:
-        title = f"{result.name}: what the score of {chosen['head']} at {chosen['target']} is made of"
-    return Picture([grid], title=title, note=note)

@@ -25,104 +25,37 @@ equals TransformerLens' ``ActivationCache.logit_attrs``."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-import xarray as xr
 from jaxtyping import Float
 
-from interp.core.drawings import drawing
 from interp.core.estimate import Estimate
-from interp.core.key_roles import target_labels
+from interp.core.key_roles import ALL_TARGETS, target_labels
 from interp.core.probe import Summary, probe, sums
-from interp.core.results import Provenance, Result
+from interp.core.results import Provenance
 from interp.core.runs import require_finite
-from interp.core.samples import N_PROBLEMS, draw
+from interp.core.samples import N_PROBLEMS, prepare
 from interp.core.stats import bootstrap_interval
+from interp.core.table_result import Measure, TableResult
 from interp.core.task_checks import resolve_task
-from interp.core.views import Grid, Line, Picture, Points, Series, View
-from interp.probes.lens.residual_contributions import PARTS_AXES, attributed, choose_rivals
+from interp.probes.lens.residual_contributions import attributed, choose_rivals
 from interp.probes.lens.residual_points import digit_targets
 from models.calls import Count, GivenProblems, Seed
 from models.errors import UserError
 from models.importers import from_transformer_lens
-from models.number_format import small
+from models.number_format import number, small
 from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel, model_name, neuron_name
 
 #: How far the parts' sum may be from the model's own lead, as a share of the largest; float32 rounding is far below.
 TOLERANCE = 1e-3
 
-
-@dataclass(frozen=True, eq=False)
-class DirectLogitAttribution(Result):
-    """``parts``: Dataset over (part, target) with ``mean``, ``spread`` over problems and bootstrap ``low``, ``high``,
-    in logits; each part's ``kind`` ("embed", "pos", "head", "mlp", "bias"), ``layer``, ``head`` (-1: none) and ``role``
-    are coordinates. An MLP is one part, the sum of its units. NaN where a role has no position for a target.
-
-    ``units``: the same over (layer, unit, target), or None for a model without MLPs. ``values`` [part, target, example]
-    keeps every problem's value. ``lead`` [target]: mean of the whole difference. ``rival``: over what the right digit
-    leads. ``worst``: the largest deviation of the sum of a problem's parts from its lead.
-    """
-
-    name: str
-    parts: xr.Dataset
-    units: xr.Dataset | None
-    values: xr.DataArray
-    lead: xr.DataArray
-    rival: str
-    worst: float
-    provenance: Provenance
-
-    def _by_kind(self) -> pd.Series:
-        """What each kind of part contributes, averaged over targets."""
-        total = self.parts["mean"].fillna(0.0).mean("target")
-        return total.to_series().groupby(self.parts.kind.values).sum().sort_values(ascending=False)
-
-    def _units_needed(self, share: float = 0.9) -> int:
-        """The fewest neurons whose absolute mean contributions over targets make up this share of all neurons'.
-
-        Raises:
-            UserError: the model has no MLPs.
-        """
-        if self.units is None:
-            raise UserError(f"{self.name} has no MLPs, so that it has no neurons.")
-        size = np.sort(np.abs(self.units["mean"].mean("target").values).ravel())[::-1]
-        return int(np.searchsorted(np.cumsum(size), share * size.sum()) + 1)
-
-    def sentence(self) -> str:
-        units = ""
-        if self.units is not None:
-            by_unit = self.units["mean"].mean("target")
-            layer, unit = np.unravel_index(int(np.abs(by_unit.values).argmax()), by_unit.shape)
-            units = (
-                f" The largest neuron is {neuron_name(layer, unit)} ({by_unit.values[layer, unit]:+.2f}), and "
-                f"{self._units_needed():,} of {by_unit.size:,} neurons make up 90% of the sum of absolute means."
-            )
-        off = small(self.worst, 1)
-        return f"{self.headline()}{units} The parts add up to each problem's lead within {off} logits."
-
-    def headline(self) -> str:
-        """A sentence with the lead and its three largest parts."""
-        mean = self.parts["mean"].fillna(0.0).mean("target")
-        order = np.argsort(-np.abs(mean.values), kind="stable")[:3]
-        told = ", ".join(f"{mean.part.values[i]} {mean.values[i]:+.2f}" for i in order)
-        return (
-            f"{self.name}: the right digit leads {self.rival} by {float(self.lead.mean()):.2f} logits, averaged over "
-            f"targets. The largest direct contributions come from {told}."
-        )
-
-    def to_dataframe(self) -> pd.DataFrame:
-        """One row per part and target, followed by one per unit and target."""
-        frame = self.parts.to_dataframe().reset_index().dropna(subset=["mean"])
-        if self.units is None:
-            return frame
-        units = self.units.to_dataframe().reset_index()
-        units["part"] = [neuron_name(layer, unit) for layer, unit in zip(units.layer, units.unit, strict=True)]
-        return pd.concat((frame, units.assign(kind="unit", head=-1, role="")), ignore_index=True)
+KEYS = ("of", "part", "target")
+PARTS, NEURONS = "parts", "neurons"
 
 
 def compute_direct_logit_attribution(
@@ -134,8 +67,8 @@ def compute_direct_logit_attribution(
     name: str,
     rival: str,
     provenance: Provenance,
-) -> DirectLogitAttribution:
-    """Means, spreads and intervals of attributed logits.
+) -> TableResult:
+    """Means, spreads and intervals of attributed logits; see :func:`direct_logit_attribution`.
 
     Args:
         values: every part's logits; NaN where a part does not exist for a target.
@@ -147,54 +80,69 @@ def compute_direct_logit_attribution(
         UserError: the parts do not add up to the lead, or a lead is not finite.
     """
     require_finite({"the logit difference": lead})
-    worst = float(np.abs(np.nansum(values, 0, dtype=np.float64) - lead).max())
-    if not worst <= TOLERANCE * max(1.0, float(np.abs(lead).max())):  # "not <=" also refuses NaN
+    off = np.abs(np.nansum(values, 0, dtype=np.float64) - lead).max(-1)
+    if not off.max() <= TOLERANCE * max(1.0, float(np.abs(lead).max())):  # "not <=" also refuses NaN
         raise UserError(
-            f"The parts do not add up to the logit difference (by {small(worst)} logits): the model has a part that "
-            "this attribution does not know, or rounds to half precision, which model.to(torch.float32) does not."
+            f"The parts do not add up to the logit difference (by {small(float(off.max()))} logits): the model has a "
+            "part that this attribution does not know, or rounds to half precision, which model.to(torch.float32) does "
+            "not."
         )
-    coords = {axis: ("part", parts[axis].to_numpy()) for axis in PARTS_AXES[1:]}
-    coords |= {"part": parts.part.to_numpy(), "target": targets}
-    axes = ("part", "target")
-    return DirectLogitAttribution(
-        name,
-        _moments(values, axes, provenance.resampling_seed).assign_coords(coords),
-        None
-        if units is None
-        else _moments(units, ("layer", "unit", "target"), provenance.resampling_seed).assign_coords(
-            layer=np.arange(len(units)), unit=np.arange(units.shape[1]), target=targets
-        ),
-        xr.DataArray(values, dims=(*axes, "example"), coords=coords),
-        xr.DataArray(lead.mean(-1), dims=("target",), coords={"target": targets}),
-        rival,
-        worst,
-        provenance,
+    tables = [_rows(values, parts.assign(of=PARTS), targets, provenance.resampling_seed)]
+    if units is not None:
+        layer, unit = np.indices(units.shape[:2]).reshape(2, -1)
+        names = [neuron_name(*at) for at in zip(layer, unit, strict=True)]
+        about = pd.DataFrame({"part": names, "kind": "unit", "layer": layer, "head": -1, "role": "", "of": NEURONS})
+        tables.append(_rows(units, about, targets, provenance.resampling_seed))
+    table = pd.concat(tables, ignore_index=True)
+    leads = dict(zip(targets, lead.mean(-1), strict=True)) | {ALL_TARGETS: lead.mean(-1).mean()}
+    deviations = dict(zip(targets, off, strict=True)) | {ALL_TARGETS: off.max()}
+    table = table.assign(lead=table["target"].map(leads), deviation=table["target"].map(deviations))
+    measure = Measure("contribution", "logits", title=f"part of the lead over {rival}")
+    found = TableResult("", table, provenance, KEYS, (measure,))
+    whole = table[(table["of"] == PARTS) & (table["target"] == ALL_TARGETS)]
+    top = whole.loc[whole["contribution"].abs().idxmax()]
+    return found.saying(
+        f"{name}: the right digit leads {rival} by {number(leads[ALL_TARGETS])} logits on average over the answer; "
+        f"{top['part']} writes {measure.estimate(top.to_dict())} of it, the most of {len(whole)} parts."
     )
 
 
-def moments(values: Float[np.ndarray, "*cell n"], seed: int, resamples: int = 1000) -> dict[str, np.ndarray]:
-    """The mean of each cell over problems with its bootstrap interval, and its standard deviation."""
+def moments(values: Float[np.ndarray, "*cell n"], name: str, seed: int, resamples: int = 1000) -> dict[str, np.ndarray]:
+    """Columns of a measure: the mean over problems with its bootstrap interval, and the standard deviation."""
     low, high = bootstrap_interval(values, seed, resamples)
-    return {"mean": values.mean(-1), "spread": values.std(-1), "low": low, "high": high}
+    return {name: values.mean(-1), f"{name}_low": low, f"{name}_high": high, "spread": values.std(-1)}
 
 
-def _moments(values: Float[np.ndarray, "*cell n"], axes: tuple[str, ...], seed: int) -> xr.Dataset:
-    return xr.Dataset({name: (axes, value) for name, value in moments(values, seed).items()})
+def _rows(values: Float[np.ndarray, "*part target n"], about: pd.DataFrame, targets: list[str], seed: int) -> Any:
+    """The rows of parts at each target, and averaged over all, where a part that does not exist counts as 0."""
+    by_target = moments(values, "contribution", seed)
+    over_all = moments(np.nan_to_num(values).mean(-2), "contribution", seed)
+    over_all["contribution"] = np.nan_to_num(by_target["contribution"]).mean(-1)
+    tables = []
+    for columns, names in ((by_target, targets), (over_all, [ALL_TARGETS])):
+        rows = about.loc[about.index.repeat(len(names))].assign(target=np.tile(names, len(about)))
+        tables.append(rows.assign(**{name: column.ravel() for name, column in columns.items()}))
+    return pd.concat(tables).dropna(subset=["contribution"])
 
 
-def _by_neurons(found: DirectLogitAttribution) -> Estimate:
-    kinds = found._by_kind()
-    lead = float(found.lead.mean())
+def by_kind(found: TableResult) -> pd.Series:
+    """What each kind of part contributes, averaged over targets."""
+    rows = found.table[(found.table["of"] == PARTS) & (found.table["target"] == ALL_TARGETS)]
+    return rows.groupby("kind")["contribution"].sum().sort_values(ascending=False)
+
+
+def _share_by_kind(found: TableResult) -> Estimate:
+    lead = float(found.table.loc[found.table["target"] == ALL_TARGETS, "lead"].iloc[0])
     if not lead > 0:
         raise UserError("The right digit has no lead to attribute.")
-    parts = tuple(Estimate(float(value) / lead, name=str(kind)) for kind, value in kinds.items())
-    return Estimate(float(kinds.iloc[0]) / lead, note=f"written by {kinds.index[0]}", parts=parts)
+    parts = tuple(Estimate(float(value) / lead, name=str(kind)) for kind, value in by_kind(found).items())
+    return replace(parts[0], note=f"written by {parts[0].name}", parts=parts)
 
 
 @probe(
     "Who writes the answer, by role and neuron?",
     needs=[sums],
-    summary=Summary("largest direct part of the lead", "ratio", _by_neurons, 0.05, asked_by=()),
+    summary=Summary("largest direct part of the lead", "ratio", _share_by_kind, 0.05, asked_by=()),
 )
 def direct_logit_attribution(
     model: HookedModel,
@@ -204,8 +152,14 @@ def direct_logit_attribution(
     rival: Any = "others",
     n: Count = N_PROBLEMS,
     seed: Seed = 0,
-) -> DirectLogitAttribution:
+) -> TableResult:
     """Direct logit attribution of every answer digit by role and by unit; see the module.
+
+    A row of the table has the mean ``contribution`` of one of the ``parts`` or ``neurons`` (``of``) to one target's
+    lead, or to all of them on average, in logits, with its bootstrap interval and ``spread`` over problems; the part's
+    ``kind`` ("embed", "pos", "head", "mlp", "bias", "unit"), ``layer``, ``head`` (-1: none) and ``role``; the target's
+    mean ``lead``; and the largest ``deviation`` of the sum of a problem's parts from its lead. An MLP is one part, the
+    sum of its neurons. A part without a position for a target has no row there.
 
     Args:
         model: this project's, or a stock one that :func:`models.importers.stock.from_transformer_lens` can express.
@@ -222,37 +176,11 @@ def direct_logit_attribution(
     """
     task = resolve_task(model, task)
     name, model = model_name(model), from_transformer_lens(model, task)
-    sample = draw(task, problems, n, seed)
+    sample = prepare(model, task, problems, n, seed)
     targets = digit_targets(task, columns=isinstance(rival, str) and rival == "carry")
-    right = task.targets(sample.problems)[:, targets]
+    right = sample.right[:, targets]
     coefficients, over = choose_rivals(task, sample.problems, targets, right, rival, model.config.n_logits)
     with torch.no_grad():
         values, parts, units, lead = attributed(model, task, sample.tokens, targets, coefficients)
     labels = target_labels(task, targets)
     return compute_direct_logit_attribution(values, parts, units, lead, labels, name, over, sample.provenance)
-
-
-_MOST = 24  # parts and units that are shown; the table has all
-
-
-@drawing(DirectLogitAttribution)
-def attribution_view(result: DirectLogitAttribution) -> Picture:
-    """Mean contribution of the largest parts to every target's lead, and the largest units next to it."""
-    size = np.nan_to_num(np.abs(result.parts["mean"].values)).max(1)
-    largest = np.sort(np.argsort(-size, kind="stable")[: min(_MOST, int((size > 0).sum()))])  # in model order
-    table = result.parts.isel(part=largest)
-    title = f"parts: {len(largest)} of {len(size)}, mean over problems (logits)"
-    at = "target", "", title, table["mean"].values, table.part.values, table.target.values, " ", "signed"
-    views: list[View] = [Grid(*at, low=table.low.values, high=table.high.values)]
-    if result.units is not None:
-        by_target = result.units["mean"].values.reshape(-1, result.units.sizes["target"])
-        mean = by_target.mean(1)
-        order = np.argsort(-np.abs(mean), kind="stable")[:_MOST]
-        names = [
-            neuron_name(i, j) for i, j in zip(*np.unravel_index(order, result.units["mean"].shape[:2]), strict=True)
-        ]
-        series = Series("", names, mean[order], by_target[order].min(1), by_target[order].max(1))
-        title = f"units: {len(order)} of {len(mean):,}"
-        views.append(Points("", "mean over targets (interval: range)", title, [series], lines=(Line(0),), across=True))
-    note = f"Direct effects on the lead over {result.rival}; the norm's scale is frozen; blank: no such position"
-    return Picture(views, title=result.headline(), note=note)

@@ -26,8 +26,9 @@ from interp.core.places import Replacement
 from interp.core.probe import Summary, probe
 from interp.core.runs import passes, require_finite
 from interp.core.samples import N_PROBLEMS
+from interp.core.table_result import TableResult
 from interp.core.task_checks import resolve_task
-from interp.probes.lens.affine_lens import TranslatedLens, best_reading, translated
+from interp.probes.lens.affine_lens import best_reading, translated
 from interp.probes.lens.logit_lens import Translators
 from models.calls import Count, GivenProblems, Seed
 from models.tasks.task_definitions import TaskLike
@@ -51,7 +52,7 @@ def jacobian_lens(
     problems: GivenProblems = None,
     n: Count = N_PROBLEMS,
     seed: Seed = 0,
-) -> TranslatedLens:
+) -> TableResult:
     """The Jacobian lens at the queries of every target; see the module.
 
     Args:

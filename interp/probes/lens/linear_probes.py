@@ -7,17 +7,17 @@ fixed meaning for a column. Each column has its own, fitted to labels +1 and -1 
 training row. *Not* held out are the other columns' digits, which are independent of the label, and for ``carry_in`` the
 pair of the probed column itself.
 
-    accuracy      on pairs never seen; intervals clustered by problem (``low``, ``high``), by pair (``pair_low``, ...)
-    control       the same with labels dealt to types at random (Hewitt and Liang 2019), the mean of eight. Nothing can
-                  be known about an unseen pair: anything above the commonest label's share has leaked
-    selectivity   accuracy - control
-    memorised     the control's accuracy with folds of rows, where every pair was seen: how many pairs a probe of this
-                  size memorises, and would use if the pairs were not held out
-    untrained     the same probe on the same architecture with freshly drawn weights (:func:`untrained_twin`): what can
+    accuracy      on pairs never seen; intervals clustered by pair, and by problem (``problem_low``, ...)
+    _shuffled     the same with labels shuffled over types (Hewitt and Liang 2019), the mean of eight. Nothing can be
+                  known about an unseen pair: anything above the commonest label's share has leaked
+    selectivity   accuracy - accuracy_shuffled
+    _memorised    accuracy_shuffled with folds of rows, where every pair was seen: how many pairs a probe of this size
+                  memorises, and would use if the pairs were not held out
+    _untrained    the same probe on the same architecture with freshly drawn weights (:func:`untrained_twin`): what can
                   be read from random features, which can be nearly everything
     score         AUROC for yes or no, R^2 for the digit sum; accuracy says little where one label is rare (nines)
 
-A control score falls a little below 1/2 (AUROC) or 0 (R^2), since a fold with more of one label leaves less of it to
+A shuffled score falls a little below 1/2 (AUROC) or 0 (R^2), since a fold with more of one label leaves less of it to
 the other folds. Limits. "Can be read" is not "is used". A carry is a threshold on a sum: where both digits are encoded
 linearly, a probe finds it in a trained and in an untrained model. A nine is not a threshold, so reading it linearly
 says more."""
@@ -25,7 +25,7 @@ says more."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -36,13 +36,14 @@ from jaxtyping import Float, Int
 from interp.core.batches import distinct
 from interp.core.controls import untrained_copy, untrained_twin
 from interp.core.drawings import drawing
-from interp.core.estimate import Estimate
+from interp.core.estimate import SHARE, Estimate
 from interp.core.key_roles import target_labels
 from interp.core.named_places import positions_for, stream_points
 from interp.core.probe import Summary, probe
-from interp.core.results import Provenance, Result
+from interp.core.results import Provenance
 from interp.core.runs import require_finite
 from interp.core.samples import N_PROBLEMS, draw
+from interp.core.table_result import Measure, TableResult
 from interp.core.task_checks import resolve_task
 from interp.core.views import Picture, Points, Series
 from interp.probes.lens.probe_labels import (
@@ -56,25 +57,26 @@ from interp.probes.lens.residual_points import digit_targets, read, variable_ind
 from interp.probes.lens.ridge_probe import FOLDS, answerable, probed, summary
 from models.calls.argument_kinds import Count, GivenProblems, Seed, whole_within
 from models.errors import UserError, known_name, unknown_name
-from models.number_format import in_percent, in_percent_with
+from models.number_format import in_percent
 from models.tasks import Role, Task, TaskLike, domain_of
 from models.transformer import HookedModel, model_name
 
 ALL = "all"  # the rows of all columns together
+KEYS = ("signal", "site", "column")
+MEASURES = (
+    Measure("accuracy", SHARE, ("untrained", "shuffled", "memorised"), "accuracy, pairs never seen"),
+    Measure("score", "", ("untrained", "shuffled"), "AUROC, or R² for numbers"),
+)
 
 
-@dataclass(frozen=True, eq=False)
-class LinearProbes(Result):
-    """``table``: one row per ``site``, ``signal`` and ``column`` (a digit's label, or "all") with ``n``, ``accuracy``,
-    ``low``, ``high``, ``pair_low``, ``pair_high``, ``control``, ``selectivity``, ``memorised``, ``untrained``,
-    ``score``, ``control_score`` and ``untrained_score``; see the module. The untrained columns are NaN without such a
-    control. ``at``: the position that was read. ``left_out``: by signal, the columns with too few pairs of digits to
-    hold some out."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LinearProbes(TableResult):
+    """``table``: one row per ``signal``, ``site`` and ``column`` (a digit's label, or "all") with ``n``, ``accuracy``
+    and ``score`` with their controls, ``selectivity``, ``problem_low`` and ``problem_high``; see the module. The
+    untrained columns are NaN without such a control. ``at``: the position that was read. ``left_out``: by signal, the
+    columns with too few pairs of digits to hold some out."""
 
-    name: str
-    table: pd.DataFrame
     at: str
-    provenance: Provenance
     left_out: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def overall(self, signal: str) -> pd.DataFrame:
@@ -93,27 +95,36 @@ class LinearProbes(Result):
         """``at`` in words."""
         return "the query" if self.at == "query" else self.at
 
-    def sentence(self) -> str:
-        texts = []
-        for signal in dict.fromkeys(self.table.signal):
-            rows = self.overall(signal)
-            best = rows.loc[rows.score.idxmax()]
-            measure = "R2" if bool(best.counted) else "AUROC"
-            blank = rows.loc[rows.untrained_score.idxmax()] if rows.untrained_score.notna().any() else None
-            accuracy, score = (
-                ("", "") if blank is None else (in_percent(blank.untrained), f"{blank.untrained_score:.3f}")
-            )
-            told = "no untrained copy" if blank is None else f"untrained copy {accuracy}, at {blank.site}"
-            texts.append(
-                f"{SIGNALS.get(signal, signal)} best at {best.site}, with an accuracy of "
-                f"{in_percent_with(best.accuracy, best.pair_low, best.pair_high)} ({told}; shuffled labels "
-                f"{in_percent(best.control)}; {measure} {best.score:.3f}{score and f', untrained {score}'}, shuffled "
-                f"{best.control_score:.3f})"
-            )
+    def best_site(self, signal: str) -> pd.Series:
+        """The row of the site from which a signal is read with the best score."""
+        rows = self.overall(signal)
+        return rows.loc[rows.score.idxmax()]
+
+    def hardest(self) -> Estimate:
+        """The signal that is read worst at its best site, with those of all signals as parts."""
+        parts = []
+        for signal in self.table.signal.unique():
+            best = self.best_site(signal).to_dict()
+            name = str(SIGNALS.get(signal, signal))
+            parts.append(replace(MEASURES[0].estimate(best, name), note=f"at {best['site']}"))
+        worst = min(parts, key=lambda part: part.value)
+        return replace(worst, note=f"{worst.name} {worst.note}", parts=tuple(parts))
+
+    def finding(self, name: str) -> str:
+        hardest = self.hardest()
+        signal = next(each for each in self.table.signal if SIGNALS.get(each, each) == hardest.name)
+        best, rows = self.best_site(signal), self.overall(signal)
+        untrained = "no untrained copy"
+        if rows.score_untrained.notna().any():
+            other = rows.loc[rows.score_untrained.idxmax()]
+            beaten = other.accuracy_untrained < (hardest.low or 0.0)
+            untrained = f"{'' if beaten else 'no better than '}an untrained copy"
+            untrained += f" {in_percent(other.accuracy_untrained)} at {other.site}"
+        controls = f"{untrained}, shuffled labels {in_percent(best.accuracy_shuffled)}"
+        of = f", the hardest of {len(hardest.parts)} signals," if len(hardest.parts) > 1 else ""
         return (
-            f"{self.name}, read linearly at {self.place} on pairs of digits never seen: {'; '.join(texts)}. On "
-            f"pairs that it was fitted to, the probe memorises random labels up to "
-            f"{in_percent(float(self.table.memorised.max()))}."
+            f"{name}: {hardest.name}{of} is read right in {hardest} at {best.site}, by a linear probe of {self.place} "
+            f"on pairs of digits that it never saw ({controls})."
         )
 
 
@@ -157,40 +168,24 @@ def compute_linear_probes(
             if not answerable(found, fold):
                 left_out.setdefault(found.signal, []).append(columns[i])
                 continue
-            blank = None if untrained is None else untrained[site][:, i].astype(np.float64)
-            one = probed(values[:, i].astype(np.float64), found, fold, rng, blank)
+            own = None if untrained is None else untrained[site][:, i].astype(np.float64)
+            one = probed(values[:, i].astype(np.float64), found, fold, rng, own)
             done[found.signal].append(one | {"column": columns[i]})
         for signal, each in done.items():
             if not each:
                 continue
-            rows += [{"site": site, "signal": signal} | summary([one], one["column"]) for one in each]
-            rows.append({"site": site, "signal": signal} | summary(each, ALL))
+            rows += [{"signal": signal, "site": site} | summary([one], one["column"]) for one in each]
+            rows.append({"signal": signal, "site": site} | summary(each, ALL))
     if not rows:
         raise UserError("No column has enough different pairs of digits to keep some of them for the test.")
-    return LinearProbes(
-        name, pd.DataFrame(rows), at, provenance, {signal: tuple(each) for signal, each in left_out.items()}
-    )
-
-
-def _best_read(found: LinearProbes) -> Estimate:
-    """The signal that is read best, with the best site of each signal as parts."""
-    parts = []
-    for signal in found.table.signal.unique():
-        rows = found.overall(signal)
-        best = rows.loc[rows.score.idxmax()]
-        blank = None if np.isnan(best.untrained) else float(best.untrained)
-        name = str(SIGNALS.get(signal, signal))
-        parts.append(
-            Estimate(best.accuracy, best.pair_low, best.pair_high, control=blank, note=f"at {best.site}", name=name)
-        )
-    worst = min(parts, key=lambda part: part.value)
-    note = f"{worst.name} {worst.note}"
-    return Estimate(worst.value, worst.low, worst.high, control=worst.control, note=note, parts=tuple(parts))
+    outside = {signal: tuple(each) for signal, each in left_out.items()}
+    result = LinearProbes("", pd.DataFrame(rows), provenance, KEYS, MEASURES, at=at, left_out=outside)
+    return result.saying(result.finding(name))
 
 
 @probe(
     "What can be read from a stream, and where?",
-    summary=Summary("hardest signal to read linearly", "share", _best_read, 0.01, asked_by=()),
+    summary=Summary("hardest signal to read linearly", SHARE, LinearProbes.hardest, 0.01, asked_by=()),
 )
 def linear_probes(
     model: HookedModel,
@@ -263,7 +258,7 @@ def linear_probes(
     labels = [[x for s in signals if (x := labelled(role, s)) is not None] for role in roles]
     points = stream_points(model)
     named = {site: points.get(site, site) for site in ([sites] if isinstance(sites, str) else sites or points)}
-    found, blank = (
+    found, untrained = (
         None if one is None else _read_all(one, task.encode(chosen), named, [places[target] for target in targets])
         for one in (model, _untrained(model, task, seed))
     )
@@ -271,7 +266,7 @@ def linear_probes(
     source = f"{sample.provenance.source}, {folds} folds of digit pairs"
     provenance = Provenance(len(chosen), seed, source, sample.provenance.strength)
     labelled_columns = target_labels(task, targets)
-    return compute_linear_probes(found, labels, labelled_columns, model_name(model), at, provenance, folds, blank)
+    return compute_linear_probes(found, labels, labelled_columns, model_name(model), at, provenance, folds, untrained)
 
 
 def _untrained(model: HookedModel, task: Task, seed: int) -> Any | None:
@@ -306,23 +301,16 @@ def _read_all(
 def probes_view(result: LinearProbes) -> Picture:
     """Accuracy with its interval, its controls and the score by site; one panel per signal, all columns together."""
     views = []
-    signals = list(dict.fromkeys(result.table.signal))
-    for signal in signals:
+    for signal in result.table.signal.unique():
         table = result.overall(signal)
+        ends = "accuracy_low", "accuracy_high"
         series = [
-            Series.of(table, "site", "accuracy", "accuracy, pairs never seen", ("pair_low", "pair_high")),
-            Series.of(table, "site", "score", "AUROC, or R² for numbers", said=("control_score",)),
-            Series.of(table, "site", "control", "labels shuffled", control=True),
-            Series.of(table, "site", "memorised", "labels shuffled, fitted pairs: memorised", control=True),
-            Series.of(table, "site", "untrained", "untrained copy", control=True),
+            Series.of(table, "site", "accuracy", "accuracy, pairs never seen", ends),
+            Series.of(table, "site", "score", "AUROC, or R² for numbers", said=("score_shuffled",)),
+            Series.of(table, "site", "accuracy_shuffled", "labels shuffled", control=True),
+            Series.of(table, "site", "accuracy_memorised", "labels shuffled, fitted pairs: memorised", control=True),
+            Series.of(table, "site", "accuracy_untrained", "untrained copy", control=True),
         ]
         views.append(Points("", "", str(SIGNALS.get(signal, signal)), series, "share"))
-    told = []
-    for signal in signals:
-        best = result.overall(signal).loc[result.overall(signal).score.idxmax()]
-        told.append(f"{_SHORT.get(signal, signal)} at {best.site} ({best.accuracy:.3f} right)")
-    note = f"Read at {result.place}, on pairs of digits never seen. Intervals: pairs of digits are clusters"
-    return Picture(views, min(2, len(views)), f"{result.name}: read best are {', '.join(told)}", note)
-
-
-_SHORT = {"carry_in": "carry in", "carry_out": "carry out", "nine": "sums of 9", "digit_sum": "the digit sum"}
+    note = f"Read at {result.place}. Intervals: pairs of digits are clusters"
+    return Picture(views, min(2, len(views)), note=note)

@@ -8,8 +8,8 @@ is computed at the queries, with the right answer in place (teacher forcing). Fo
     probability    probability of the right digit
     kl             KL(final || here) = sum p_final ln(p_final / p_here), nats: 0 at the last stream
 
-``control`` is the accuracy on the shuffled answers of other problems: what one gets by knowing only how common each
-digit is.
+``accuracy_shuffled`` is the accuracy on the shuffled answers of other problems: what one gets by knowing only how
+common each digit is.
 
 Limits. The lens sees only what already lies in the directions that ``W_U`` reads: a stream may hold the answer in
 another basis (:mod:`interp.probes.lens.linear_probes` looks for that). Norms that follow the sums (post-norm) rescale
@@ -18,77 +18,44 @@ the stream on its way, which the lens leaves out. Source: nostalgebraist (2020),
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 import torch
 import xarray as xr
 from jaxtyping import Float, Int
 from scipy.special import log_softmax
 
-from interp.core.drawings import drawing
 from interp.core.estimate import Estimate
-from interp.core.key_roles import target_labels
+from interp.core.key_roles import ALL_TARGETS
 from interp.core.named_places import stream_points
 from interp.core.probe import Summary, probe
-from interp.core.results import Provenance, Result
+from interp.core.results import Provenance
 from interp.core.runs import require_finite
-from interp.core.samples import N_PROBLEMS, draw
+from interp.core.samples import N_PROBLEMS, prepare
 from interp.core.stats import bootstrap_interval, clopper_pearson, clustered_proportion
-from interp.core.task_checks import resolve_task
-from interp.core.views import Grid, Picture
+from interp.core.table_result import Measure, TableResult
 from interp.probes.lens.residual_points import read
 from models.calls import Count, GivenProblems, Seed
 from models.errors import UserError
-from models.number_format import in_percent, in_percent_with
+from models.number_format import in_percent
 from models.tasks.task_definitions import TaskLike
 from models.transformer import HookedModel, model_name
 
+MEASURES = (
+    Measure("accuracy", "share", ("shuffled",), "right token leads"),
+    Measure("probability", "share", title="probability of the right token"),
+    Measure("kl", "nats", title="KL to the final distribution"),
+)
 
-@dataclass(frozen=True, eq=False)
-class LogitLens(Result):
-    """``table`` is a Dataset over (point, target): ``accuracy`` with ``accuracy_low``, ``accuracy_high``
-    (Clopper-Pearson) and ``control``; ``probability`` and ``kl`` with their ``_spread`` over problems and bootstrap
-    ``_low`` and ``_high``; and over (point): ``overall`` accuracy on all targets with ``overall_low``, ``overall_high``
-    (problems are clusters) and ``overall_control``. Points are in order of depth."""
 
-    name: str
-    table: xr.Dataset
-    provenance: Provenance
-
-    @property
-    def _largest_rise(self) -> tuple[str, str, float, float]:
-        """(point before, point, accuracy before, accuracy) where the accuracy on all targets rises most, or falls
-        least."""
-        overall = self.table.overall.values
-        i = 1 + int(np.diff(overall).argmax())
-        points = self.table.point.values
-        return str(points[i - 1]), str(points[i]), float(overall[i - 1]), float(overall[i])
-
-    def sentence(self) -> str:
-        before, after, low, high = self._largest_rise
-        t = self.table.overall, self.table.overall_low, self.table.overall_high
-        end = in_percent_with(*(float(x[-1]) for x in t))
-        first = float(self.table.kl.mean("target")[0])
-        points = self.table.point.values
-        told = (
-            f"{in_percent(low)} of the answers at {before} and in {in_percent(high)} at {after}, the largest rise"
-            if high > low
-            else f"{in_percent(float(t[0][0]))} of the answers at {points[0]} and rises at no later stream"
-        )
-        return (
-            f"{self.name}: read by the final norm and W_U, the right token leads in {told}; at the end it "
-            f"leads in {end}. The first stream is "
-            f"{first:.2f} nats from the final distribution. As a control, the answers of other problems lead in at "
-            f"most {in_percent(float(self.table.overall_control.max()))}."
-        )
-
-    def to_dataframe(self) -> pd.DataFrame:
-        """One row per point and target."""
-        kept = [name for name in self.table.data_vars if "target" in self.table[name].dims]
-        return self.table[kept].to_dataframe().reset_index()
+def by_point(found: TableResult, **keys: Any) -> Estimate:
+    """The share of right answers at the last stream but one; its parts are those of all streams."""
+    points = found.table.point.values.tolist()
+    parts = [replace(found.cell("accuracy", point=at, target=ALL_TARGETS, **keys), name=at) for at in points]
+    before = parts[max(0, len(parts) - 2)]
+    return replace(before, note=f"read at {before.name}", parts=tuple(parts))
 
 
 def compute_logit_lens(
@@ -98,7 +65,7 @@ def compute_logit_lens(
     targets: list[str],
     name: str,
     provenance: Provenance,
-) -> LogitLens:
+) -> TableResult:
     """The measures of the module from logits read at each point; the last point is the end of the model.
 
     Args:
@@ -107,8 +74,20 @@ def compute_logit_lens(
     Raises:
         UserError: labels that do not fit, or logits that are not finite.
     """
-    found, seed = measured(logits, right, points, targets), provenance.resampling_seed
-    return LogitLens(name, lens_table(found, right, points, targets, seed), provenance)
+    each = measured(logits, right, points, targets)
+    table = lens_table(each, right, points, targets, provenance.resampling_seed)
+    found = TableResult("", table, provenance, ("point", "target"), MEASURES)
+    parts = by_point(found).parts
+    rises = np.diff([part.value for part in parts])
+    after = 1 + int(rises.argmax())
+    before, at = parts[after - 1], parts[after]
+    said = (
+        f"the right token leads in {before} of the answers at {before.name} and in {at} at {at.name}, the largest rise"
+    )
+    if not rises.max() > 0:
+        said = f"no stream gives more right tokens than the one before it; the first, {parts[0].name}, {parts[0]}"
+    control = in_percent(max(part.control or 0.0 for part in parts))
+    return found.saying(f"{name}: read by the final norm and W_U, {said} (shuffled answers: at most {control}).")
 
 
 class Measures(NamedTuple):
@@ -153,40 +132,28 @@ def lens_table(
     targets: list[str],
     seed: int,
 ) -> xr.Dataset:
-    """Their means with intervals; see :class:`LogitLens`."""
+    """Their means with intervals over (point, target); of :data:`~interp.core.key_roles.ALL_TARGETS` together, the last
+    one, problems are the clusters."""
     n, (answer, probability, kl) = len(right), found
     hit = answer == right
-    dealt = answer == np.random.default_rng(seed).permutation(right)
+    shuffled = answer == np.random.default_rng(seed).permutation(right)
     ends = np.array([[clopper_pearson(int(k), n) for k in row] for row in hit.sum(1)])
     cluster = np.repeat(np.arange(n), len(targets))
     overall = [clustered_proportion(row.reshape(-1), cluster) for row in hit]
-    axes = ("point", "target")
-    data: dict[str, Any] = {
-        "accuracy": (axes, hit.mean(1)),
-        "accuracy_low": (axes, ends[..., 0]),
-        "accuracy_high": (axes, ends[..., 1]),
-        "control": (axes, dealt.mean(1)),
-        "overall": ("point", [found.value for found in overall]),
-        "overall_low": ("point", [found.low for found in overall]),
-        "overall_high": ("point", [found.high for found in overall]),
-        "overall_control": ("point", dealt.mean((1, 2))),
+    columns = {
+        "accuracy": (hit.mean(1), [found.value for found in overall]),
+        "accuracy_low": (ends[..., 0], [found.low for found in overall]),
+        "accuracy_high": (ends[..., 1], [found.high for found in overall]),
+        "accuracy_shuffled": (shuffled.mean(1), shuffled.mean((1, 2))),
     }
     for label, values in (("probability", probability), ("kl", kl)):
-        by_cell = values.transpose(0, 2, 1)
-        low, high = bootstrap_interval(by_cell, seed)
-        data[label] = (axes, by_cell.mean(-1))
-        data[f"{label}_spread"] = (axes, by_cell.std(-1))
-        data |= {f"{label}_low": (axes, low), f"{label}_high": (axes, high)}
-    return xr.Dataset(data, {"point": points, "target": targets})
-
-
-def _first_stream(found: LogitLens) -> Estimate:
-    """The accuracy of every stream as parts; the value is that of the last stream but one."""
-    names = [str(point) for point in found.table.point.values]
-    value, low, high = (found.table[f"overall{end}"].values.tolist() for end in ("", "_low", "_high"))
-    parts = [Estimate(*row[:3], name=row[3]) for row in zip(value, low, high, names, strict=True)]
-    before = parts[max(0, len(parts) - 2)]
-    return Estimate(before.value, before.low, before.high, note=f"read at {before.name}", parts=tuple(parts))
+        by_target, together = values.transpose(0, 2, 1), values.mean(-1)
+        (low, high), ends = (bootstrap_interval(each, seed) for each in (by_target, together))
+        columns[label] = (by_target.mean(-1), together.mean(-1))
+        columns[f"{label}_spread"] = (by_target.std(-1), together.std(-1))
+        columns |= {f"{label}_low": (low, ends[0]), f"{label}_high": (high, ends[1])}
+    data = {name: (("point", "target"), np.column_stack(each)) for name, each in columns.items()}
+    return xr.Dataset(data, {"point": points, "target": [*targets, ALL_TARGETS]})
 
 
 @probe(
@@ -194,7 +161,7 @@ def _first_stream(found: LogitLens) -> Estimate:
     summary=Summary(
         "right before the last sublayer",
         "share",
-        _first_stream,
+        by_point,
         0.01,
         lambda _, __, n, ___: {"n": min(n, 256)},
         asked_by=(),
@@ -207,8 +174,12 @@ def logit_lens(
     problems: GivenProblems = None,
     n: Count = N_PROBLEMS,
     seed: Seed = 0,
-) -> LogitLens:
+) -> TableResult:
     """The logit lens at the queries of every target; see the module.
+
+    The table is a Dataset over (point, target), the points in order of depth, the last target "all targets":
+    ``accuracy`` with its exact interval and its control, ``accuracy_shuffled``; ``probability`` and ``kl`` with
+    bootstrap intervals and their ``_spread`` over problems.
 
     Args:
         model: any model with TransformerLens hooks, ``ln_final`` (if it has a final norm) and ``unembed``.
@@ -222,16 +193,12 @@ def logit_lens(
         UserError: a model without hooks, in training mode or for another task, fewer than 2 problems, or a model whose
             logits are not ``unembed(ln_final(last stream))``.
     """
-    task = resolve_task(model, task)
-    sample = draw(task, problems, n, seed)
-    points = stream_points(model)
-    right = task.targets(sample.problems).cpu().numpy()
-    labels = target_labels(task)
+    sample = prepare(model, task, problems, n, seed)
+    points, right = stream_points(model), sample.right.cpu().numpy()
     chunks = (
-        found["logit lens"]
-        for found in read_out(model, sample.tokens, points, task.query_positions, {"logit lens": None})
+        found["logit lens"] for found in read_out(model, sample.tokens, points, sample.queries, {"logit lens": None})
     )
-    return compute_logit_lens(chunks, right, list(points), labels, model_name(model), sample.provenance)
+    return compute_logit_lens(chunks, right, list(points), sample.labels, model_name(model), sample.provenance)
 
 
 class Translators(NamedTuple):
@@ -271,26 +238,3 @@ def unembedded(model: HookedModel, stream: Float[torch.Tensor, "n target d_model
     """Logits [n, target, d_vocab] of streams, by the model's own final norm and unembedding."""
     norm = getattr(model, "ln_final", None)
     return model.unembed(stream if norm is None else norm(stream))
-
-
-@drawing(LogitLens)
-def lens_view(result: LogitLens) -> Picture:
-    """Accuracy, probability and divergence: streams from top to bottom, targets from left to right."""
-    at, views = (result.table.point.values, result.table.target.values), []
-    for name, title, colours in (
-        ("accuracy", "right token leads (share)", "share"),
-        ("probability", "probability of the right token", "share"),
-        ("kl", "KL to the final distribution (nats)", "range"),
-    ):
-        values, low, high = (result.table[name + end].values for end in ("", "_low", "_high"))
-        x = "target" if name == "kl" else ""
-        views.append(Grid(x, "", title, values, *at, " ", colours, low=low, high=high))  # type: ignore[arg-type]
-    end, low, high = (float(result.table[f"overall{name}"][-1]) for name in ("", "_low", "_high"))
-    control = in_percent(float(result.table.overall_control.max()))
-    note = f"Right at the end: {in_percent_with(end, low, high)}; answers of other problems lead in at most {control}"
-    before, after, least, most = result._largest_rise
-    title = f"{result.name}: no stream gives more right tokens than the one before"
-    if most > least:
-        least, most = in_percent(least), in_percent(most)
-        title = f"{result.name}: the right token leads in {least} of the answers at {before}, in {most} at {after}"
-    return Picture(views, 1, title, note, "x")

@@ -71,7 +71,7 @@ class Labels:
         """Which rows are predicted right: rounded to the number, or on the right side of zero."""
         return np.rint(predicted) == values if self.counted else (predicted > 0) == (values > 0)
 
-    def dealt(self, rng: np.random.Generator) -> Int[np.ndarray, " n"]:
+    def shuffled(self, rng: np.random.Generator) -> Int[np.ndarray, " n"]:
         """Labels of the control task (Hewitt and Liang 2019): the labels are dealt to the types at random."""
         _, first, member = np.unique(self.type, return_index=True, return_inverse=True)
         return rng.permutation(self.value[first])[member]

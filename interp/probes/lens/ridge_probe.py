@@ -47,9 +47,10 @@ def directions(
     return np.linalg.solve(gram, x.T @ (labels - labels.mean(0)) / len(x)) / scale[:, None]
 
 
-MEANS, SCORES = ("control", "memorised", "untrained"), ("score", "control_score", "untrained_score")
+MEANS = ("accuracy_shuffled", "accuracy_memorised", "accuracy_untrained")
+SCORES = ("score", "score_shuffled", "score_untrained")
 
-DEALS = 8  # how often the control's labels are dealt per column; the deals share the probe's factorisation
+SHUFFLES = 8  # how often the control's labels are shuffled per column; they share the probe's factorisation
 
 
 def answerable(labels: Labels, fold: Int[np.ndarray, " n"]) -> bool:
@@ -66,27 +67,29 @@ def probed(
     labels: Labels,
     fold: Int[np.ndarray, " n"],
     rng: np.random.Generator,
-    blank: Float[np.ndarray, "n feature"] | None,
+    untrained: Float[np.ndarray, "n feature"] | None,
 ) -> dict[str, Any]:
-    """Rows predicted right by the probe and by its controls, on unseen and on seen pairs (means of all deals), and all
-    scores."""
-    dealt = [labels.dealt(rng) for _ in range(DEALS)]
+    """Rows predicted right by the probe and by its controls, on unseen and on seen pairs (means of all shuffles), and
+    all scores."""
+    shuffled = [labels.shuffled(rng) for _ in range(SHUFFLES)]
     seen = row_folds(len(x), len(np.unique(fold)), rng)
-    targets = np.stack([labels.targets(values) for values in (labels.value, *dealt)], 1)
+    targets = np.stack([labels.targets(values) for values in (labels.value, *shuffled)], 1)
     predicted = held_out_predictions(x, targets, fold)
     by_heart = held_out_predictions(x, targets[:, 1:], seen)
-    scores = [_score(predicted[:, i], targets[:, i], labels.counted) for i in range(1 + DEALS)]
-    from_blank = np.full(len(x), np.nan) if blank is None else held_out_predictions(blank, targets[:, :1], fold)[:, 0]
+    scores = [_score(predicted[:, i], targets[:, i], labels.counted) for i in range(1 + SHUFFLES)]
     nothing = np.full(len(x), np.nan)
+    without = nothing if untrained is None else held_out_predictions(untrained, targets[:, :1], fold)[:, 0]
     return {
         "accuracy": labels.right(predicted[:, 0], labels.value),
-        "untrained": nothing if blank is None else labels.right(from_blank, labels.value),
-        "untrained_score": math.nan if blank is None else _score(from_blank, targets[:, 0], labels.counted),
-        "control": np.mean([labels.right(predicted[:, i + 1], values) for i, values in enumerate(dealt)], 0),
-        "memorised": np.mean([labels.right(by_heart[:, i], values) for i, values in enumerate(dealt)], 0),
+        "accuracy_untrained": nothing if untrained is None else labels.right(without, labels.value),
+        "score_untrained": math.nan if untrained is None else _score(without, targets[:, 0], labels.counted),
+        "accuracy_shuffled": np.mean(
+            [labels.right(predicted[:, i + 1], values) for i, values in enumerate(shuffled)], 0
+        ),
+        "accuracy_memorised": np.mean([labels.right(by_heart[:, i], values) for i, values in enumerate(shuffled)], 0),
         "counted": labels.counted,
         "score": scores[0],
-        "control_score": float(np.mean(scores[1:])),
+        "score_shuffled": float(np.mean(scores[1:])),
         "pair": labels.pair,
     }
 
@@ -111,11 +114,11 @@ def summary(each: list[dict[str, Any]], column: str) -> dict[str, Any]:
             "counted": any(one["counted"] for one in each),
             "n": len(right),
             "accuracy": by_problem.value,
-            "low": by_problem.low,
-            "high": by_problem.high,
-            "pair_low": by_pair.low,
-            "pair_high": by_pair.high,
-            "selectivity": by_problem.value - means["control"],
+            "accuracy_low": by_pair.low,
+            "accuracy_high": by_pair.high,
+            "problem_low": by_problem.low,
+            "problem_high": by_problem.high,
+            "selectivity": by_problem.value - means["accuracy_shuffled"],
         }
         | means
         | scores

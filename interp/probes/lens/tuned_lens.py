@@ -24,8 +24,9 @@ from torch import Tensor
 
 from interp.core.probe import Summary, probe
 from interp.core.samples import N_PROBLEMS
+from interp.core.table_result import TableResult
 from interp.core.task_checks import resolve_task
-from interp.probes.lens.affine_lens import TranslatedLens, best_reading, translated
+from interp.probes.lens.affine_lens import best_reading, translated
 from interp.probes.lens.logit_lens import Translators, unembedded
 from interp.probes.lens.residual_points import read
 from models.calls import Count, GivenProblems, Seed
@@ -51,7 +52,7 @@ def tuned_lens(
     n: Count = N_PROBLEMS,
     seed: Seed = 0,
     steps: Count = 60,
-) -> TranslatedLens:
+) -> TableResult:
     """The tuned lens at the queries of every target; see the module.
 
     Args:

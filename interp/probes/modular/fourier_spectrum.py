@@ -26,22 +26,20 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from interp.core.drawings import drawing
-from interp.core.estimate import Estimate
-from interp.core.modular.embedding_replacement import EmbeddingTest, all_rows, owed_to
+from interp.core.estimate import SHARE, Estimate
+from interp.core.modular.embedding_replacement import EmbeddingTest, all_rows
 from interp.core.modular.group_spectra import (
     GroupSpectrum,
     element_tokens,
-    frequencies_text,
     kept_frequencies_test,
     pair_spectrum,
     table_spectrum,
 )
 from interp.core.probe import Summary, digits, probe
-from interp.core.results import Provenance, Result
+from interp.core.results import Provenance
 from interp.core.significance import permutation_p
+from interp.core.table_result import Measure, TableResult
 from interp.core.task_checks import resolve_task
-from interp.core.views import Bars, Picture, Series
 from interp.probes.circle_fit import RELABELLINGS, Table
 from interp.probes.circle_geometry import as_table
 from models.calls import Seed
@@ -54,70 +52,41 @@ OF = ("embeddings", "neurons", "logits")
 FEW_RELABELLINGS = 99  # of activations over all pairs, which are larger than a table of embeddings
 
 
-@dataclass(frozen=True, eq=False)
-class FourierSpectrum(Result):
+MEASURES = (
+    Measure("share", SHARE, ("shuffled",), "share of the variance, and what 95% of shuffled tables stay below"),
+)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FourierSpectrum(TableResult):
     """Variance over the elements, by frequency (turns over all of them).
 
-    ``power`` [frequency, dimension] is in the squared units of the activations; ``share`` [frequency]: share of the
-    total variance; ``null`` [frequency]: the 95% quantile of the share among random relabellings; ``largest``: that of
-    the largest share; ``p_value``: chance that some frequency has a share as large as the largest here after
-    relabelling. ``unit_share`` [frequency, dimension]: share of each dimension's own variance; ``phase`` [operand,
-    frequency, dimension], neurons only: the angle in radians at which the unit's response to a, and to b, is largest.
-    ``causal``: of a model's embeddings, the answers with the kept frequencies alone and without them. A frequency alone
-    is an ellipse, in any plane and of any size; :func:`interp.circle_fit` moves the digits onto one even circle.
-    ``relabellings``: how many were drawn.
+    ``table`` over (frequency): ``share`` of the total variance; ``share_shuffled``, the 95% quantile of the share among
+    random relabellings; ``period`` in tokens; and ``kept``, whether the frequency stands out. ``p_value``: chance that
+    some frequency has a share as large as the largest here after relabelling. ``power`` [frequency, dimension] is in
+    the squared units of the activations. ``unit_share`` [frequency, dimension]: share of each dimension's own variance;
+    ``phase`` [operand, frequency, dimension], neurons only: the angle in radians at which the unit's response to a, and
+    to b, is largest. ``causal``: of a model's embeddings, the answers with the kept frequencies alone and without them.
+    A frequency alone is an ellipse, in any plane and of any size; :func:`interp.circle_fit` moves the digits onto one
+    even circle.
     """
 
-    power: xr.DataArray
-    share: xr.DataArray
-    null: xr.DataArray
     p_value: float
-    provenance: Provenance
-    largest: float = 1.0
-    of: str = "table"
-    n_elements: int = 0
-    more: tuple[int, ...] = ()
+    power: xr.DataArray
     unit_share: xr.DataArray | None = None
     phase: xr.DataArray | None = None
     causal: EmbeddingTest | None = None
-    relabellings: int = 0
 
     @property
     def main(self) -> int:
         """Frequency with the largest share."""
-        return int(self.share.frequency[int(np.argmax(self.share.values))])
+        return int(self.table.share.idxmax())
 
     @property
     def kept(self) -> tuple[int, ...]:
-        """Frequencies whose share lies above the largest of 95% of the relabellings, and ``more``: those that stand
-        out without them."""
-        found = self.share.frequency.values[self.share.values > self.largest]
-        return tuple(sorted({*self.more, *(int(k) for k in found)}))
-
-    def sentence(self) -> str:
-        top, n = self.main, self.n_elements or self.provenance.n
-        share, below = (float(part.sel(frequency=top)) for part in (self.share, self.null))
-        of = "" if self.of in ("table", "embeddings") else f" of the {self.of}"
-        text = (
-            f"Frequency {top} (period {n / top:.3g} tokens) carries {in_percent(share)} of the variance{of}. 95% of "
-            f"shuffled tables have less than {100 * below:.2g}% there; {self._as_much()} at some frequency "
-            f"({p_value(self.p_value)})."
-        )
-        if self.causal is not None and not self.kept:
-            clean = f"{self.causal.clean} of {self.causal.clean.n:,} answers are right"
-            return f"{text} No frequency stands out, so that nothing was taken out; {clean}."
-        if self.causal is not None:
-            stand = f"{frequencies_text(len(self.kept))} stand{'s' if len(self.kept) == 1 else ''} out"
-            text += (
-                f" {stand[0].upper()}{stand[1:]}; {self.causal.clause()}. "
-                "A frequency alone is an ellipse, in any plane; circle_fit moves the digits onto one even circle."
-            )
-        return text
-
-    def _as_much(self) -> str:
-        """How many of the relabellings have as large a share at some frequency, as words."""
-        count = round(self.p_value * (self.relabellings + 1)) - 1
-        return f"{f'{count:,}' if count else 'none'} of {self.relabellings:,} {'has' if count < 2 else 'have'} as much"
+        """Frequencies whose share lies above the largest of 95% of the relabellings, and those that stand out without
+        them."""
+        return tuple(self.table.frequency.values[self.table.kept.values].tolist())
 
     def units(self) -> pd.DataFrame:
         """One row per dimension: its main frequency, the share of its variance there, and the phases of a and b.
@@ -139,16 +108,10 @@ class FourierSpectrum(Result):
             }
         )
 
-    def to_dataframe(self) -> pd.DataFrame:
-        frame = pd.DataFrame({"frequency": self.share.frequency, "share": self.share, "null_95": self.null})
-        frame.insert(1, "period", (self.n_elements or self.provenance.n) / frame["frequency"])
-        return frame
-
 
 def _main_frequency(found: FourierSpectrum) -> Estimate:
-    shuffled = float(found.null.sel(frequency=found.main))
-    note = f"frequency {found.main}"
-    return Estimate(float(found.share.max()), control=shuffled, control_note="95% of shuffled tables", note=note)
+    main = found.cell("share", frequency=found.main)
+    return replace(main, control_note="95% of shuffled tables", note=f"frequency {found.main}")
 
 
 @probe(
@@ -190,7 +153,7 @@ def fourier_spectrum(
         resolved = resolve_task(subject, task)
         spectrum, values, phase = pair_spectrum(subject, resolved, of, FEW_RELABELLINGS, seed)
         source = f"pairs, control of {FEW_RELABELLINGS:,} relabellings"
-        found = _result(spectrum, of, Provenance(spectrum.n**2, seed, source, "exhaustive"))
+        found = _result(spectrum, f" of the {of}", Provenance(spectrum.n**2, seed, source, "exhaustive"))
         if phase is None:
             return found
         variance = np.maximum(values.var((0, 1)), np.finfo(float).tiny)
@@ -202,40 +165,45 @@ def fourier_spectrum(
         )
     if not hasattr(subject, "run_with_hooks"):
         rows = as_table(subject, 3, 1, "A Fourier spectrum")
-        return _result(table_spectrum(rows, RELABELLINGS, seed), "table", all_rows(len(rows), RELABELLINGS, seed))
+        return _result(table_spectrum(rows, RELABELLINGS, seed), "", all_rows(len(rows), RELABELLINGS, seed))
     resolved = resolve_task(subject, task)
     rows = as_table(subject.W_E[element_tokens(resolved)], 3, 1, "A Fourier spectrum")
     spectrum = table_spectrum(rows, RELABELLINGS, seed)
     causal = kept_frequencies_test(subject, resolved, rows, spectrum.kept, seed)
-    return replace(_result(spectrum, of, all_rows(len(rows), RELABELLINGS, seed)), causal=causal)
+    return _result(spectrum, "", all_rows(len(rows), RELABELLINGS, seed), causal)
 
 
-def _result(found: GroupSpectrum, of: str, provenance: Provenance) -> FourierSpectrum:
-    coords = {"frequency": np.arange(1, found.n // 2 + 1)}
-    return FourierSpectrum(
-        power=xr.DataArray(found.power, dims=("frequency", "dimension"), coords=coords),
-        share=xr.DataArray(found.share, dims=("frequency",), coords=coords),
-        null=xr.DataArray(np.quantile(found.null, 0.95, axis=0), dims=("frequency",), coords=coords),
-        p_value=permutation_p(float(found.share.max()), found.null.max(-1)),
-        provenance=provenance,
-        largest=found.largest,
-        more=found.more,
-        of=of,
-        n_elements=found.n,
-        relabellings=len(found.null),
+def _result(
+    found: GroupSpectrum, of: str, provenance: Provenance, causal: EmbeddingTest | None = None
+) -> FourierSpectrum:
+    frequency = np.arange(1, found.n // 2 + 1)
+    columns = {
+        "period": found.n / frequency,
+        "share": found.share,
+        "share_shuffled": np.quantile(found.null, 0.95, axis=0),
+        "kept": np.isin(frequency, found.kept),
+    }
+    table = xr.Dataset({name: ("frequency", each) for name, each in columns.items()}, {"frequency": frequency})
+    power = xr.DataArray(found.power, dims=("frequency", "dimension"), coords={"frequency": frequency})
+    p = permutation_p(float(found.share.max()), found.null.max(-1))
+    said = _finding(found, of, p, causal)
+    return FourierSpectrum(said, table, provenance, ("frequency",), MEASURES, p_value=p, power=power, causal=causal)
+
+
+def _finding(found: GroupSpectrum, of: str, p: float, causal: EmbeddingTest | None) -> str:
+    top, draws = int(found.share.argmax()) + 1, len(found.null)
+    period, share = f"(period {found.n / top:.3g} tokens)", f"{in_percent(found.share.max())} of the variance{of}"
+    count = round(p * (draws + 1)) - 1
+    as_much = f"{f'{count:,}' if count else 'none'} of {draws:,} shuffled tables "
+    as_much += f"{'has' if count < 2 else 'have'} as much at some frequency ({p_value(p)})"
+    if not found.kept:
+        return f"No frequency stands out: the largest, {top} {period}, carries {share}; {as_much}."
+    said = f"Frequency {top} {period} carries {share}; {as_much}."
+    if causal is None:
+        return said
+    alone, without = causal.replaced.values()
+    which, them = ("it", "it") if len(found.kept) == 1 else (f"the {len(found.kept)} that stand out", "them")
+    return (
+        f"{said} With {which} alone {alone} of {alone.n:,} answers are right, and without {them} {without} (with all, "
+        f"{in_percent(causal.clean.value, counted=True)})."
     )
-
-
-@drawing(FourierSpectrum)
-def spectrum_view(result: FourierSpectrum) -> Picture:
-    """Share of the variance by frequency; 95% of shuffled tables have less than their bars."""
-    frequency = result.share.frequency.values
-    series = [
-        Series("table", frequency, result.share.values),
-        Series("95% of shuffled tables have less", frequency, result.null.values, control=True),
-    ]
-    bars = Bars("frequency (turns over the table)", "share of the variance", "", series)
-    share = in_percent(float(result.share.sel(frequency=result.main)))
-    title = f"Frequency {result.main} holds {share} of the variance; of shuffled tables {result._as_much()} at some"
-    title += " frequency"
-    return Picture([bars], title=title, note=owed_to(result.causal if result.kept else None))

@@ -24,13 +24,13 @@ from interp.proofs.verdict.verdict import (
     Verdict,
     margin_grid,
 )
-from interp.proofs.verdict.verdict_files import Columns
+from interp.proofs.verdict.verdict_files import TableForm
 from interp.proofs.verdict.wrong_answers import WrongAnswer
 from models.number_format import shown
 
 #: The fields that say what a class is, and which answer it asks for.
 CLASS = ("target", "previous", "carry", "total", "token", "answer")
-TABLE = Columns((*CLASS, "a", "b"), ("margin", "hunted", "proved"), axis="input_class")
+TABLE = TableForm((*CLASS, "a", "b"), ("margin", "hunted", "proved"), axis="input_class")
 
 
 @dataclass(frozen=True)

@@ -85,6 +85,6 @@ def require_proved(adder: AdderWeights, classes: Classes, leads: Leads, proofs: 
     """
     bounds = np.array([proof.lowest if proof.proved else -np.inf for proof in proofs])
     exact = leads.margins is leads.own and adder.model.dtype != torch.float64
-    allowance = 0.0 * leads.size if exact else _ROUNDING * (1 + leads.size)
+    allowance = np.zeros_like(leads.size) if exact else _ROUNDING * (1 + leads.size)
     problem = lambda row: classes.rule.problem(*classes.witnesses[row, 0].tolist())  # noqa: E731
     require_bounds(adder.model, leads.margins, bounds, allowance, problem)

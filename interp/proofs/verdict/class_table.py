@@ -16,7 +16,7 @@ from interp.core.views import Picture
 from interp.proofs.numbers.rounded_operations import ROUNDINGS
 from interp.proofs.verdict.recheck import SLACK
 from interp.proofs.verdict.verdict import IN_WORDS, ArithmeticName, Evidence, Status, Verdict, margin_grid, strength_of
-from interp.proofs.verdict.verdict_files import Columns
+from interp.proofs.verdict.verdict_files import TableForm
 from models import UserError
 from models.number_format import shown
 from models.tasks import Task
@@ -52,7 +52,7 @@ class MachineEvidence(Evidence):
     size: int
     unproved: int
     tried: int | None
-    classes: Annotated[pd.DataFrame, Columns(COUNTED, MEASURED, ("problem",))]
+    classes: Annotated[pd.DataFrame, TableForm(COUNTED, MEASURED, ("problem",))]
     obstacle: str | None = None
     shape: tuple[int, ...] = ()
     by: ClassVar[str] = "what a query sees"  # what the problems of a class share

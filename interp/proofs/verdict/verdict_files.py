@@ -1,8 +1,8 @@
 """A verdict's file: bytes, JSON or gzipped JSON, and fields that are read by their types. Files are not trusted.
 
 A dataclass is an object of its fields. Numbers that are not finite are null. A field whose type is ``Annotated`` with a
-:class:`Form` is written and read by it, such as a table of classes (:class:`Columns`), and a class with ``to_dict`` and
-``from_dict`` by these.
+:class:`Form` is written and read by it, such as a table of classes (:class:`TableForm`), and a class with ``to_dict``
+and ``from_dict`` by these.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ LargeCount = Annotated[int, AsText()]
 
 
 @dataclass(frozen=True)
-class Columns:
+class TableForm:
     """A table as one list for each column: ``whole`` numbers, ``real`` ones (null: NaN or an infinity), and ``texts``.
 
     It is read as a dataset over ``axis``, or as a data frame where there is none.

@@ -38,7 +38,7 @@ def as_read(text: str) -> str:
     text = _SUBLAYER.sub(r"L\1.\2", _STREAM.sub(r"L\1 \2", with_part_names(text)))
     text = _HOOK.sub(lambda found: f"L{found[1]} {_HOOKS[found[2]]}", text)
     text = _NAME.sub(lambda found: _NAMES[found[1]], text)
-    text = _FLOAT.sub(_float, text.replace(" more in .verdicts()", " more"))
+    text = _FLOAT.sub(_float, text)
     return _POWER.sub(lambda found: f"{' × ' if found[1] else ''}10{found[2].translate(_RAISED)}", text)
 
 

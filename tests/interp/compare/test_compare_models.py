@@ -20,6 +20,7 @@ from interp.core.controls import untrained_twin
 from interp.core.estimate import DoesNotApply, Estimate
 from interp.core.probe import Summary, find_probe, probe, registered, with_number
 from interp.core.table_result import TableResult
+from interp.probes.attention_readout import RATIO
 from models.errors import UserError
 from models.tasks.columns.addition_algorithms import RIPPLE
 from models.tasks.columns.column_places import column_places
@@ -56,7 +57,7 @@ def test_a_cell_is_the_number_that_the_probe_gives() -> None:
     gap = interp.attention_by_role(model, n=100).mean_gap()
     found = answer(table, "attention_by_role")
     assert (found.value, found.low, found.high) == (gap.value, gap.low, gap.high)
-    assert answer(table, "attention_readout").value == interp.attention_readout(model, n=100).ratio
+    assert answer(table, "attention_readout").value == interp.attention_readout(model, n=100).value(RATIO)
     apart = interp.carry_units(model, n=100).table.auroc_given_rivals.sel(signal="carry_out")
     assert answer(table, "carry_units").value == float(apart.max())
 

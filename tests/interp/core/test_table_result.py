@@ -48,6 +48,14 @@ def test_the_largest_is_that_of_the_rows_that_have_a_number_which_are_its_parts(
     assert at("copying", layer=1, head=0)(heads()).value == 0.5
 
 
+def test_the_largest_at_a_key_is_called_by_the_others() -> None:
+    found = heads().largest("copying", layer=1)
+    assert (found.value, found.name, len(found.parts)) == (0.5, "0", 1)
+    assert largest("copying", head=0)(heads()).value == 0.5
+    with pytest.raises(UserError):
+        heads().largest("copying", neuron=0)
+
+
 def test_a_row_that_has_its_own_n_gives_it() -> None:
     assert heads(n=[7, 8, 9, 9]).cell("copying", layer=1, head=0).n == 9
 
@@ -76,9 +84,20 @@ def test_what_no_row_or_more_than_one_row_has_is_refused(ask) -> None:
 
 
 def test_a_measure_over_two_keys_is_a_grid_that_shows_its_values() -> None:
-    shown = np.asarray(heads().figure().data[0].z, dtype=float)
+    table = heads().table.rename(columns={"layer": "place", "head": "digit"})
+    places = TableResult("so", table, PROVENANCE, ("place", "digit"), (COPYING,))
+    shown = np.asarray(places.figure().data[0].z, dtype=float)
     np.testing.assert_allclose(shown, [[0.2, 0.9], [0.5, math.nan]])
-    np.testing.assert_allclose(heads().pivot("copying"), shown)
+    np.testing.assert_allclose(places.pivot("copying"), shown)
+
+
+def test_few_heads_are_points_by_name_and_many_a_grid_of_layers_by_heads() -> None:
+    few = heads().figure().data[0]
+    assert list(few.y) == [0.2, 0.9, 0.5]
+    layers, numbers = np.divmod(np.arange(32), 8)
+    table = pd.DataFrame({"layer": layers, "head": numbers, "copying": np.arange(32) / 32})
+    many = TableResult("so", table, PROVENANCE, ("layer", "head"), (COPYING,)).figure().data[0]
+    assert np.asarray(many.z).shape == (4, 8)
 
 
 def test_a_measure_over_one_key_is_points_with_intervals_and_controls() -> None:
@@ -97,9 +116,21 @@ def test_a_key_of_numbers_is_an_axis_and_a_key_with_one_value_is_none() -> None:
 
 
 def test_the_first_of_three_keys_has_a_panel_for_each_of_its_values() -> None:
-    both = pd.concat([heads().table.assign(kind=kind, copying=value) for kind, value in (("query", 0.1), ("key", 0.4))])
-    figure = TableResult("they compose", both, PROVENANCE, ("kind", "layer", "head"), (COPYING,)).figure()
+    places = heads().table.rename(columns={"layer": "place", "head": "digit"})
+    both = pd.concat([places.assign(kind=kind, copying=value) for kind, value in (("query", 0.1), ("key", 0.4))])
+    figure = TableResult("they compose", both, PROVENANCE, ("kind", "place", "digit"), (COPYING,)).figure()
     assert [float(np.nanmax(np.asarray(trace.z, dtype=float))) for trace in figure.data] == [0.1, 0.4]
+
+
+def test_all_but_the_last_two_keys_have_a_panel_each_and_a_value_of_a_key_selects_rows() -> None:
+    table = pd.DataFrame([(*at, sum(at)) for at in np.ndindex(2, 2, 3, 3)], columns=[*"abcd", "x"]).astype(str)
+    found = TableResult("so", table.astype({"x": float}), PROVENANCE, tuple("abcd"), (Measure("x"),))
+    assert [np.asarray(trace.z, dtype=float)[0, 0] for trace in found.figure().data] == [0, 1, 1, 2]
+    (chosen,) = found.figure(a="1", b="0").data
+    np.testing.assert_allclose(np.asarray(chosen.z, dtype=float), 1 + np.add.outer(range(3), range(3)))
+    for bad in ({"a": "7"}, {"e": "0"}):
+        with pytest.raises(UserError):
+            found.figure(**bad)
 
 
 def test_without_keys_and_measures_the_first_column_is_the_key_and_every_number_a_measure() -> None:

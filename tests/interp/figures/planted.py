@@ -20,13 +20,14 @@ PROVENANCE = Provenance(12, 0, "planted numbers")
 def accuracy_by_chain() -> Scores:
     """20 problems of each chain length 0 to 2; of length 2 five wrong."""
     counts = {"n": ("chain_length", [20, 20, 20]), "correct": ("chain_length", [20, 20, 15])}
-    return Scores("m", xr.Dataset(counts, {"chain_length": [0, 1, 2]}), PROVENANCE, errors=True)
+    return Scores.of("m", xr.Dataset(counts, {"chain_length": [0, 1, 2]}), PROVENANCE, errors=True)
 
 
 def grokking_curves() -> LearningCurves:
     """Three seeds: 0 is stored and perfect at step 20, 1 was perfect once, 2 never."""
     exact = np.array([[0.0, 0.5, 1.0], [0.0, 1.0, 0.9], [0.0, 0.1, np.nan]])
-    return LearningCurves(curve_table("m", {"exact": exact}, [0, 1, 2], [0, 10, 20]), "exact", PROVENANCE, {"m": 0})
+    table = curve_table("m", {"exact": exact}, [0, 1, 2], [0, 10, 20])
+    return LearningCurves.compared(table, "exact", PROVENANCE, chosen={"m": 0})
 
 
 def findings() -> TableResult:

@@ -124,7 +124,7 @@ def test_ablation_of_a_model_that_is_mostly_wrong_is_not_judged():
     rng = np.random.default_rng(5)
     carry = column_signals(variables(), 0)["carry_out"]
     result = breaking(carry, ~carry, clean=rng.random(carry.shape) < 0.3)
-    assert set(result.verdicts()["kind"]) == {"not able"} and "Zeroing" not in result.sentence()
+    assert set(result.verdicts()["kind"]) == {"not able"}
     assert result.double_dissociation().empty
 
 
@@ -133,7 +133,7 @@ def test_ablation_is_not_judged_where_the_model_is_wrong_with_the_signal_or_with
     """Nothing can be lost there, and what is lost on the other side alone makes no detector."""
     carry = column_signals(variables(), 0)["carry_out"]
     result = breaking(carry, ~carry, np.ones_like(carry), clean=carry == side)
-    assert set(result.verdicts()["kind"]) == {"not able"} and "Zeroing" not in result.sentence()
+    assert set(result.verdicts()["kind"]) == {"not able"}
 
 
 @pytest.mark.parametrize("down", [True, False])
@@ -172,8 +172,7 @@ def test_the_strongest_evidence_is_named_first():
     carry, rng = column_signals(variables(), 0)["carry_out"], np.random.default_rng(8)
     none, weak, half = (carry & (rng.random(carry.shape) < share) for share in (0, 0.3, 0.6))
     result = breaking(none, weak, half, carry)
-    order = [result.sentence().index(f"L0N{unit} is ") for unit in range(4)]
-    assert order == sorted(order, reverse=True)
+    assert result.verdicts()["unit"].tolist() == [3, 2, 1, 0]
 
 
 @pytest.mark.parametrize("seed", range(4))

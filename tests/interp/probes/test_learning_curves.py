@@ -47,13 +47,13 @@ def test_curves_of_several_runs_are_put_together_by_seed():
     found = interp.learning_curves(COUPLED)
     curve = found.of(COUPLED)
     assert dict(curve.sizes) == {"seed": 8, "step": 25} and not np.isnan(curve.values).any()
-    assert not found._by_loss and found.rate(COUPLED).correct == 8
+    assert not found.by_loss and found.rate(COUPLED).correct == 8
     assert found.chosen[COUPLED] == 7 and found.figure().data[-1].name == "seed 7, in the zoo"
 
 
 def test_models_of_text_are_followed_by_their_validation_loss():
     found = interp.learning_curves(TEXT)
-    assert found._by_loss and found.table.sizes["seed"] == 2
+    assert found.by_loss and found.table.sizes["seed"] == 2
     assert float(found.of(TEXT)[0, -1]) == pytest.approx(2.0315, abs=1e-4)
     assert found.figure().layout.yaxis.title.text == "validation loss"
 

@@ -97,7 +97,7 @@ def test_chains_are_planted_where_the_task_can_and_all_problems_are_seen_to_be_a
     every = interp.score(two, problems=TwoDigitAddition().domain.every())
     assert every.provenance.strength == "exhaustive" and every.rate().n == 10_000
     frame = every.to_dataframe()
-    assert (frame.low == frame.accuracy).all() and (frame.high == frame.accuracy).all()
+    assert (frame.accuracy_low == frame.accuracy).all() and (frame.accuracy_high == frame.accuracy).all()
     assert interp.score(two, problems=TwoDigitAddition().domain.every()[1:]).provenance.strength == "sampled"
 
 
@@ -127,7 +127,7 @@ def test_strata_without_a_wrong_answer_get_a_bound_unless_their_problems_are_all
     """A model that errs on as many as the bound says would be seen to err in 19 of 20 samples."""
     counts = {name: ("chain_length", list(sizes)) for name in ("n", "correct")}
     table = xr.Dataset(counts, {"chain_length": list(range(len(sizes)))})
-    drawn = Scores("planted", table, Provenance(sum(sizes), 0, "uniform problems"))
+    drawn = Scores.of("planted", table, Provenance(sum(sizes), 0, "uniform problems"))
     bounds = [float(each) for each in re.findall(r"below (0\.\d+)", drawn.worst())]
     over_all, of_every = 1 - 0.05 ** (1 / sum(sizes)), error_bound(min(sizes), len(sizes))
     assert bounds[-1] == pytest.approx(of_every, rel=0.1) and bounds[-1] >= of_every

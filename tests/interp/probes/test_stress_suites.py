@@ -79,7 +79,7 @@ def test_a_model_that_fails_on_long_chains_alone_is_found_out():
     cases = result.to_dataframe()
     assert ((cases.correct < cases.n) == (cases.wrong_example != "")).all()
     wrong = cases.query("correct < n").iloc[0]
-    assert wrong.low <= wrong.accuracy <= wrong.high
+    assert wrong.accuracy_low <= wrong.accuracy <= wrong.accuracy_high
     figure = result.figure()
     assert sum(len(trace.x) for trace in figure.data) == len(cases)
 

@@ -47,23 +47,6 @@ def test_a_measure_that_returns_is_dated_by_the_crossing_that_stays_and_missing_
     assert (gap["after"], gap["by"], gap["first"]) == (1, 4, 0.0)
 
 
-def test_the_title_names_what_changes_first_and_last():
-    readings = [
-        (step, {("score", ""): Estimate(float(one)), ("loss", ""): Estimate(float(other))})
-        for step, one, other in ((0, 0, 2), (10, 0, 0.5), (1000, 1, 0))
-    ]
-    found = compute_training_dynamics(readings, "toy", 3, MADE_UP)
-    assert found.headline() == (
-        "toy, seed 3: half of the change is made in loss (by step 10) first, in score (by step 1,000) last"
-    )
-    assert trajectory([0.0, 1.0], measure="score").headline().endswith("is made in score (by step 1)")
-    together = [(step, {("score", ""): Estimate(step), ("loss", ""): Estimate(2 - 2 * step)}) for step in (0.0, 1.0)]
-    tied = compute_training_dynamics([(int(step), found) for step, found in together], "toy", 3, MADE_UP).headline()
-    assert "score and loss" in tied and "first" not in tied
-    still = trajectory([1.0, 1.0])
-    assert still.headline() == "made up, seed 7: no measure changes"
-
-
 def test_trajectories_need_snapshots_in_order_and_something_measured():
     for readings in ([(0, {("loss", ""): Estimate(1.0)})], [(5, {}), (5, {})], [(5, {}), (3, {})]):
         with pytest.raises(UserError, match="two or more snapshots in order"):

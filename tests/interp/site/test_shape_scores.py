@@ -16,11 +16,12 @@ COUPLED = "position-coupling-1l4h-small"
 def test_scores_by_shape_are_those_of_the_card():
     found = shape_scores(COUPLED)
     card = entry_file(COUPLED, "card.md").decode()
-    assert found.table.seed.values.tolist() == list(range(8)) and found.about["chosen"] == 7
-    for shape in found.table["shape"].values:
+    shares = found.pivot("accuracy")
+    assert shares.index.tolist() == list(range(8)) and "seed, 7," in found.sentence()
+    for shape in shares.columns:
         (line,) = re.findall(rf"^\| {shape.replace(' x', ',')} \| (.*) \|$", card, flags=re.MULTILINE)
         printed = [float(cell.split()[0]) for cell in line.split(" | ")]
-        assert printed == found.accuracy.sel(shape=shape).round(3).values.tolist()
+        assert printed == shares[shape].round(3).tolist()
 
 
 def test_entries_without_such_scores_are_refused():

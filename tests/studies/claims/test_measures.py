@@ -207,7 +207,7 @@ def a_figure(**panels: list[float]) -> GridPanels:
         counts = [
             xr.Dataset({"correct": ("bits", [round(100 * x)]), "n": ("bits", [100])}, {"bits": [5]}) for x in shares
         ]
-        drawn.append(GridPanel(label, tuple(ExactMatchGrid.of("a", table, about) for table in counts)))
+        drawn.append(GridPanel(label, tuple(ExactMatchGrid.made("a", table, about) for table in counts)))
     return GridPanels("a figure", tuple(drawn), len(drawn))
 
 

@@ -17,7 +17,6 @@ from interp.causal.edges import EdgeExperiment
 from interp.causal.edges.edge_graph import part_and_input
 from interp.causal.metrics import Metric, logit_diff
 from models.errors import UserError
-from models.number_format import in_percent_with
 from models.tasks.paired.problem_pairs import ProblemPairs, problem_pairs
 from models.tasks.task import Task
 from models.transformer.arithmetic_transformer import ArithmeticTransformer
@@ -215,9 +214,9 @@ def test_the_mean_logit_difference_alone_is_satisfied_by_a_circuit_that_answers_
 
 def test_what_a_circuit_says_is_in_its_table_and_pictures(carry: Circuit) -> None:
     table = carry.to_dataframe()
-    row = table.query("quantity == 'faithfulness' and replacement == 'corrupted' and of == 'circuit'").iloc[0]
-    assert in_percent_with(row.value, row.low, row.high) in carry.sentence()
-    assert f"{carry.found.size} of the {int(carry.space.everything().sum())} edges" in carry.sentence()
+    found = carry.cell("value", quantity="faithfulness", replacement="corrupted", of="circuit")
+    expected = carry.faithfulness.sel(replacement="corrupted", part="circuit").values
+    np.testing.assert_array_equal((found.value, found.low, found.high), expected)
     assert "(split by seed 0)" in str(carry.provenance)
     drops = table.query("quantity == 'drop in logit_diff'")
     assert tuple(drops.of) == carry.edges and (table.n == carry.provenance.n).all()
@@ -244,10 +243,10 @@ def test_a_p_rests_on_random_circuits_that_differ(carry: Circuit, n_random: int)
         assert len(found.random) == n_random and len(found.different) == len(apart)
         assert np.isin(found.different, found.random).all()
         if len(apart) < 19:
-            assert np.isnan(found._random_p)
+            assert np.isnan(found.random_p)
         else:
-            assert 1 / (1 + len(apart)) <= found._random_p <= 1
-    assert np.isnan(carry._random_p)  # of ten draws
+            assert 1 / (1 + len(apart)) <= found.random_p <= 1
+    assert np.isnan(carry.random_p)  # of ten draws
 
 
 @pytest.mark.slow

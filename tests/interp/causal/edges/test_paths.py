@@ -223,47 +223,45 @@ def test_an_effect_that_is_zero_in_every_pair_has_no_interval_and_one_of_a_share
     dead = (size <= 1e-5 * size.max()).values
     leads, matches = (table[table.metric == name] for name in ("logit_diff", "exact_match"))
     assert dead.any() and not dead.all()
-    assert leads.low.isna().tolist() == leads.high.isna().tolist() == dead.tolist()
-    assert matches.low.notna().all() and (matches[dead].high >= 1 - 0.025 ** (1 / 64) - 1e-9).all()
-    assert set(result._moving().edge) <= set(result.values.edge.values[~dead])
+    assert leads.effect_low.isna().tolist() == leads.effect_high.isna().tolist() == dead.tolist()
+    assert matches.effect_low.notna().all()
+    assert (matches[dead].effect_high >= 1 - 0.025 ** (1 / 64) - 1e-9).all()
+    assert not leads[dead].moves.any()
 
 
 def test_results_say_what_they_found():
     model, pairs = with_pairs(dense()(0))
     result = path_patching(model, pairs, metrics=["logit_diff", "exact_match"], direction="noise")
     table = result.to_dataframe()
-    known = table.dropna(subset=["low", "high"])
-    assert len(table) == 2 * len(result.values.edge) and (known.low <= known.effect + 1e-9).all()
+    known = table.dropna(subset=["effect_low", "effect_high"])
+    assert len(table) == 2 * len(result.values.edge) and (known.effect_low <= known.effect + 1e-9).all()
     assert (table.n == len(pairs)).all() and str(len(pairs)) in str(result.provenance)
     size = table[table.metric == "logit_diff"].set_index("edge").effect.abs()
     assert result.strongest().index[0] == size.idxmax() and len(result.strongest()) == len(result.values.edge) == 61
     assert result.strongest("exact_match").abs().is_monotonic_decreasing
     matrix = result.matrix()
     assert float(matrix.sel(sender="embed", receiver="L0.mlp")) == pytest.approx(
-        float(table.set_index(["metric", "edge"]).loc[("logit_diff", "embed->L0.mlp"), "effect"])
+        result.cell("effect", metric="logit_diff", edge="embed->L0.mlp").value
     )
     assert np.isnan(matrix.sel(sender="L1.mlp", receiver="L0.mlp"))
     drawn = result.figure()
     lines = drawn.layout.title.text.split("<br>")
     assert max(map(len, lines)) - len("<b></b>") <= (drawn.layout.width - 120) / 7.8  # none runs off a narrow figure
-    title = " ".join(lines)
-    assert f" {result._moving().edge.iloc[0]} " in title
     figure = result.figure(metric="exact_match")
     assert np.array_equal(figure.data[0].z, result.matrix("exact_match").values, equal_nan=True)
 
 
 def test_no_path_is_named_that_has_no_effect():
     model, pairs = made_carries(24)
-    found = path_patching(model, pairs)
-    assert set(found._moving().edge) <= {e for e, size in found.strongest().items() if size != 0}
-    assert "embed->L0H0.v" in set(found._moving().edge)
+    moving = path_patching(model, pairs).table.query("moves")
+    assert (moving.effect != 0).all() and "embed->L0H0.v" in set(moving.edge)
     deaf = model.dense_copy().eval()  # what the head writes is zero: the carry arrives nowhere
     with torch.no_grad():
         deaf.get_parameter("weight_map.blocks/0/attn/W_O").zero_()
     silent = path_patching(deaf, pairs)
-    assert silent._moving().empty
+    assert not silent.table.moves.any()
     one = path_patching(model, pairs.select(slice(0, 1)))
-    assert 0 < len(one._moving()) < 8 and numbers_are_finite(one.sentence())
+    assert 0 < one.table.moves.sum() < 8 and numbers_are_finite(one.sentence())
 
 
 def test_which_paths_move_a_metric_does_not_depend_on_the_other_metrics():
@@ -273,14 +271,15 @@ def test_which_paths_move_a_metric_does_not_depend_on_the_other_metrics():
     big = Metric("big", logit_diff.positions, lambda logits, rows: large * logit_diff(logits, rows))
     for name in ("logit_diff", "exact_match"):
         alone, among = path_patching(model, pairs, metrics=name), path_patching(model, pairs, metrics=[name, big])
-        assert alone._moving(name).equals(among._moving(name)) and len(alone._moving(name))
+        one, other = (each.rows_at(metric=name)[["edge", "effect", "moves"]] for each in (alone, among))
+        assert one["moves"].any() and one.reset_index(drop=True).equals(other.reset_index(drop=True))
 
 
 def test_an_effect_on_answers_that_is_never_negative_in_the_sample_has_an_interval_for_differences():
     found = path_patching(*made_carries(24), metrics="exact_match")
     table = found.to_dataframe()
     still = table[table.effect == 0]
-    assert len(still) and (still.low < 0).all() and (still.high > 0).all()
+    assert len(still) and (still.effect_low < 0).all() and (still.effect_high > 0).all()
 
 
 def test_bad_input_is_one_clear_sentence():

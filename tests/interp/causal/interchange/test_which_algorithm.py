@@ -12,6 +12,7 @@ import torch
 import interp
 import models
 from interp.causal.interchange import which_algorithm
+from interp.probes.attention_readout import EXPLAINED, RATIO
 from models.errors import UserError
 from models.tasks import Parity
 from models.tasks.columns.addition_algorithms import ALGORITHMS, CHAINED_FROM_ABOVE, RIPPLE, chained
@@ -21,6 +22,11 @@ from tests.comparing import numbers_are_finite
 from tests.sampling import sampled
 
 module = import_module("interp.causal.interchange.which_algorithm")  # the package has the function by this name
+
+
+def accuracy(found, algorithm, corruption="plausible"):
+    """How often the answers are the algorithm's."""
+    return found.cell("accuracy", corruption=corruption, algorithm=algorithm)
 
 
 class Planted(torch.nn.Module):
@@ -65,12 +71,13 @@ def test_a_planted_algorithm_wins_with_all_predictions(planted, algorithm):
     expected = ("chained",) if algorithm.reads_outputs else ("ripple", "look-ahead")
     for corruption in ("plausible", "any"):
         assert found.winner(corruption) == expected == found.ranking(corruption)[0]
-        for name in expected:
-            assert found.accuracy(name, corruption).value == 1 and found.clean(corruption).value == 1
+        rows = found.rows_at(corruption=corruption).set_index("algorithm").loc[list(expected)]
+        assert (rows[["accuracy", "clean"]] == 1).all(axis=None)
+    changed = found.rows_at(algorithm="chained").set_index("corruption")
     if algorithm.reads_outputs:
-        assert found.followed("chained").n == 150 and found.followed("chained", "any").value == 1
+        assert changed.n_changed["plausible"] == 150 and changed.followed["any"] == 1
     else:
-        assert found.followed("chained").n == 0  # nothing changes a model that ignores outputs
+        assert changed.n_changed["plausible"] == 0  # nothing changes a model that ignores outputs
 
 
 HIGHEST_FIRST = Path(__file__).parents[4] / "benchmarks/provability/models/add-3-highest-first-0"
@@ -85,18 +92,20 @@ def test_of_answers_that_start_with_the_highest_digit_a_planted_algorithm_wins(p
     assert set(plausible.digit_sum.values.tolist()) == {9} and set(plausible.difference.values.tolist()) == {0, 1}
     for corruption in ("plausible", "any"):
         assert found.winner(corruption) == expected
-        assert found.accuracy(expected[0], corruption).value == 1 and found.clean(corruption).value == 1
+        row = found.rows_at(corruption=corruption, algorithm=expected[0])
+        assert row["accuracy"].item() == row["clean"].item() == 1
 
 
 def test_a_trained_adder_that_starts_with_the_highest_digit_is_asked_about_the_digit_above():
     """It mostly looks ahead, and in a part of the cases goes by what it wrote: no rule is followed."""
     found = which_algorithm(models.load(HIGHEST_FIRST), n=300)
-    assert found.highest_first and found.clean().value > 0.99 and found.winner() is None
-    assert 0.15 < found.accuracy("chained from above").value < 0.4 < found.accuracy("look-ahead").value < 0.85
-    assert found.accuracy("look-ahead", of="untrained").value < 0.3
+    assert found.highest_first and (found.table["clean"] > 0.99).all() and found.winner() is None
+    assert 0.15 < accuracy(found, "chained from above").value < 0.4 < accuracy(found, "look-ahead").value < 0.85
+    assert accuracy(found, "look-ahead").control < 0.3
     assert numbers_are_finite(found.figure().layout.title.text)
     written = interp.attention_readout(models.load(HIGHEST_FIRST), n=200)
-    assert abs(written.ratio) < 0.2 and written.explained > 0.8 and written.untrained and written.untrained[0] < 0.2
+    ratio, explained = (written.cell("value", quantity=name) for name in (RATIO, EXPLAINED))
+    assert abs(ratio.value) < 0.2 and explained.control < 0.2 < 0.8 < explained.value
 
 
 def test_what_follows_the_carry_from_the_units_says_why_it_does_not_take_such_answers():
@@ -133,15 +142,14 @@ def test_a_model_that_does_not_add_follows_none_of_the_algorithms(planted, run):
 def test_a_follower_of_one_half_of_the_cases_follows_nothing(planted):
     """Ripple where no carry comes in, the sum without its carry elsewhere: ahead, and no follower."""
     found = which_algorithm(planted(Digits(never_carries)), n=400)
-    shares = found._by_carry("ripple")
-    assert shares[0].value == 1 and shares[1].value == 0
-    assert sum(share.n for share in shares.values()) == 400
+    shares = found.rows_at(corruption="plausible", algorithm="ripple").iloc[0]
+    assert (shares.without_carry, shares.with_carry, shares.n_without_carry + shares.n_with_carry) == (1, 0, 400)
 
 
 def test_a_planted_threshold_is_told_from_another(planted):
     found = which_algorithm(planted(chained(7)), n=300, algorithms=[chained(3), chained(7), RIPPLE])
     assert found.winner("any") == ("chained (threshold 7)",)
-    table = found._implied_carries("any").set_index("difference")
+    table = module.implied_carries(found.examples.sel(corruption="any"), 10).set_index("difference")
     assert table.loc[6, "0"] == 1 and table.loc[7, "1"] > 0.8  # a total of 19 + 1 is clamped
 
 
@@ -150,24 +158,21 @@ def test_microadder_chains_through_its_outputs(size):
     """The issue's bar, 80% of changed predictions, holds for digits that a problem could show there."""
     found = which_algorithm(models.load(f"microadder-{size}"), n=400)
     assert found.winner() == ("chained",) == found.winner("any")
-    followed = found.followed("chained")
-    assert followed.n == 400 and followed.low > 0.98
-    assert found.accuracy("ripple").high < 0.02
-    assert found.accuracy("chained", of="untrained").high < 0.5
-    near = found.followed("chained", "any", within=2)
-    assert near.low > 0.8 and near.n < found.followed("chained", "any").n
+    changed = found.rows_at(corruption="plausible", algorithm="chained").iloc[0]
+    assert changed.n_changed == 400 and changed.followed_low > 0.98
+    assert accuracy(found, "ripple").high < 0.02
+    assert found.rows_at(corruption="plausible", algorithm="chained")["accuracy_untrained_high"].item() < 0.5
 
 
 @pytest.mark.parametrize("size", sampled([57, 67, 74], 67))
 def test_where_rule_and_model_both_change_microadder_mostly_takes_the_rules_digit(size):
     """With any wrong digit, roundings included: 87 to 100% where both change, 78 to 89% where the rule does."""
     found = which_algorithm(models.load(f"microadder-{size}"), n=1500)
-    both, rule, model = (found.followed("chained", "any", changed_by=by) for by in ("both", "algorithm", "model"))
-    assert both.low > 0.8 and rule.low > 0.68
-    assert both.n < min(rule.n, model.n) and both.successes <= rule.successes
-    assert rule.n == int(found._disagree("any").sum())  # the others never change their answers
-    for ripple in ("algorithm", "both"):
-        assert found.followed("ripple", "any", changed_by=ripple).n == 0
+    rows = found.rows_at(corruption="any").set_index("algorithm")
+    row, ripple = rows.loc["chained"], rows.loc["ripple"]
+    assert row.followed_both_low > 0.8 and row.followed_rule_low > 0.68
+    assert row.n_changed_both < min(row.n_changed_rule, row.n_changed)
+    assert row.n_changed_rule == row.n and ripple.n_changed_rule == ripple.n_changed_both == 0  # which never change
 
 
 def test_followed_counts_what_it_says(planted):
@@ -178,18 +183,15 @@ def test_followed_counts_what_it_says(planted):
     assert (kind.answer_before == kind.right).all()
     masks = {"model": kind.after.values != kind.before.values, "algorithm": rule != kind.right.values}
     masks["both"] = masks["model"] & masks["algorithm"]
-    for by, mask in masks.items():
-        share = found.followed("chained", "any", changed_by=by)
-        assert (share.n, share.successes) == (mask.sum(), (kind.after.values == rule)[mask].sum()) and 0 < share.n < 300
-    table = found.to_dataframe().set_index(["corruption", "algorithm"]).loc[("any", "chained")]
-    assert (table.n_changed, table.n_changed_rule, table.n_changed_both) == tuple(mask.sum() for mask in masks.values())
-    with pytest.raises(UserError, match="Did you mean 'both'"):
-        found.followed("chained", changed_by="bot")
+    row = found.rows_at(corruption="any", algorithm="chained").iloc[0]
+    for suffix, mask in zip(("", "_rule", "_both"), masks.values(), strict=True):
+        assert row[f"n_changed{suffix}"] == mask.sum() and 0 < mask.sum() < 300
+        assert row[f"followed{suffix}"] == pytest.approx((kind.after.values == rule)[mask].mean())
 
 
 def test_algorithms_that_agree_on_plausible_digits_are_told_apart_by_any(planted):
     found = which_algorithm(planted(chained(7)), n=200, algorithms=[chained(3), chained(7)])
-    assert found.winner() is None and found._deciding == "any"
+    assert found.winner() is None and found.deciding == "any"
     assert tuple(found.winner("any") or ()) == ("chained (threshold 7)",)
     assert numbers_are_finite(found.sentence() + found.figure().to_json().split('"title"')[-1])
 
@@ -203,7 +205,7 @@ def test_a_model_that_never_reacts_is_said_not_to(planted):
 @pytest.mark.slow
 def test_few_problems_are_enough_or_counted():
     """Two plausible examples always part the algorithms; two-digit sums have few with nines between."""
-    assert which_algorithm(models.load("microadder-57"), n=2)._disagree().all()
+    assert which_algorithm(models.load("microadder-57"), n=2).rows_at(corruption="plausible")["n"].eq(2).all()
     two = models.load("toygpt-learned-pre")
     assert which_algorithm(two, n=300).provenance.n == 300
     with pytest.raises(
@@ -227,7 +229,7 @@ def test_the_hand_built_adder_follows_its_threshold_exactly():
     model = models.build("position-coupling-hand-built", max_operands=3, max_digits=4)
     found = which_algorithm(model, n=150, algorithms=["ripple", "chained", chained(6)], task=model.task.at(3, 3))
     assert found.winner() == ("chained", "chained (threshold 6)")  # they agree where nothing is rounded
-    assert found.accuracy("chained (threshold 6)", "any").value == 1 > found.accuracy("chained", "any").value
+    assert accuracy(found, "chained (threshold 6)", "any").value == 1 > accuracy(found, "chained", "any").value
 
 
 def test_plausible_corruptions_are_plausible_and_any_is_any():
@@ -236,7 +238,9 @@ def test_plausible_corruptions_are_plausible_and_any_is_any():
     assert set(np.unique(plausible.difference)) == {0, 9}
     assert plausible.column.min() >= 2 and any_digit.column.min() == 1
     assert len(np.unique(any_digit.difference)) > 15
-    assert found._disagree().all() and not found._disagree("any").all()
+    assert (found.rows_at(corruption="plausible")["n"] == 300).all() and (
+        found.rows_at(corruption="any")["n"] < 300
+    ).all()
 
 
 def test_the_seed_decides_which_problems_are_asked():
@@ -262,9 +266,9 @@ def test_bad_input_is_named():
         which_algorithm(model, task=Parity())
     found = which_algorithm(model, n=20)
     with pytest.raises(UserError, match="Did you mean 'plausible'"):
-        found.accuracy("ripple", "plausable")
-    with pytest.raises(UserError, match="There is no algorithm 'carry'"):
-        found.accuracy("carry")
+        found.ranking("plausable")
+    with pytest.raises(UserError):
+        accuracy(found, "carry")
 
 
 @pytest.mark.parametrize(
@@ -278,9 +282,12 @@ def test_a_mixture_of_two_algorithms_follows_neither(share, follows):
     answer, after = found.examples.answer, found.examples.after.copy(deep=True)
     other = np.random.default_rng(0).random(after.shape) >= share
     after.values[other] = answer.sel(algorithm="ripple").transpose(*after.dims).values[other]
-    mixed = module.WhichAlgorithm("mixed", found.examples.assign(after=after), found.provenance)
+    mixed = module.compute_which_algorithm(found.examples.assign(after=after), found.provenance)
     assert mixed.winner() == follows
     for corruption, of_other in zip(module.CORRUPTIONS, other, strict=True):
-        kept = ~of_other[found._disagree(corruption)]
-        most = found.accuracy("chained", corruption).value  # of the model itself, before the mixture
-        assert mixed.accuracy("chained", corruption).value == pytest.approx(kept.mean() * most, abs=0.05)
+        answers = answer.sel(corruption=corruption).transpose("algorithm", "example").values
+        kept = ~of_other[(answers != answers[0]).any(0)]
+        most = found.cell(
+            "accuracy", corruption=corruption, algorithm="chained"
+        ).value  # of the model itself, before the mixture
+        assert accuracy(mixed, "chained", corruption).value == pytest.approx(kept.mean() * most, abs=0.05)

@@ -40,8 +40,8 @@ def test_the_axes_are_named_and_labelled_by_role():
     assert sweep.values.dims == ("direction", "metric", "layer", "head", "pos", "pair")
     assert sweep.values.pos.values.tolist()[:3] == ["a0", "a1", "a2"]
     table = sweep.to_dataframe()
-    assert {"mean", "spread", "low", "high", "recovered"} <= set(table.columns)
-    assert len(table) == 2 * 2 * 33 and ((table.low <= table["mean"]) & (table["mean"] <= table.high)).all()
+    assert {"mean", "mean_low", "mean_high", "spread", "recovered"} <= set(table.columns)
+    assert len(table) == 2 * 2 * 33 and ((table.mean_low <= table["mean"]) & (table["mean"] <= table.mean_high)).all()
 
 
 def test_a_carry_made_below_reaches_microadder_by_the_digits_below_and_the_last_output_only():
@@ -185,9 +185,7 @@ def test_what_cannot_be_patched_is_said_in_one_sentence():
         "different names, not logit_diff, logit_diff": lambda: swept(
             ADDER, PAIRS.clean_tokens, PAIRS.corrupted_tokens, [logit_diff(PAIRS)] * 2
         ),
-        "There is no metric of this sweep 'exact_match'": lambda: activation_patching(ADDER, PAIRS).strongest(
-            metric="exact_match"
-        ),
+        "There is no metric 'exact_match'": lambda: activation_patching(ADDER, PAIRS).strongest(metric="exact_match"),
     }
     for message, call in refusals.items():
         with pytest.raises(UserError, match=message):
@@ -236,7 +234,7 @@ def test_changed_constants_are_not_taken_for_the_old_ones():
 
 def test_a_single_pair_has_no_spread_and_says_nothing_about_others():
     table = activation_patching(TOY, TOY_PAIRS.select(slice(0, 1)), site="head_out", check=True).table
-    assert (table.spread == 0).all() and np.isneginf(table.low).all() and np.isposinf(table.high).all()
+    assert (table.spread == 0).all() and np.isneginf(table.mean_low).all() and np.isposinf(table.mean_high).all()
 
 
 def test_batches_that_do_not_divide_the_pairs_change_nothing(monkeypatch: pytest.MonkeyPatch):
@@ -286,7 +284,7 @@ def test_a_share_of_a_metric_comes_with_the_share_of_answers():
     sweep = activation_patching(ADDER, passed, site="resid_pre", metrics=("logit_diff", "exact_match"))
     table = sweep.table.sel(direction="denoise")
     exact = table.sel(metric="exact_match")
-    assert np.allclose(exact["mean"], table.answers) and np.allclose(exact.low, table.answers_low)
+    assert np.allclose(exact["mean"], table.answers) and np.allclose(exact.mean_low, table.answers_low)
     assert (table.answers_low <= table.answers).all() and (table.answers_low < table.answers_high).all()
     share = table.sel(metric="logit_diff")
     assert (share.recovered_low <= share.recovered).all() and (share.recovered_low < share.recovered_high).all()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,15 +10,21 @@ import torch
 
 import interp
 import models
+from interp.core.key_roles import ALL_TARGETS
 from interp.core.named_places import stream_points
+from interp.probes.lens.affine_lens import helps, most_common_right
 from interp.probes.lens.jacobian_lens import _turned_at_random, mean_jacobians
 from interp.probes.lens.logit_lens import unembedded
 from interp.probes.lens.tuned_lens import PENALTY, trained
 from models.errors import UserError
-from tests.comparing import numbers_are_finite
 from tests.interp.probes.lens.made import random_model
 
 TOY = models.load("toygpt-learned-pre")
+
+
+def read_by(found: Any) -> Any:
+    """The share of right tokens of all targets together [lens, point]."""
+    return found.table.accuracy.sel(target=ALL_TARGETS)
 
 
 def tokens_of(model: Any, n: int) -> torch.Tensor:
@@ -60,11 +65,12 @@ def test_where_nothing_is_added_later_the_jacobian_lens_is_the_logit_lens():
             if name.startswith(("blocks/2", "blocks/3")) and name.endswith(("W_O", "b_O", "W_out", "b_out")):
                 parameter.zero_()
     found = interp.jacobian_lens(model, n=64)
-    later = found.table.overall.sel(point=["L1 post", "L2 mid", "L2 post", "L3 mid", "L3 post"])
+    later = read_by(found).sel(point=["L1 post", "L2 mid", "L2 post", "L3 mid", "L3 post"])
     assert np.array_equal(later.sel(lens="Jacobian lens"), later.sel(lens="logit lens"))
-    eye = np.eye(TOY.config.d_model)
-    assert np.allclose(found.translators.matrix.sel(point="L1 post"), eye, atol=1e-6)
-    assert not np.allclose(found.translators.matrix.sel(point="L1 mid"), eye, atol=1e-2)
+    points, queries = stream_points(model), list(model.task.query_positions)
+    matrix = dict(zip(points, mean_jacobians(model, tokens_of(model, 32), [*points.values()], queries), strict=True))
+    eye = torch.eye(TOY.config.d_model)
+    assert torch.allclose(matrix["L1 post"], eye, atol=1e-6) and not torch.allclose(matrix["L1 mid"], eye, atol=1e-2)
 
 
 def test_the_control_of_the_jacobian_has_its_singular_values_and_other_directions():
@@ -105,14 +111,16 @@ def test_a_translator_is_at_the_minimum_of_the_divergence():
 
 def test_a_tuned_lens_reads_a_two_digit_adder_two_layers_before_the_logit_lens_and_its_control_reads_nothing():
     found = interp.tuned_lens(TOY, n=600, steps=25)
-    own, control, plain = found.table.overall.transpose("lens", ...).values
+    own, control, plain = read_by(found).values
     point = found.table.point.values.tolist().index("L1 post")
     assert own[point] > 0.9 and plain[point] < 0.75 and control[:-1].max() < 0.35
-    assert (found.table.divergence.values[0, :-1] < found.table.divergence.values[1:, :-1]).all()
+    divergence = found.table.kl.sel(target=ALL_TARGETS).values
+    assert (divergence[0, :-1] < divergence[1:, :-1]).all()
     assert own[-1] == control[-1] == plain[-1] > 0.99
-    assert found.gain.low.sel(point="L1 post") > 0.1 and found.gain.p.sel(point="L1 post") < 1e-3
-    assert found.found_on + found.provenance.n <= 600  # each problem once
-    assert len(found.to_dataframe()) == 3 * 9 * 3 and len(found.figure().data) >= 6
+    at = found.table.sel(lens="tuned lens", point="L1 post", target=ALL_TARGETS)
+    assert at.gain_low > 0.1 and at.p_value < 1e-3
+    assert found.provenance.n <= 300  # half of the problems, each once
+    assert len(found.to_dataframe()) == 3 * 9 * 4 and len(found.figure().data) >= 9
     assert all(parameter.grad is None for parameter in TOY.parameters())
 
 
@@ -121,20 +129,26 @@ def test_what_no_affine_map_can_read_is_not_said_to_be_read():
     for ask in (interp.tuned_lens, interp.jacobian_lens):
         found, again = (ask(models.load("microadder-57"), n=300) for _ in range(2))
         assert found.table.identical(again.table)
-        assert (found.gain.p > 0.05).all()  # of all streams together
-        assert float(found.table.overall.sel(point="L0 mid", lens=found.lens)) < 0.3
+        assert found.table.p_value.min() > 0.05  # of all streams together
+        assert float(read_by(found).sel(point="L0 mid")[0]) < 0.3
 
 
 def test_a_lens_that_says_less_than_the_most_common_token_does_not_help():
     """What helps is above the other two lenses, and above saying one token always, wherever that lies."""
     found = interp.tuned_lens(TOY, n=600, steps=25)
-    own = found.table.overall_low.sel(lens=found.lens)
-    gains = (found.gain.value > 0) & (found.gain.p < 0.05)
-    assert 0.1 < found.base_rate < 0.4 and found.helps[found.table.point.values.tolist().index("L1 post")]
-    for base in (0.0, *own.values.tolist(), 1.0):
-        other = replace(found, base_rate=base)
-        assert np.array_equal(other.helps, (gains & (own > base)).values) and numbers_are_finite(other.sentence())
-    assert not replace(found, base_rate=1.0).helps.any()
+    own = found.table.sel(lens="tuned lens", target=ALL_TARGETS)
+    gains = (own.gain > 0) & (own.p_value < 0.05)
+    assert 0.1 < own.accuracy_most_common < 0.4
+    assert helps(found.table)[found.table.point.values.tolist().index("L1 post")]
+    for base in (0.0, *own.accuracy_low.values.tolist(), 1.0):
+        other = found.table.assign(accuracy_most_common=("target", np.full(4, base)))
+        assert np.array_equal(helps(other), (gains & (own.accuracy_low > base)).values)
+
+
+def test_of_tokens_that_are_as_common_each_is_said_as_often():
+    """The first of them by number would be another one in another order of tokens."""
+    assert most_common_right(np.array([3, 1, 1, 3, 2]), np.array([1, 1, 3, 0])) == pytest.approx(3 / 8)
+    assert most_common_right(np.array([2, 2, 1]), np.array([2, 1, 2, 2])) == 0.75
 
 
 @pytest.mark.slow
@@ -142,7 +156,7 @@ def test_half_precision_is_read_like_single():
     half = models.load("toygpt-learned-pre").to(torch.bfloat16)
     asked: Any = ((interp.tuned_lens, {"steps": 5}), (interp.jacobian_lens, {}))
     for ask, options in asked:
-        ours, theirs = (ask(each, n=120, **options).table.overall[0] for each in (half, TOY))
+        ours, theirs = (read_by(ask(each, n=120, **options))[0] for each in (half, TOY))
         assert np.abs(ours - theirs).mean() < 0.06
 
 

@@ -103,15 +103,15 @@ def test_the_result_is_the_mean_of_a_role_s_scores_or_its_lead(over: str):
         own = model.task.relative_roles(target)["own operands"]
         others = [key for key in range(query + 1) if key not in own]
         true = scores[3, query, own].mean() - (scores[3, query, others].mean() if over == "others" else 0)
-        cell = {"head": "L1H3", "target": label}
-        assert found.parts["mean"].sel(cell).sum().item() == pytest.approx(true, abs=1e-9)
-        assert found.heads.score.sel(cell).item() == pytest.approx(true, abs=1e-9)
-        assert found.heads.weight.sel(cell).item() == pytest.approx(pattern[3, query, own].sum(), abs=1e-6)
-    assert found.worst < 1e-10
-    frame = found.to_dataframe()
-    first = frame[frame["head"] == "L0H0"]
-    assert set(first.query_source) == {"embed", "pos_embed", "bias"} and (frame.low <= frame["mean"]).all()
-    assert {"L0H2", "L2.mlp"} <= set(found.parts.query_source.values)
+        rows = found.table[(found.table["head"] == "L1H3") & (found.table.target == label)]
+        assert rows.part.sum() == pytest.approx(true, abs=1e-9)
+        assert rows.score.iloc[0] == pytest.approx(true, abs=1e-9)
+        assert rows.weight.iloc[0] == pytest.approx(pattern[3, query, own].sum(), abs=1e-6)
+    assert found.table.deviation.max() < 1e-10
+    first = found.table[found.table["head"] == "L0H0"]
+    assert set(first.query_source) == {"embed", "pos_embed", "bias"}
+    assert (found.table.part_low <= found.table.part).all()
+    assert {"L0H2", "L2.mlp"} <= set(found.table.query_source)
     drawn = found.figure(head="L1H3", target="s0").data[0]
     assert np.shape(drawn.z) == (8, 8) and found.figure()
 
@@ -119,26 +119,24 @@ def test_the_result_is_the_mean_of_a_role_s_scores_or_its_lead(over: str):
 def test_a_head_by_itself_and_the_role_it_looks_at_most():
     model = models.load("toygpt-learned-pre")
     found = interp.attention_attribution(model, n=32, layer=0, head=1)
-    assert found.parts["head"].values.tolist() == ["L0H1"]
-    assert found.heads.role.sel(target="s2").item() == "previous operands"
-    whole = interp.attention_attribution(model, n=32)
-    sources = found.parts.query_source.values
-    same = whole.parts["mean"].sel(head=["L0H1"], query_source=sources, key_source=sources)
-    assert np.allclose(found.parts["mean"], same)
+    assert set(found.table["head"]) == {"L0H1"}
+    assert set(found.table[found.table.target == "s2"].role) == {"previous operands"}
+    whole = interp.attention_attribution(model, n=32).table
+    assert np.allclose(found.table.part, whole[whole["head"] == "L0H1"].part)
 
 
 def test_where_roles_tell_no_keys_apart_positions_do():
     """The first layer of an induction model looks at the previous token by position."""
     found = interp.attention_attribution(models.load("induction-6"), n=64, layer=0)
-    part = found.largest
-    assert found.heads.role.sel(head=part["head"], target=part.target).item() in ("x0", "x1", "x2", "x3", "x4", "x5")
-    assert found.worst < 1e-4 and {part.query_source.item(), part.key_source.item()} <= {"embed", "pos_embed"}
+    part = found.table.loc[found.table.part.abs().idxmax()]
+    assert part.role in ("x0", "x1", "x2", "x3", "x4", "x5") and part.deviation < 1e-4
+    assert {part.query_source, part.key_source} <= {"embed", "pos_embed"}
 
 
 @pytest.mark.parametrize("name", [name for name in SWITCHES if name != "ln"])
 def test_other_parts_of_models_change_nothing(name: str):
     found = interp.attention_attribution(random_model(name), n=16)
-    assert found.worst < 1e-3 and np.isfinite(found.heads.score).all()
+    assert found.table.deviation.max() < 1e-3 and np.isfinite(found.table.score).all()
 
 
 def test_what_has_no_such_parts_is_refused():

@@ -5,15 +5,19 @@ from __future__ import annotations
 import copy
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+import xarray as xr
 from hypothesis import given
 from hypothesis import strategies as st
 
 import models
+from interp.core.key_roles import ALL_TARGETS
 from interp.core.results import Provenance
 from interp.probes.lens import compute_direct_logit_attribution, direct_logit_attribution
-from interp.probes.lens.residual_contributions import choose_rivals
+from interp.probes.lens.direct_logit_attribution import PARTS, by_kind
+from interp.probes.lens.residual_contributions import attributed, choose_rivals
 from interp.probes.lens.residual_points import carry_flipped, digit_targets
 from models.errors import UserError
 from models.tasks.named.addition import TenDigitAddition
@@ -29,6 +33,19 @@ def model_of(name: str):
 
 def problems_of(model, n: int = N):
     return model.task.sample(n, torch.Generator().manual_seed(4))
+
+
+@torch.no_grad()
+def attributed_values(model, problems, rival="others") -> xr.DataArray:
+    """Every problem's logits [part, target, example], which the result has the means of."""
+    task = model.task
+    targets = digit_targets(task, columns=isinstance(rival, str) and rival == "carry")
+    coefficients, _ = choose_rivals(
+        task, problems, targets, task.targets(problems)[:, targets], rival, model.config.n_logits
+    )
+    values, parts, _, _ = attributed(model, task, task.encode(problems), targets, coefficients)
+    coords = {axis: ("part", parts[axis].to_numpy()) for axis in ("part", "layer", "head")}
+    return xr.DataArray(values, coords, ("part", "target", "example"))
 
 
 @pytest.mark.parametrize(
@@ -58,9 +75,15 @@ def test_the_parts_of_every_problem_add_up_to_the_lead_of_its_right_digit(name: 
         total = variables["digit_sum"][:, columns] + 1 - variables["carry_in"][:, columns]
         lead = own - logits.gather(-1, (total % 10)[..., None])[..., 0]
     scale = float(lead.abs().max())
-    np.testing.assert_allclose(found.values.sum("part", skipna=True).T, lead, atol=1e-4 * scale)
-    assert found.worst < 1e-4 * scale
-    np.testing.assert_allclose(found.lead, lead.mean(0), atol=1e-4 * scale)
+    values = attributed_values(model, problems, rival)
+    np.testing.assert_allclose(values.sum("part", skipna=True).T, lead, atol=1e-4 * scale)
+    parts = found.table.query(f"of == '{PARTS}' and target != '{ALL_TARGETS}'")
+    by_target = parts.groupby("target", sort=False)
+    np.testing.assert_allclose(by_target.contribution.sum(), lead.mean(0), atol=1e-4 * scale)
+    np.testing.assert_allclose(by_target.lead.first(), lead.mean(0), atol=1e-4 * scale)
+    assert found.table.deviation.max() < 1e-4 * scale
+    means = values.mean("example").to_series().dropna()
+    np.testing.assert_allclose(parts.contribution, means, atol=1e-5 * scale)
 
 
 @torch.no_grad()
@@ -71,7 +94,7 @@ def test_parts_are_those_of_transformer_lens_on_folded_weights(name: str):
     right, tokens = model.task.targets(problems), model.task.encode(problems)
     rival = (right + 3) % 10
     targets = [i for i, role in enumerate(model.task.target_roles) if role.kind == "answer"]
-    found = direct_logit_attribution(model, problems=problems, rival=rival[:, targets]).values
+    found = attributed_values(model, problems, rival[:, targets])
     folded = model.fold_layer_norm()
     _, cache = folded.run_with_cache(tokens)
     scale = float(abs(found).max())
@@ -104,18 +127,18 @@ def test_units_are_those_of_transformer_lens_on_folded_weights():
     query = model.task.query_positions[1]
     neurons = cache.stack_neuron_results(-1, pos_slice=query)
     theirs = cache.logit_attrs(neurons, tokens=right[:, 1], incorrect_tokens=rival[:, 1], pos_slice=query)
-    assert found.units is not None
-    ours = found.units["mean"].isel(target=1).values.reshape(-1)
-    np.testing.assert_allclose(ours, theirs.mean(-1), atol=1e-5)
-    mlps = found.parts["mean"].sel(part=[f"L{layer}.mlp" for layer in range(3)]).isel(target=1)
-    np.testing.assert_allclose(found.units["mean"].isel(target=1).sum("unit"), mlps, atol=1e-5)
+    at = found.table[found.table.target == found.table.target.unique()[1]].set_index("part").contribution
+    neurons = [f"L{layer}N{unit}" for layer in range(3) for unit in range(model.config.d_mlp)]
+    np.testing.assert_allclose(at[neurons], theirs.mean(-1), atol=1e-5)
+    sums = at[neurons].to_numpy().reshape(3, -1).sum(1)
+    np.testing.assert_allclose(sums, at[[f"L{layer}.mlp" for layer in range(3)]], atol=1e-5)
 
 
 @torch.no_grad()
 def test_a_role_of_a_head_is_the_sum_over_its_keys_written_out_in_float64():
     model = random_model("ln")
     problems = problems_of(model)
-    found = direct_logit_attribution(model, problems=problems).values
+    found = attributed_values(model, problems)
     weights = {name: value.double() for name, value in model.all_weights().items()}
     _, cache = model.run_with_cache(model.task.encode(problems))
     layer, head, target = 1, 1, 1
@@ -139,19 +162,20 @@ def test_a_role_of_a_head_is_the_sum_over_its_keys_written_out_in_float64():
 def test_in_the_hand_built_adder_the_mlp_writes_the_whole_lead():
     model = models.build("position-coupling-hand-built", max_operands=3, max_digits=3)
     found = direct_logit_attribution(model, task=model.task.at(3, 3), n=64, rival="carry")
-    shares = found._by_kind() / float(found.lead.mean())
+    shares = by_kind(found) / found.table.lead.iloc[-1]
     assert shares["mlp"] == pytest.approx(1.0, abs=1e-3)
     assert shares.drop("mlp").abs().max() < 1e-3
 
 
 def test_a_part_without_a_position_is_blank_and_the_rest_has_intervals_around_its_mean():
     found = direct_logit_attribution(models.load("microadder-57"), n=128)
-    own = found.parts.sel(part="L0H0 own operands", target="s10")  # the last digit has no operands of its own
-    assert np.isnan(own["mean"])
-    known = found.parts["mean"].notnull()
-    assert (found.parts.low <= found.parts["mean"] + 1e-9).where(known, True).all()
-    assert (found.parts.high >= found.parts["mean"] - 1e-9).where(known, True).all()
-    assert found.parts.notnull()["mean"].sum() == len(found.to_dataframe().query("kind != 'unit'"))
+    last = found.table[(found.table.part == "L0H0 own operands") & (found.table.target == "s10")]
+    assert last.empty  # the last digit has no operands of its own
+    assert (found.table.contribution_low <= found.table.contribution + 1e-9).all()
+    assert (found.table.contribution_high >= found.table.contribution - 1e-9).all()
+    whole = found.table[found.table.target != ALL_TARGETS].groupby("part").contribution.sum() / 11
+    over_all = found.table[found.table.target == ALL_TARGETS].set_index("part").contribution
+    np.testing.assert_allclose(over_all, whole[over_all.index], rtol=1e-5)
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**10 - 1), st.integers(0, 10**10 - 1)), min_size=1, max_size=5))
@@ -186,8 +210,6 @@ def test_bad_input_is_named():
 
 
 def test_parts_that_do_not_add_up_are_refused():
-    import pandas as pd
-
     parts = pd.DataFrame([{"part": "embed", "kind": "embed", "layer": -1, "head": -1, "role": ""}])
     values = np.ones((1, 1, 4))
     some = Provenance(4, 0, "made up")
@@ -199,8 +221,8 @@ def test_parts_that_do_not_add_up_are_refused():
 
 def test_a_model_in_double_precision_is_attributed_alike():
     model = random_model("ln")
-    single = direct_logit_attribution(model, n=12).parts["mean"]
-    double = direct_logit_attribution(copy.deepcopy(model).double(), n=12).parts["mean"]
+    single = direct_logit_attribution(model, n=12).table.contribution
+    double = direct_logit_attribution(copy.deepcopy(model).double(), n=12).table.contribution
     np.testing.assert_allclose(single, double, atol=1e-5)
 
 
@@ -212,14 +234,3 @@ def test_a_bit_leads_over_the_other_bit_and_over_no_delimiter():
     coefficients, _ = choose_rivals(task, problems, targets, right, "others")
     assert torch.equal(coefficients[..., :2].gather(-1, 1 - right[..., None])[..., 0], -torch.ones(right.shape))
     assert not coefficients[..., 2:].any()
-
-
-def test_units_that_write_nothing_are_not_counted_beyond_their_number():
-    import pandas as pd
-
-    parts = pd.DataFrame([{"part": "embed", "kind": "embed", "layer": -1, "head": -1, "role": ""}])
-    some, units = Provenance(4, 0, "made up"), np.zeros((1, 3, 1, 4))
-    found = compute_direct_logit_attribution(np.ones((1, 1, 4)), parts, units, np.ones((1, 4)), ["s0"], "x", "y", some)
-    assert found.units is not None and not found.units["mean"].values.any()
-    assert (found._units_needed(), found.units["mean"].size) == (1, 3)
-    assert found.figure().layout.title.text.replace("<br>", " ") == f"<b>{found.headline()[:-1]}</b>"

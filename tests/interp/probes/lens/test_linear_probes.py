@@ -60,7 +60,7 @@ def test_labels_are_the_algorithms_and_the_carry_in_is_the_carry_out_below():
 def test_every_label_is_a_function_of_its_type_and_the_control_deals_the_same_labels_anew(signal: str):
     _, _, labels = made_up()
     (found,) = [each for each in labels if each.signal == signal]
-    dealt = found.dealt(np.random.default_rng(1))
+    dealt = found.shuffled(np.random.default_rng(1))
     for values in (found.value, dealt):
         for kind in np.unique(found.type):
             assert len(np.unique(values[found.type == kind])) == 1
@@ -97,15 +97,15 @@ def test_digits_that_lie_linearly_give_sum_and_carry_but_not_the_nine():
     assert table.accuracy["digit_sum"] > 0.99 and table.score["digit_sum"] > 0.999
     assert table.accuracy["carry_out"] > 0.9 and table.score["carry_out"] > 0.98
     assert table.score["nine"] < 0.6 and table.accuracy["carry_in"] < 0.6
-    assert table.selectivity["carry_out"] > 0.35 and table.control["digit_sum"] < 0.2
+    assert table.selectivity["carry_out"] > 0.35 and table.accuracy_shuffled["digit_sum"] < 0.2
 
 
 def test_a_table_of_pairs_is_learnt_by_heart_only_where_the_pairs_were_seen():
     _, _, labels = made_up()
     labels = [each for each in labels if each.signal == "carry_out"]
     table = probed(np.eye(100)[labels[0].pair], labels)
-    assert table.memorised["carry_out"] > 0.93  # all but the pairs of a nine, which hold two types
-    assert table.control["carry_out"] < 0.6 and table.accuracy["carry_out"] < 0.65
+    assert table.accuracy_memorised["carry_out"] > 0.93  # all but the pairs of a nine, which hold two types
+    assert table.accuracy_shuffled["carry_out"] < 0.6 and table.accuracy["carry_out"] < 0.65
     assert table.score["carry_out"] < 0.6
 
 
@@ -119,9 +119,10 @@ def test_intervals_hold_the_estimate_and_pairs_are_the_wider_clusters():
     _, variables, labels = made_up()
     x = torch.stack([variables[name][:, 4] for name in ("a", "b")], 1).double().numpy()
     table = probed(x, labels)
-    assert ((table.low <= table.accuracy) & (table.accuracy <= table.high)).all()
-    assert ((table.pair_low <= table.accuracy) & (table.accuracy <= table.pair_high)).all()
-    assert table.pair_high["carry_out"] - table.pair_low["carry_out"] > table.high["carry_out"] - table.low["carry_out"]
+    for low, high in (("accuracy_low", "accuracy_high"), ("problem_low", "problem_high")):
+        assert ((table[low] <= table.accuracy) & (table.accuracy <= table[high])).all()
+    wide, narrow = table.accuracy_high - table.accuracy_low, table.problem_high - table.problem_low
+    assert wide["carry_out"] > narrow["carry_out"]
 
 
 def test_predictions_are_ridge_regressions_of_the_other_folds():
@@ -147,9 +148,9 @@ def test_an_untrained_copy_stands_beside_every_accuracy():
     model = models.load("toygpt-learned-pre")
     found = linear_probes(model, signals="carry_out", sites=["L0 mid", "L1 post"], n=1500)
     rows = found.overall("carry_out")
-    assert rows.untrained.notna().all() and rows.untrained_score.notna().all()
+    assert rows.accuracy_untrained.notna().all() and rows.score_untrained.notna().all()
     twin = linear_probes(untrained_twin(model, model.task, 0), signals="carry_out", sites="L1 post", n=1500)
-    assert rows.untrained[1] == twin.overall("carry_out").accuracy[0]
+    assert rows.accuracy_untrained[1] == twin.overall("carry_out").accuracy[0]
 
 
 def test_several_positions_are_read_together_and_heads_are_flattened():
@@ -195,13 +196,13 @@ def test_the_stored_probes_of_two_digit_adders_are_found_again():
     asked: dict[str, Any] = {"problems": TwoDigitAddition().domain.every(), "signals": "carry_out", "columns": "s0"}
     asked["sites"] = [*stream_points(model), *outputs]
     found = {at: linear_probes(model, at=at, **asked) for at in ("a1", "a0", "b1", "b0", "s0", "s1")}
-    assert 0.75 < max(each.table.untrained.max() for each in found.values()) < 1  # random features have it too
+    assert 0.75 < max(each.table.accuracy_untrained.max() for each in found.values()) < 1  # random features have it too
     rows = [(at, row) for at, each in found.items() for row in each.overall("carry_out").to_dict("records")]
     for (at, now), then in zip(rows, stored["probes"], strict=True):
         assert (at, now["site"], now["n"]) == (then["position"], then["site"], then["n"])
-        for name in ("accuracy", "control"):  # the intervals were stored before their method changed
-            assert now[name] == pytest.approx(then[name], abs=2e-3)  # other builds round differently
-        assert now["pair_low"] <= now["accuracy"] <= now["pair_high"]
+        assert now["accuracy"] == pytest.approx(then["accuracy"], abs=2e-3)  # other builds round differently
+        assert now["accuracy_shuffled"] == pytest.approx(then["control"], abs=2e-3)
+        assert now["accuracy_low"] <= now["accuracy"] <= now["accuracy_high"]
 
 
 def test_columns_are_chosen_by_label_and_an_unknown_one_is_refused():
@@ -220,7 +221,7 @@ def test_a_trained_parity_has_its_running_parity_behind_the_attention():
     found = linear_probes(model, task=model.task.at(8), signals="parity", n=250)
     rows = found.overall("parity").set_index("site")
     last = rows.index[-1]
-    assert rows.accuracy[last] > 0.9 and rows.control[last] < 0.7
+    assert rows.accuracy[last] > 0.9 and rows.accuracy_shuffled[last] < 0.7
 
 
 # ---- bad input

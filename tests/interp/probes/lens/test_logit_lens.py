@@ -11,9 +11,11 @@ from scipy.special import log_softmax
 from scipy.stats import entropy
 
 import models
+from interp.core.key_roles import ALL_TARGETS
 from interp.core.named_places import stream_points
 from interp.core.results import Provenance
 from interp.probes.lens import compute_logit_lens, logit_lens
+from interp.probes.lens.logit_lens import by_point
 from models.errors import UserError
 from tests.interp.probes.lens.made import SWITCHES, random_model
 
@@ -55,7 +57,9 @@ def test_the_lens_reads_transformer_lens_accumulated_streams(name: str):
     assert labels[0] == "0_pre" and labels[-1] == "final_post"
     assert len(labels) == len(found.table.point) == 1 + model.config.n_layers * (1 + mid)
     for measure, expected in expected_tables(logits, model.task.targets(problems).numpy()).items():
-        np.testing.assert_allclose(found.table[measure], expected, rtol=1e-4, atol=1e-6)
+        shown = found.table[measure]
+        np.testing.assert_allclose(shown[:, :-1], expected, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(shown.sel(target=ALL_TARGETS), expected.mean(1), rtol=1e-4, atol=1e-6)
 
 
 @torch.no_grad()
@@ -84,13 +88,13 @@ def test_the_lens_ends_at_the_models_own_answers(name: str):
         logits = model(model.task.encode(problems))[:, list(model.task.query_positions)]
     right = model.task.targets(problems)
     assert (found.kl == 0).all()
-    np.testing.assert_array_equal(found.accuracy, (logits.argmax(-1) == right).double().mean(0))
-    assert float(found.overall) == pytest.approx((logits.argmax(-1) == right).double().mean().item())
+    np.testing.assert_array_equal(found.accuracy[:-1], (logits.argmax(-1) == right).double().mean(0))
+    assert float(found.accuracy[-1]) == pytest.approx((logits.argmax(-1) == right).double().mean().item())
 
 
 def test_answers_of_other_problems_are_met_by_chance_alone():
     found = logit_lens(models.load("microadder-57"), n=2048).table
-    digits = found.control.sel(target=[f"s{i}" for i in range(1, 10)])  # uniform; s10 and EOS are not
+    digits = found.accuracy_shuffled.sel(target=[f"s{i}" for i in range(1, 10)])  # uniform; s10 and EOS are not
     assert float(abs(digits - 0.1).max()) < 0.04
 
 
@@ -99,7 +103,7 @@ def test_delimiters_of_one_label_are_told_apart():
     found = logit_lens(model, task=model.task.at(3, 2), n=8)
     names = found.table.target.values.tolist()
     assert len(set(names)) == len(names) and {">", "> (2)", "> (3)"} <= set(names)
-    assert float(found.table.overall[-1]) == 1.0
+    assert found.cell("accuracy", point="L0 post", target=ALL_TARGETS).value == 1.0
 
 
 def test_points_stand_in_order_of_depth():
@@ -109,7 +113,7 @@ def test_points_stand_in_order_of_depth():
 
 def test_streams_that_are_normalised_after_the_sums_can_be_read_and_end_at_the_logits():
     found = logit_lens(models.load("toygpt-learned-post"), n=N).table
-    assert (found.kl.isel(point=-1) == 0).all() and float(found.overall[-1]) > 0.9
+    assert (found.kl.isel(point=-1) == 0).all() and float(found.accuracy[-1, -1]) > 0.9
 
 
 def test_bad_input_is_named():
@@ -125,12 +129,12 @@ def test_bad_input_is_named():
         compute_logit_lens([logits], right, ["one", "two"], ["s0"], "x", some)
 
 
-def test_a_model_that_forgets_its_answer_is_said_to_rise_nowhere():
+def test_a_model_that_forgets_its_answer_has_fewer_right_tokens_at_later_points():
     logits = np.zeros((3, 4, 1, 10))
     logits[0, :, :, 2], logits[1:, :, :, 5] = 1, 1
     right = np.full((4, 1), 2)
     found = compute_logit_lens([logits], right, ["one", "two", "three"], ["s0"], "x", Provenance(4, 0, "made up"))
-    assert found.table.overall.values.tolist() == [1, 0, 0] and found._largest_rise == ("two", "three", 0, 0)
+    assert [part.value for part in by_point(found).parts] == [1, 0, 0] and by_point(found).name == "two"
 
 
 def test_logits_that_do_not_come_from_the_last_stream_are_refused():
@@ -147,9 +151,9 @@ def test_logits_that_do_not_come_from_the_last_stream_are_refused():
 def test_the_figure_and_the_table_hold_the_numbers():
     found = logit_lens(random_model("ln", 2), n=16)
     figure, table = found.figure(), found.to_dataframe()
-    assert len(figure.data) == 3 and figure.data[0].z.shape == (5, 3)
-    np.testing.assert_allclose(figure.data[2].z, found.table.kl)
-    assert len(table) == 15 and (table.accuracy_low <= table.accuracy).all() and (table.kl_low <= table.kl_high).all()
+    assert len(figure.data) == 3 and np.shape(figure.data[0].z) == (5, 4)
+    np.testing.assert_allclose(np.asarray(figure.data[2].z, dtype=float), found.table.kl)
+    assert len(table) == 20 and (table.accuracy_low <= table.accuracy).all() and (table.kl_low <= table.kl_high).all()
 
 
 def test_the_logit_lens_keeps_no_logits_of_the_whole_sample(monkeypatch):
@@ -166,4 +170,4 @@ def test_the_logit_lens_keeps_no_logits_of_the_whole_sample(monkeypatch):
     model = models.load("microadder-57")
     found = logit_lens(model, n=1200)
     assert seen == [512, 512, 176]
-    assert found.table.overall.values[-1] == 1.0 and found.provenance.n == 1200
+    assert found.table.accuracy.values[-1, -1] == 1.0 and found.provenance.n == 1200
