@@ -45,7 +45,7 @@ register_exam(
 def _proved(found: Verdict) -> tuple[str, bool]:
     """The verdict, and whether it shows a pair with another answer than its sum."""
     shown = found.counterexample
-    return found.status, shown is not None and shown[2] != shown[0] + shown[1]
+    return found.status, shown is not None and shown.predicted != shown.expected
 
 
 register_exam(
