@@ -171,7 +171,7 @@ table(weight_on_bos, ["model", "head", "weight on $"])
 beside = interp.compare(trained, reference, n=64)
 distances = beside.table
 parts = distances["part"].isin(["responses", "embeddings"]) | (distances["quantity"] == "QK: query place, key place")
-columns = ["quantity", "a", "b", "distance", "untrained", "p_untrained", "shuffled", "p_shuffled"]
+columns = ["quantity", "a", "b", "distance", "distance_untrained", "p_untrained", "distance_shuffled", "p_shuffled"]
 caption = f"a: {beside.names[0]}, b: {beside.names[1]} (n = {beside.provenance.n} problems)"
 shown = distances.loc[parts & (distances["nothing"] == ""), columns]
 table(shown.rename(columns=lambda name: name.replace("p_", "p, ")), caption=caption)
