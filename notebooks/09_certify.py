@@ -77,9 +77,8 @@ verdict = interp.certify(noisy)
 verdict
 
 # %%
-a, b, answer = verdict.counterexample
-COLUMNS = ["first number", "second number", "sum", "the model's answer"]
-table([(a, b, a + b, answer)], COLUMNS)
+one = verdict.counterexample
+table([(one.problem, one.expected, one.predicted)], ["problem", "right answer", "the model's answer"])
 
 # %% [markdown]
 # One is wrong, by ten million. How common are such pairs? They are common enough to be met in practice, and too rare
@@ -97,7 +96,8 @@ table(
 # %%
 met = uniform[wrong][:3]
 said = noisy.task.decode(predict(noisy, met))
-table([(a, b, a + b, answer) for (a, b), answer in zip(met.tolist(), said, strict=True)], COLUMNS)
+rows = [(a, b, a + b, answer) for (a, b), answer in zip(met.tolist(), said, strict=True)]
+table(rows, ["first number", "second number", "sum", "the model's answer"])
 
 # %% [markdown]
 # ## 2. Attention writes one number
@@ -250,7 +250,7 @@ print(f"s lies in [{by_hand[0]:.6f}, {by_hand[1]:.6f}]")
 def reached_after(target: int, token: int) -> pd.DataFrame:
     """The range of s in each class, by carry and total."""
     query = WindowBounds(attention, layout, target, token)
-    windows = query.roots()
+    windows = query.unsplit_windows()
     carry, total = query.class_of(windows)
     low, high = (end[:, 0] for end in query.box(windows))
     keys = {"target": target, "previous": token, "carry": carry, "total": total}
