@@ -80,6 +80,8 @@ def follow(page: Path, root: Path, packages: Path | str = "", python: str = sys.
 
 #: Pages that are said to need nothing but the installed package.
 OUTSIDE = ("add_a_model", "add_a_probe", "add_a_task", "read_your_files")
+#: Pages that need other packages; tests/test_other_libraries.py runs them.
+OTHERS = ("if_you_know",)
 PARTS = (".", "papers", "recipes")
 TEXTS = [
     ROOT / "README.md",
@@ -92,7 +94,7 @@ LONG = ("guide", "position_coupling", "add_a_method")
 PAGES = [
     pytest.param(page, id=page.stem, marks=[pytest.mark.slow] * (page.stem in LONG))
     for page in TEXTS
-    if page.parent in (DOCS, DOCS / "papers") and page.stem not in OUTSIDE and blocks(page.read_text())
+    if page.parent in (DOCS, DOCS / "papers") and page.stem not in (*OUTSIDE, *OTHERS) and blocks(page.read_text())
 ]
 
 

@@ -21,7 +21,7 @@ def sums(seed: int = 0, offsets: str = "ids start at 1", operands: int = 6, digi
     sizes = {"digits": range(1, digits + 1), "operands": range(2, operands + 1)}
     about = {"task": "multi-operand-addition", "format": "scratchpad", "offsets": offsets, "requested": 80, "seed": 0}
     about |= {"early_exit": 50, "trained": {"operands": (2, 4), "digits": (1, 3)}, "method": "teacher_forced"}
-    return ExactMatchGrid.of(
+    return ExactMatchGrid.made(
         "a-model", xr.Dataset({k: (("digits", "operands"), v) for k, v in table.items()}, sizes), about
     )
 
@@ -34,7 +34,7 @@ def bits(seed: int, final: bool = True) -> ExactMatchGrid:
         table |= {"answer": 50 + correct // 2, "answer_forced": 50 + correct // 2}
     about = {"task": "parity", "format": "scratchpad", "offsets": "no position ids", "requested": 100, "seed": 0}
     about |= {"early_exit": None, "trained": {"bits": (1, 20)}, "method": "teacher_forced"}
-    return ExactMatchGrid.of(
+    return ExactMatchGrid.made(
         "p", xr.Dataset({k: (("bits",), v) for k, v in table.items()}, {"bits": range(1, 31)}), about
     )
 

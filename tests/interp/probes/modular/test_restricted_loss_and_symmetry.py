@@ -103,7 +103,7 @@ def test_a_construction_that_cannot_be_is_refused(bad):
 
 def test_figures_show_the_values_of_the_table():
     program, loss = interp.group_program(built("clock")), interp.restricted_loss(built("clock"))
-    drawn = np.asarray(program.figure().data[0].y, dtype=float)
+    drawn = np.asarray(program.figure().data[0].x, dtype=float)  # long names stand down the side
     np.testing.assert_allclose(drawn, program.to_dataframe()["share"])
     grid = np.asarray(loss.figure().data[0].z, dtype=float)  # [pairs, logits]
     np.testing.assert_allclose(
