@@ -316,7 +316,7 @@ def _line(panel: GridPanel, what: str, axis: str) -> Series:
         low, high = shares.min(0), shares.max(0)
     else:
         frame = next(iter(panel.grids)).to_dataframe().set_index(axis).reindex(list(median[axis].values))
-        prefix = "" if what == "correct" else f"{what}_"
+        prefix = "accuracy_" if what == "correct" else f"{what}_"
         low, high = frame[f"{prefix}low"].to_numpy(), frame[f"{prefix}high"].to_numpy()
     return Series(panel.label, median[axis].values, median.values, low, high)
 
