@@ -43,10 +43,11 @@ class Estimate:
         low, high = (math.nan if end is None else end for end in (self.low, self.high))
         if self.unit == SHARE:
             return in_percent_with(self.value, low, high)
-        known = (
+        ends = f" [{number(low)}, {number(high)}]"
+        wide = (
             math.isfinite(low) and math.isfinite(high) and number(low) != number(high)
         )  # one of no width says nothing
-        return number(self.value) + (f" [{number(low)}, {number(high)}]" if known else "")
+        return number(self.value) + ends * wide
 
     @property
     def against(self) -> str:

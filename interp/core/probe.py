@@ -62,9 +62,14 @@ class Summary:
     asked_by: tuple[str, ...] = ("compare_models", "training_dynamics")
 
 
+def at_most(n: int, **arguments: Any) -> Callable[[Any, Any, int, int], Mapping[str, Any]]:
+    """Arguments of a :class:`Summary` that keep the call short: no more than ``n`` problems, and others as given."""
+    return lambda model, task, asked, seed: {"n": min(asked, n)} | arguments
+
+
 #: Parameters of probes that are a model, and those that are several.
 MODELS = ("model", "a", "b", "reference")
-SEVERAL_MODELS = ("models", "untrained")
+SEVERAL_MODELS = ("models",)
 
 
 @dataclass(frozen=True)

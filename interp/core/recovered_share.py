@@ -28,6 +28,7 @@ def recovered_share(
     if not np.isfinite(room).all() or np.quantile(of_room, TAILS[0]) <= least:
         return float("nan"), float("nan"), float("nan")
     value = float(back.mean() / room.mean())
-    low, high = percentile_interval(value, of_back / of_room, n)
+    drawn = np.divide(of_back, of_room, out=np.full_like(of_back, np.nan), where=of_room > 0)  # few draws have no room
+    low, high = percentile_interval(value, drawn, n)
     low = min(float(low), value - unseen(n) * (value - min(value, 0.0)))
     return value, low, max(float(high), value + unseen(n) * (max(value, 1.0) - value))

@@ -257,11 +257,9 @@ def require_numbers(
     kept: Activations = {}
     names = ["hook_embed", *(in_block(layer, name) for layer in range(model.cfg.n_layers) for name in _LOOKED_AT)]
     hooks = [(name, lambda x, hook, change=change: change(x, rows)) for name, change in replacements]
-    hooks += [
-        (name, partial(_keep, name=name, kept=kept)) for name in ("hook_embed", *names) if name in model.hook_dict
-    ]
+    hooks += [(name, partial(_keep, name=name, kept=kept)) for name in names if name in model.hook_dict]
     with torch.no_grad():
-        model.run_with_hooks(tokens.to(model.cfg.device), fwd_hooks=hooks)
+        model.run_with_hooks(tokens.to(logits.device), fwd_hooks=hooks)
     require_finite(kept)
     raise UserError("The model's logits are NaN: the model has diverged.")
 

@@ -68,7 +68,7 @@ class Measure:
         beside = [each for each in self.controls if known(row.get(f"{self.name}_{each}")) is not None]
         control = float(row[f"{self.name}_{beside[0]}"]) if beside else None
         note = CONTROLS.get(beside[0], beside[0].replace("_", " ")) if beside else ""
-        of = row.get("n", n)
+        of = known(row.get("n", n))
         return Estimate(
             float(row[self.name]), low, high, None if of is None else int(of), control=control, control_note=note,
             name=name, unit=self.unit,
@@ -114,9 +114,8 @@ class TableResult(Result):
 
     def measure(self, name: str) -> Measure:
         """A measure by name. Raises UserError if there is none."""
-        return {each.name: each for each in self.measures}[
-            known_name("measure", name, [each.name for each in self.measures])
-        ]
+        found = {each.name: each for each in self.measures}
+        return found[known_name("measure", name, found)]
 
     def rows_at(self, **keys: Any) -> pd.DataFrame:
         """The rows of the table at some values of keys. Raises UserError for a key or a value that it does not have."""

@@ -25,7 +25,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -36,7 +35,7 @@ from interp.core.drawings import drawing
 from interp.core.estimate import Estimate
 from interp.core.frames import select
 from interp.core.key_roles import membership, visible_roles
-from interp.core.probe import Summary, probe
+from interp.core.probe import Summary, at_most, probe
 from interp.core.results import Provenance
 from interp.core.runs import read_patterns
 from interp.core.samples import N_PROBLEMS, prepare
@@ -124,11 +123,12 @@ class AttentionByRole(TableResult):
     def has_ratio(self, layer: int | None = None, head: int | None = None) -> bool:
         """Whether one ratio describes what the head gives operands of the own and of the previous column: the keys of
         a role are alike, neither role is bimodal over inputs, and every target of ``columns`` has a gap."""
-        roles = [OWN, PREVIOUS] if self.columns else []
-        row = self.of_head(layer, head).sel(role=roles, target=list(self.columns))
+        if not self.columns:
+            return False
+        row = self.of_head(layer, head).sel(role=[OWN, PREVIOUS], target=list(self.columns))
         per_key, strongest, weakest = (row[name].mean("target") for name in ("per_key", "strongest", "weakest"))
         alike = (strongest <= ALIKE * per_key) | (strongest - weakest < FAINT)
-        return bool(roles and alike.all() and row.lower.isnull().all() and np.isfinite(row.gap).all())
+        return bool(alike.all() and row.lower.isnull().all() and np.isfinite(row.gap).all())
 
     def finding(self, layer: int | None = None, head: int | None = None) -> str:
         """Where one head (default: the main one) looks, in a sentence."""
@@ -249,14 +249,10 @@ def _two_values(
     return np.where(most, np.clip(sums / np.maximum(known.sum(over), 1), 0.0, 1.0), np.nan)
 
 
-def _few(_: Any, __: Any, n: int, ___: int) -> dict[str, int]:
-    return {"n": min(n, 256)}
-
-
 @probe(
     "Where does each answer digit look?",
     control=True,
-    summary=Summary("attention, own over previous column", "nats", AttentionByRole.mean_gap, 0.05, _few),
+    summary=Summary("attention, own over previous column", "nats", AttentionByRole.mean_gap, 0.05, at_most(256)),
 )
 def attention_by_role(
     model: HookedModel,

@@ -137,7 +137,7 @@ def induction_heads(
         return found.saying("Nothing is said of prefix matching: no token stands twice in these problems.")
     best = found.largest("matching")
     said = f"{best.name} looks most at what followed the same token"
-    if not found.table["matching_low"].max() > uniform[1]:
+    if best.low is None or not best.low > uniform[1]:
         said = f"No head looks more at what followed the same token than uniform attention; the most is {best.name}"
     return found.saying(f"{said}: {best} of its attention ({best.against}).")
 

@@ -222,7 +222,7 @@ def hand_built_sums(arithmetic: ArithmeticName = "float32") -> Verdict:
 
 
 def judge_hand_built_sums(arithmetic: ArithmeticName) -> Verdict:
-    """What :func:`hand_built_sums` gives, proved anew in a minute or two."""
+    """Prove again what :func:`hand_built_sums` reads. It takes a minute or two."""
     found = certify(models.build(HAND_BUILT_SUMS), arithmetic=arithmetic)
     return found.replace(parts=tuple(replace(part, margin=_rounded_down(part.margin)) for part in found.parts))
 

@@ -30,7 +30,7 @@ def altered(task: Task) -> str | None:
 
 
 def _function_of(value: Any) -> Any:
-    """Return the function behind a method, a property or a cached property, and None for other attributes."""
+    """The function that a method, a property or a cached property calls; None for any other attribute."""
     found = getattr(value, "fget", None) or getattr(value, "func", None) or value
     found = inspect.unwrap(found) if callable(found) else found
     return found if inspect.isfunction(found) else None

@@ -69,17 +69,20 @@ class ComponentAblation(TableResult):
 
     values: Mapping[str, xr.DataArray]
 
+    def largest_change(self) -> dict[str, Any]:
+        """The row of the first metric's largest change over all examples, of those that ``has_effect`` if any does."""
+        rows = self.rows_at(metric=str(self.table.metric.values[0]), stratum=ALL)
+        shown = rows[rows["has_effect"]] if rows["has_effect"].any() else rows
+        return shown.loc[shown["drop"].abs().fillna(0.0).idxmax()].to_dict()
+
     def _finding(self, model: str, left_out: int) -> str:
-        metric = str(self.table.metric.values[0])
-        rows = self.rows_at(metric=metric, stratum=ALL)
-        effects, names = rows[rows["has_effect"]], rows["component"].nunique()
-        shown = rows if effects.empty else effects
-        row = shown.loc[shown["drop"].abs().fillna(0.0).idxmax()].to_dict()
+        row, names = self.largest_change(), self.table.sizes["component"]
+        metric = row["metric"]
         value, name = self.measure("value").estimate(row), f"{row['component']} {in_words(row['replacement'])}"
         whole, other = (Estimate(known(row[end]) or 0.0, unit=value.unit) for end in ("clean", "value_random"))
         random = "" if value.control is None else f"a random change of equal length: {other}"
         of = f", the largest change {'beyond its control ' * bool(random)}of {names} components" if names > 1 else ""
-        if not effects.empty:
+        if row["has_effect"]:
             verb, random = "falls" if row["drop"] > 0 else "rises", f" ({random})" * bool(random)
             text = f"{model}: {spoken(metric)} {verb} from {whole} to {value} with {name}{random}{of}."
         else:

@@ -140,9 +140,10 @@ def attention_attribution(
         tables.append(pd.DataFrame(rows, cells.set_names(KEYS)).reset_index())
     result = TableResult("", pd.concat(tables, ignore_index=True), sample.provenance, KEYS, MEASURES)
     part, top = _largest(result), result.table.loc[result.table["part"].abs().idxmax()]
+    over_words = OVER[over] if top["score"] >= 0 else OVER[over].replace("above", "below")
     return result.saying(
-        f"{name}: {top['head']} scores {top['role']} {number(top['score'])} nats {OVER[over]} at {top['target']}; the "
-        f"largest part of it, {part} nats, comes from {top['query_source']} of the query and {top['key_source']} of "
+        f"{name}: {top['head']} scores {top['role']} {number(abs(top['score']))} nats {over_words} at {top['target']}; the "
+        f"largest part in size, {part} nats, comes from {top['query_source']} of the query and {top['key_source']} of "
         "the keys."
     )
 

@@ -101,9 +101,12 @@ def compute_direct_logit_attribution(
     found = TableResult("", table, provenance, KEYS, (measure,))
     whole = table[(table["of"] == PARTS) & (table["target"] == ALL_TARGETS)]
     top = whole.loc[whole["contribution"].abs().idxmax()]
+    part, average = measure.estimate(top.to_dict()), leads[ALL_TARGETS]
+    place = f"leads {rival} by {number(average)}" if average >= 0 else f"lies below {rival} by {number(-average)}"
+    largest = "most" if (whole["contribution"] >= 0).all() else "largest in size"
     return found.saying(
-        f"{name}: the right digit leads {rival} by {number(leads[ALL_TARGETS])} logits on average over the answer; "
-        f"{top['part']} writes {measure.estimate(top.to_dict())} of it, the most of {len(whole)} parts."
+        f"{name}: the right digit {place} logits on average over the answer; {top['part']} contributes {part} to that, "
+        f"the {largest} of {len(whole)} parts."
     )
 
 

@@ -23,7 +23,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp.core.places import Replacement
-from interp.core.probe import Summary, probe
+from interp.core.probe import Summary, at_most, probe
 from interp.core.runs import passes, require_finite
 from interp.core.samples import N_PROBLEMS
 from interp.core.table_result import TableResult
@@ -42,7 +42,7 @@ AVERAGED = 128  # so many problems give the Jacobians, or half of them all where
     "What would each stream answer, by the mean derivative of the rest?",
     summary=Summary(
         "right before the last sublayer, by the mean Jacobian", "share", best_reading, 0.01,
-        lambda _, __, n, ___: {"n": min(n, 256)}, asked_by=(),
+        at_most(256), asked_by=(),
     ),
 )  # fmt: skip
 def jacobian_lens(

@@ -114,17 +114,18 @@ class LinearProbes(TableResult):
         hardest = self.hardest()
         signal = next(each for each in self.table.signal if SIGNALS.get(each, each) == hardest.name)
         best, rows = self.best_site(signal), self.overall(signal)
-        untrained = "no untrained copy"
+        controls = [("shuffled labels", best.accuracy_shuffled, "")]
         if rows.score_untrained.notna().any():
             other = rows.loc[rows.score_untrained.idxmax()]
-            beaten = other.accuracy_untrained < (hardest.low or 0.0)
-            untrained = f"{'' if beaten else 'no better than '}an untrained copy"
-            untrained += f" {in_percent(other.accuracy_untrained)} at {other.site}"
-        controls = f"{untrained}, shuffled labels {in_percent(best.accuracy_shuffled)}"
+            controls.insert(0, ("an untrained copy", other.accuracy_untrained, f" at {other.site}"))
+        beside = ", ".join(
+            f"{'' if share < (hardest.low or 0.0) else 'no better than '}{control} {in_percent(share)}{where}"
+            for control, share, where in controls
+        )
         of = f", the hardest of {len(hardest.parts)} signals," if len(hardest.parts) > 1 else ""
         return (
             f"{name}: {hardest.name}{of} is read right in {hardest} at {best.site}, by a linear probe of {self.place} "
-            f"on pairs of digits that it never saw ({controls})."
+            f"on pairs of digits that it never saw ({beside})."
         )
 
 

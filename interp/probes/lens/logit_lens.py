@@ -30,7 +30,7 @@ from scipy.special import log_softmax
 from interp.core.estimate import Estimate
 from interp.core.key_roles import ALL_TARGETS
 from interp.core.named_places import stream_points
-from interp.core.probe import Summary, probe
+from interp.core.probe import Summary, at_most, probe
 from interp.core.results import Provenance
 from interp.core.runs import require_finite
 from interp.core.samples import N_PROBLEMS, prepare
@@ -52,8 +52,7 @@ MEASURES = (
 
 def by_point(found: TableResult, **keys: Any) -> Estimate:
     """The share of right answers at the last stream but one; its parts are those of all streams."""
-    points = found.table.point.values.tolist()
-    parts = [replace(found.cell("accuracy", point=at, target=ALL_TARGETS, **keys), name=at) for at in points]
+    parts = found.estimates("accuracy", target=ALL_TARGETS, **keys)
     before = parts[max(0, len(parts) - 2)]
     return replace(before, note=f"read at {before.name}", parts=tuple(parts))
 
@@ -158,14 +157,7 @@ def lens_table(
 
 @probe(
     "What would each stream answer?",
-    summary=Summary(
-        "right before the last sublayer",
-        "share",
-        by_point,
-        0.01,
-        lambda _, __, n, ___: {"n": min(n, 256)},
-        asked_by=(),
-    ),
+    summary=Summary("right before the last sublayer", "share", by_point, 0.01, at_most(256), asked_by=()),
 )
 def logit_lens(
     model: HookedModel,

@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp.core.probe import Summary, probe
+from interp.core.probe import Summary, at_most, probe
 from interp.core.samples import N_PROBLEMS
 from interp.core.table_result import TableResult
 from interp.core.task_checks import resolve_task
@@ -41,7 +41,7 @@ PENALTY = 1e-3  # on the mean square of a row of A, and of b
     "What would each stream answer in the last one's words?",
     summary=Summary(
         "right before the last sublayer, tuned", "share", best_reading, 0.01,
-        lambda _, __, n, ___: {"n": min(n, 256), "steps": 20}, asked_by=(),
+        at_most(256, steps=20), asked_by=(),
     ),
 )  # fmt: skip
 def tuned_lens(

@@ -156,7 +156,7 @@ class ColumnRule(Column):
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> ColumnRule:
-        """The inverse of :meth:`to_dict`. Raises KeyError, TypeError or ValueError for what is no rule."""
+        """The inverse of :meth:`to_dict`. Raises KeyError, TypeError or ValueError for anything but a stored rule."""
         found = read_fields(cls, value, ("signed", "tried"))
         if not all(0 < x < 20 for x in (found.digits, found.written, found.base)) or found.tried == 0:
             raise ValueError("a rule that is none")

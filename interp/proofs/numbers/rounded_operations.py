@@ -145,7 +145,8 @@ class Rounding:
         return values, own, within
 
     def _along_directions(self, along: Sequence[tuple[Tensor, Tensor]], w: TrimmedMatrix) -> list[Tensor]:
-        """What errors along known directions, by at most ``reach`` times each, become behind a matrix."""
+        """Bounds of the errors after a matrix that come from errors before it along known directions, each by at most
+        ``reach`` times its vector."""
         errors = []
         for vector, reach in along:  # the product in float64 is off by about n 2^-53 of the magnitudes
             slack = 4 * (len(w.values) + 4) * DOUBLE * vector.norm(dim=-1, keepdim=True) * w.columns

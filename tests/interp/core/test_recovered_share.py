@@ -29,3 +29,11 @@ def test_it_is_one_where_all_comes_back_zero_where_nothing_does_and_undefined_wi
     assert np.isnan(recovered_share(clean, clean, clean, 0)).all()
     assert np.isnan(recovered_share(clean, clean + 5e-4, clean, 0, least=1e-3)).all()
     assert recovered_share(2 * ablated, ablated, clean, 0)[2] < 0, "worse than nothing"
+
+
+def test_draws_without_room_do_not_count_and_warn_of_nothing():
+    """Of 20 examples four have something to recover: one draw in a hundred has none of them."""
+    room = np.where(np.arange(20) < 4, 5.0, 0.0)
+    with np.errstate(all="raise"):
+        value, low, high = recovered_share(0.5 * room, room, np.zeros(20), 0)
+    assert value == pytest.approx(0.5) and 0 <= low < 0.5 < high <= 1
