@@ -140,11 +140,12 @@ def attention_attribution(
         tables.append(pd.DataFrame(rows, cells.set_names(KEYS)).reset_index())
     result = TableResult("", pd.concat(tables, ignore_index=True), sample.provenance, KEYS, MEASURES)
     part, top = _largest(result), result.table.loc[result.table["part"].abs().idxmax()]
-    over_words = OVER[over] if top["score"] >= 0 else OVER[over].replace("above", "below")
+    amount = f"{number(top['score'])} nats {OVER[over]}"
+    if over == "others" and top["score"] < 0:
+        amount = f"{number(-top['score'])} nats below those of the other keys"
     return result.saying(
-        f"{name}: {top['head']} scores {top['role']} {number(abs(top['score']))} nats {over_words} at {top['target']}; the "
-        f"largest part in size, {part} nats, comes from {top['query_source']} of the query and {top['key_source']} of "
-        "the keys."
+        f"{name}: {top['head']} scores {top['role']} {amount} at {top['target']}; the largest part in size, {part} nats, "
+        f"comes from {top['query_source']} of the query and {top['key_source']} of the keys."
     )
 
 
