@@ -24,7 +24,6 @@ The subpackages, each of which imports only earlier ones: :mod:`interp.core`; :m
 """
 
 from importlib import import_module
-from importlib.metadata import version
 from pkgutil import iter_modules, walk_packages
 from typing import Any
 
@@ -61,7 +60,7 @@ def __getattr__(name: str) -> Any:
     if name in _ROOMS:
         return import_module(f"interp.{name}")
     if name == "__version__":
-        return version("carrylens")
+        return import_module("importlib.metadata").version("carrylens")
     if name.startswith("_") and name != "__all__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from interp.public_names import public_names, resolve

@@ -6,7 +6,6 @@ fresh = models.build("microadder-57", seed=3)   # fresh parameters
 """
 
 from importlib import import_module
-from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +63,7 @@ __all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
 def __getattr__(name: str) -> Any:
     """A public name or a module of this package."""
     if name == "__version__":
-        return version("carrylens")
+        return import_module("importlib.metadata").version("carrylens")
     with _progress_line("importing"):
         if _HOME.get(name, "models") != "models":
             found = globals()[name] = getattr(import_module(_HOME[name]), name)

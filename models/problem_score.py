@@ -82,7 +82,7 @@ class Score(Rate):
                 Failure(**failure | {"problem": tuple(failure["problem"])}) for failure in value["failures"]
             ),
         }
-        named = {"rung": "strength"}  # as files of earlier versions call it
+        named = {"rung": "strength", "doubt": "task_mismatch"}  # as files of earlier versions call it
         return cls(**{named.get(name, name): item for name, item in value.items() if name not in derived} | read)
 
     def __str__(self) -> str:

@@ -42,7 +42,7 @@ from models.transformer import HookedModel, model_name
 MOST_CIRCUITS = 2**12
 NO_EDGES = "no edges"
 _LONGEST = 150  # characters of a circuit in a sentence
-COLUMNS = ("circuit", "edges", "status", "right", "right_low", "right_high", "wrong", "proof")
+COLUMNS = ("circuit", "edges", "status", "right", "right_low", "right_high", "n", "wrong", "proof")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -148,7 +148,7 @@ def _tried(model: ArithmeticTransformer, task: Task, sample: Sample) -> dict[str
     share = proportion(right.numpy())
     at = int((~right).long().argmax())
     wrong = "" if right.all() else task.problem_text(task.numbers(problems[at : at + 1])[0])
-    return {"right": share.value, "right_low": share.low, "right_high": share.high, "wrong": wrong}
+    return {"right": share.value, "right_low": share.low, "right_high": share.high, "n": share.n, "wrong": wrong}
 
 
 def _sentence(name: str, said: str, table: pd.DataFrame, circuits: int) -> str:

@@ -33,11 +33,11 @@ class Comparison(TableResult):
     "b" if that model's table is all zeros, at distance 1 from any; if both are, there is no row),
     ``distance_untrained`` (mean of the copies) and ``p_untrained``, ``distance_shuffled`` and ``p_shuffled``.
 
-    ``heads``: Dataset over (a, b) of ``distance``, ``low``, ``high``. ``unit_pairs``: matched neurons with their
-    correlation. ``units`` (a, b): all correlations between units that vary. ``roles``: both models' mean weight [head,
-    target, role]. ``unit_means``: both models' mean activation [unit, cell], cells with ``digit_sum`` and ``carry_in``.
-    ``digits``: both models' digit embeddings in a plane. ``parameters``: both models' numbers next to each other, or
-    None. ``control``: whose copies, and how many.
+    ``heads``: Dataset over (a, b) of ``distance``, ``distance_low``, ``distance_high``. ``unit_pairs``: matched neurons
+    with their correlation. ``units`` (a, b): all correlations between units that vary. ``roles``: both models' mean
+    weight [head, target, role]. ``unit_means``: both models' mean activation [unit, cell], cells with ``digit_sum`` and
+    ``carry_in``. ``digits``: both models' digit embeddings in a plane. ``parameters``: both models' numbers next to
+    each other, or None. ``control``: whose copies, and how many.
     """
 
     heads: xr.Dataset
@@ -69,14 +69,15 @@ class Comparison(TableResult):
         heads = self._rows("attention by role")
         row = heads.loc[heads["distance"].idxmax()].to_dict()
         apart, far = MEASURES[0].estimate(row), self.table.loc[self.table["distance"].idxmax()]
-        control, note = NO_CONTROL, ""
-        if self.control[1]:
-            control = f"{apart.against}, {p_value(row['p_untrained'])}"
-            note = "" if row["p_untrained"] <= SIGNIFICANT else ", no closer than untrained copies"
+        control, note = NO_CONTROL if not self.control[1] else "no untrained copy has such a pair of heads", ""
+        if not math.isnan(p := row["p_untrained"]):
+            control = f"an untrained copy {number(row['distance_untrained'])}, {p_value(p)}"
+            note = "" if p <= SIGNIFICANT else ", not significantly closer than untrained copies"
         largest = f"of {counted(len(self.table), 'distance')} the largest is {number(far['distance'])}"
+        largest += f" ({far['quantity']})" * bool(far["distance"] > 0)
         return (
             f"{' and '.join(self.names)}: where matched heads look differs by at most {apart}{note} (0: alike, "
-            f"1: nothing in common; {control}); {largest} ({far['quantity']})."
+            f"1: nothing in common; {control}); {largest}."
         )
 
 

@@ -7,7 +7,8 @@
 
 A row is about what its ``keys`` name. A measure NAME is a column; ``NAME_low`` and ``NAME_high`` are its 95% interval,
 and ``NAME_CONTROL`` is the same measure of each of its controls (with an interval ``NAME_CONTROL_low``,
-``NAME_CONTROL_high`` where there is one). Columns that are neither are further facts about a row.
+``NAME_CONTROL_high`` where there is one). ``n`` is how many examples a row has, ``n_NAME`` how many of them a measure
+has if these are fewer. Columns that are none of these are further facts about a row.
 
 The figure has a panel for each measure: over one key points, with the intervals and the controls beside them, or curves
 where the key is a number; over two keys a grid. Of more keys all but the last two have a panel for each of their
@@ -68,7 +69,7 @@ class Measure:
         beside = [each for each in self.controls if known(row.get(f"{self.name}_{each}")) is not None]
         control = float(row[f"{self.name}_{beside[0]}"]) if beside else None
         note = CONTROLS.get(beside[0], beside[0].replace("_", " ")) if beside else ""
-        of = known(row.get("n", n))
+        of = known(row.get(f"n_{self.name}", row.get("n", n)))
         return Estimate(
             float(row[self.name]), low, high, None if of is None else int(of), control=control, control_note=note,
             name=name, unit=self.unit,

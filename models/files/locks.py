@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from filelock import FileLock
 
 WAIT = 0.2  # seconds, in which who was refused may take away a folder or file that it made
-_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP)
+#: What file systems without locks answer, some over a network among them.
+_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL, errno.EPERM, errno.EIO)
 
 
 @contextlib.contextmanager

@@ -30,7 +30,7 @@ from interp.causal.ablation.components import Component, check_components, heads
 from interp.causal.ablation.metrics_per_example import ACCURACY, MetricReader, metrics_asked, strata_of
 from interp.causal.metrics import Metric, require_answered, require_pairs_answered, spoken
 from interp.core.drawings import drawing
-from interp.core.estimate import SHARE, Estimate, known
+from interp.core.estimate import SHARE, Estimate
 from interp.core.model_checks import with_writable_stream
 from interp.core.probe import Summary, probe
 from interp.core.results import Provenance
@@ -41,6 +41,7 @@ from interp.core.task_checks import check_targets, resolve_task
 from interp.core.views import Grid, Picture
 from models.calls.argument_kinds import Count, GivenProblems, Seed
 from models.errors import UserError
+from models.number_format import counted
 from models.tasks import ProblemPairs, TaskLike
 from models.transformer import HookedModel, model_name
 
@@ -72,14 +73,16 @@ class ComponentAblation(TableResult):
     def largest_change(self) -> dict[str, Any]:
         """The row of the first metric's largest change over all examples, of those that ``has_effect`` if any does."""
         rows = self.rows_at(metric=str(self.table.metric.values[0]), stratum=ALL)
-        shown = rows[rows["has_effect"]] if rows["has_effect"].any() else rows
-        return shown.loc[shown["drop"].abs().fillna(0.0).idxmax()].to_dict()
+        shown = rows[rows["has_effect"]] if rows["has_effect"].any() else rows.dropna(subset=["drop"])
+        return shown.loc[shown["drop"].abs().idxmax()].to_dict()
 
     def _finding(self, model: str, left_out: int) -> str:
         row, names = self.largest_change(), self.table.sizes["component"]
         metric = row["metric"]
-        value, name = self.measure("value").estimate(row), f"{row['component']} {in_words(row['replacement'])}"
-        whole, other = (Estimate(known(row[end]) or 0.0, unit=value.unit) for end in ("clean", "value_random"))
+        unit = SHARE if self.values[metric].dtype == bool else ""
+        value = replace(self.measure("value").estimate(row), unit=unit)
+        name = f"{row['component']} {in_words(row['replacement'])}"
+        whole, other = (Estimate(float(row[end]), unit=unit) for end in ("clean", "value_random"))
         random = "" if value.control is None else f"a random change of equal length: {other}"
         of = f", the largest change {'beyond its control ' * bool(random)}of {names} components" if names > 1 else ""
         if row["has_effect"]:
@@ -87,10 +90,10 @@ class ComponentAblation(TableResult):
             text = f"{model}: {spoken(metric)} {verb} from {whole} to {value} with {name}{random}{of}."
         else:
             beyond = "chance and a random change of equal length do" if random else "chance"
-            text = (
-                f"{model}: no component's ablation changes {spoken(metric)} by more than {beyond}. The largest change, "
-            )
-            text += f"with {name}, is from {whole} to {value}{f' ({random})' * bool(random)}."
+            text = f"{model}: no component's ablation is shown to change {spoken(metric)} by more than {beyond}. The "
+            text += f"largest change, with {name}, is from {whole} to {value}{f' ({random})' * bool(random)}."
+        unknown = int(self.table["drop"].sel(metric=metric, stratum=ALL).isnull().sum())
+        text += f" {counted(unknown, 'ablation')} gave no number." if unknown else ""
         return text + (f" {left_out:,} neurons were not ablated." if left_out else "")
 
 

@@ -93,21 +93,24 @@ class ParameterAblation(TableResult):
         """Single parameters, the one that costs most accuracy first."""
         return self.to_dataframe().sort_values("drop", ascending=False, ignore_index=True)
 
+    def above_control(self) -> pd.DataFrame:
+        """The rows of :meth:`ranked` that cost accuracy, and more than each of their random steps."""
+        ranked = self.ranked()
+        return ranked[ranked["drop"] > ranked["most_random"].clip(lower=0)]
+
     def _finding(self, model: str, replacement: str) -> str:
-        ranked, names = self.ranked(), len(self.table.parameter)
-        above = ranked[ranked["drop"] > ranked["most_random"]]
+        ranked, above, names = self.ranked(), self.above_control(), len(self.table.parameter)
         row = (ranked if above.empty else above).iloc[0].to_dict()
         accuracy, whole = self.measure("accuracy").estimate(row), Estimate(float(self.right[0].mean()), unit=SHARE)
         random, most = (Estimate(float(row[end]), unit=SHARE) for end in ("drop_random", "most_random"))
         text = f"accuracy falls from {whole} to {accuracy} with {row['parameter']} {replacement} (random steps of its "
         text += f"size cost {random} on average)"
         if names > 1:
-            text += f", the most of {len(above):,} of {names:,} free parameters that cost more than any random step"
+            text += f", the most of {len(above):,} of {names:,} free parameters that cost more than any of {CONTROLS} "
+            text += "random steps"
         if above.empty:
-            text = (
-                f"no parameter {replacement} costs more than a random step of its size does: with {row['parameter']} "
-            )
-            text += f"{accuracy} of {whole} are left, and such a step costs up to {most}"
+            text = f"no parameter {replacement} costs more than each of {CONTROLS} random steps of its size do: with "
+            text += f"{row['parameter']}, accuracy goes from {whole} to {accuracy}, and such a step costs up to {most}"
         diverged = int((~np.isfinite(self.losses)).any(1).sum())
         return f"{model}: {text}." + (f" {diverged:,} of {len(self.right):,} variants diverged." if diverged else "")
 

@@ -28,7 +28,8 @@ def how_stable(stability: pd.DataFrame) -> str:
     said = [_DRAWN[over].format(f"{row['sum']} of {row['size']}") for over, row in same.iterrows() if row["sum"]]
     if not said:
         return "No other half, resample or threshold has the same ones."
-    return f"The same come out {listed(said)}."
+    lacks = [_DRAWN[over].format(f"any of {row['size']}") for over, row in same.iterrows() if not row["sum"]]
+    return f"The same come out {listed(said)}" + (f", and not {listed(lacks)}." if lacks else ".")
 
 
 def minimal_rows(sets: Bool[np.ndarray, "circuit unit"], faithful: Bool[np.ndarray, " circuit"]) -> list[int]:

@@ -13,6 +13,7 @@ ablations; a circuit is what carries the *difference* between the runs, on top o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -45,7 +46,7 @@ from interp.core.significance import permutation_p
 from interp.core.table_result import ENDS, Measure, TableResult
 from models.calls import Count, Seed, Share
 from models.errors import UserError
-from models.number_format import counted
+from models.number_format import counted, p_value
 from models.tasks import ProblemPairs
 from models.transformer import HookedModel, model_name
 
@@ -133,7 +134,9 @@ class Circuit(TableResult):
         circuit, others = (self.cell("value", **ours, of=part) for part in ("circuit", "complement"))
         names = f" ({', '.join(self.edges)})" if self.found.size <= _MOST_NAMED else ""
         can, recover = int(self.space.everything().sum()), "recovers" if self.found.size == 1 else "recover"
-        random = Estimate(float(np.mean(self.random)), unit=SHARE)
+        random = str(Estimate(float(np.mean(self.random)), unit=SHARE))
+        random += "" if math.isnan(self.random_p) else f" ({p_value(self.random_p)})"
+        again = "" if math.isnan(self.stability) else f"; the other half's circuit overlaps by {self.stability:.0%}"
         unsure = ""
         if circuit.low is None or circuit.high is None:
             unsure = " (no interval: ablating every edge may change nothing)"
@@ -141,7 +144,7 @@ class Circuit(TableResult):
         return (
             f"{model}, {what}: {self.found.size} of {counted(can, 'edge')}{names} {recover} {circuit}{unsure} of the "
             f"{spoken(self.metrics[0])} if cut edges carry {CARRIED[self.replacement]}. The others alone recover "
-            f"{others}, random circuits of this size {random}; {claim}."
+            f"{others}, random circuits of this size {random}; {claim}{again}."
         )
 
 

@@ -108,9 +108,12 @@ class EdgeAttribution(EdgeEffects):
         found = self.agreements.get((metric, "edges"))
         if found is None:
             rows = self.table[self.table["metric"] == metric]
-            edge = rows.loc[rows[name].abs().idxmax(), "edge"]
-            most = self.cell(name, metric=metric, edge=edge)
-            text += f" are largest at {edge} ({most}), of {len(rows)} edges, and were not compared with exact effects"
+            text += f" are 0 at all {len(rows)} edges"
+            if (rows[name].abs() > 0).any():
+                edge = rows.loc[rows[name].abs().idxmax(), "edge"]
+                most = self.cell(name, metric=metric, edge=edge)
+                text = f"{subject}: the {name}s by {self.by} are largest at {edge} ({most}), of {len(rows)} edges"
+            text += ", and were not compared with exact effects"
         elif math.isnan(found.spearman):
             text += " have no rank correlation with the exact effects (all alike, or too few)"
         else:
@@ -119,7 +122,7 @@ class EdgeAttribution(EdgeEffects):
                 f" rank edges as their exact effects do with a correlation of {ranks} (shuffled edges: "
                 f"{p_value(found.p)}; {found.live} of {found.cells} edges have an effect)"
             )
-        if found is not None and name == "estimate":
+        if found is not None and name == "estimate" and (found.largest or found.worst_error):
             edge = self.estimate.edge.values[found.worst]
             text += f"; the largest error is {number(found.worst_error)} at {edge} (largest exact effect "
             text += f"{number(found.largest)})"

@@ -155,7 +155,7 @@ def _finding(result: TableResult, model: str, claims: str) -> str:
     row = result.rows_at(column=ALL).iloc[0]
     control = Measure("recovered_irrelevant", SHARE).estimate(row)
     return (
-        f"{model}: resampling what {claims} allow recovers {recovered} of the loss (clean {number(loss.control or 0.0)}"
-        f" nats, resampled {number(loss.value)}, everything resampled {number(row['loss_scrambled'])}); resampling the "
-        f"same sites from any problem recovers {control}."
+        f"{model}: resampling all that is free under {claims} recovers {recovered} of the loss (clean "
+        f"{number(row['loss_clean'])} nats, resampled {number(loss.value)}, everything resampled "
+        f"{number(row['loss_scrambled'])}); resampling the same sites from any problem recovers {control}."
     )

@@ -109,7 +109,7 @@ class GroupProgram(TableResult):
         clock, pizza = (self.cell("share", change="interchanged", program=each) for each in PROGRAMS)
         answers = f"of {clock.n:,} answers to an operand with several numbers' frequencies"
         shares = f"{pizza} are the pizza's and {clock} the clock's, where these differ; {pizza.against} and"
-        shares += f" {Estimate(clock.control or 0.0, unit=SHARE)}"
+        shares += "" if clock.control is None else f" {Estimate(clock.control, unit=SHARE)}"
         if not clock.n:
             answers, shares = "to an operand with several numbers' frequencies", "both give the same answers"
         return f"{model}: {self.verdict} ({answers}, {shares}). It has {marks}."

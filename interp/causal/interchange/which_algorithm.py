@@ -133,8 +133,8 @@ class WhichAlgorithm(TableResult):
         )
         if (clean.low or 0.0) <= ABLE:
             return f"{text}; without it {clean} are right."
-        cases = [f"{each} {words} a carry" for each, words in zip(by_carry, ("without", "with"), strict=True)]
-        return f"{text}; {' and '.join(case for case in cases if 'nan' not in case)}."
+        cases = zip(by_carry, ("without", "with"), strict=True)
+        return f"{text}; {' and '.join(f'{each} {words} a carry' for each, words in cases if each.n)}."
 
 
 def compute_which_algorithm(
@@ -165,7 +165,7 @@ def _rows(kind: xr.Dataset, corruption: str, base: int) -> list[dict[str, Any]]:
             row |= _share(words, agrees[differ & (carry == bit)]) | {f"n_{words}": int((differ & (carry == bit)).sum())}
         for suffix, counted in (("", changed), ("_rule", rule), ("_both", changed & rule)):
             row |= {f"n_changed{suffix}": int(counted.sum())} | _share(f"followed{suffix}", agrees[counted])
-        row |= _share("clean", kind.before.values == kind.right.values)
+        row |= MEASURES[3].cells(clean.value, clean.low, clean.high) | {"n_clean": clean.n}
         places.setdefault(answer.tobytes(), []).append(row)
     ranked = sorted(places.values(), key=lambda rows: -rows[0]["accuracy"])
     first = ranked[0][0]

@@ -75,9 +75,12 @@ class PatchingSweep(TableResult):
         if COMPONENT in self.keys and "embed" in self.table[COMPONENT].values:
             cells -= 1  # which is the whole input
         if math.isnan(recovered.value):
-            return f"{subject}: the {metric} does not differ between the runs ({runs}): no share can be recovered."
+            return f"{subject}: no difference of the {metric} between the runs is shown ({runs})."
+        patch = f"no patch of {site or 'a component'} {does} {LEAST_SAID:.0%} of the {metric}"
         if recovered.value < LEAST_SAID:
-            return f"{subject}: no patch of {site or 'a component'} {does} {LEAST_SAID:.0%} of the {metric} ({runs})."
+            return f"{subject}: {patch} ({runs})."
+        if self.values.sizes["pair"] > 1 and not (recovered.low is not None and recovered.low > 0):
+            return f"{subject}: {patch} by more than chance; the most is {recovered} ({runs})."
         most = f", the most of {cells:,} patches" if cells > 1 else ""
         where = f"{site} at {self._where(pd.Series(row))}" if site else self._where(pd.Series(row))
         before = in_percent(row["answers_unpatched"])

@@ -170,7 +170,8 @@ def _sentence(found: KeyAttention) -> str:
     if not roles:
         best = found.largest("overlap")
         return f"None of {counted(n, 'head')} plays a constructed role; the nearest is {best.name}: overlap {best}."
-    cells = [found.cell("overlap", layer=layer, head=head, role=role) for (layer, head), role in roles.items()]
+    by_name = {each.name: each for each in found.estimates("overlap")}
+    cells = [by_name[f"{head_name(*head)}, {role}"] for head, role in roles.items()]
     least, names = min(cells, key=lambda each: each.value), [head_name(*head) for head in roles]
     played = [f"{name} {ROLE_NAMES.get(role, role)}" for name, role in zip(names, roles.values(), strict=True)]
     some = f"{len(roles)} of {counted(n, 'head')} play{'s' * (len(roles) == 1)} a constructed role"

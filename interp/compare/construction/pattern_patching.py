@@ -9,7 +9,7 @@ A hook on ``attn.hook_pattern`` replaces, for one head (or all that have a role)
                                   choose between keys by value (mean ablation of the pattern)
     zero                          all rows by zeros: the head writes nothing (zero ablation)
 
-``own role`` names the ideal of the role that :mod:`interp.compare.construction.key_attention` finds. The ideals of
+``own_role`` marks the ideal of the role that :mod:`interp.compare.construction.key_attention` finds. The ideals of
 the other roles are the control: if they do as well, the head is not needed for this and "faithful" means nothing.
 
 The outcome is exact match of the whole response, teacher-forced (equal to greedy decoding for whole responses), on the

@@ -144,8 +144,8 @@ def attention_attribution(
     if over == "others" and top["score"] < 0:
         amount = f"{number(-top['score'])} nats below those of the other keys"
     return result.saying(
-        f"{name}: {top['head']} scores {top['role']} {amount} at {top['target']}; the largest part in size, {part} nats, "
-        f"comes from {top['query_source']} of the query and {top['key_source']} of the keys."
+        f"{name}: {top['head']} scores {top['role']} {amount} at {top['target']}; the largest part in size, {part} "
+        f"nats, comes from {top['query_source']} of the query and {top['key_source']} of the keys."
     )
 
 

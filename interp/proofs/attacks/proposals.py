@@ -32,7 +32,7 @@ FEW = 10**4  # so few problems are found without a programme
 
 
 class Proposals:
-    """The programme for a task with a machine; ``hooks`` names where else it needs the margin's gradient."""
+    """The proposals for a task with a machine; ``hooks`` names where else it needs the margin's gradient."""
 
     def __init__(self, runner: Runner, machine: Machine) -> None:
         self.runner, self.machine = runner, machine
@@ -161,7 +161,7 @@ def _best_of_each(
 
 
 def proposals_for(runner: Runner, task: Task) -> Proposals | None:
-    """The programme for this model; None if the task has no machine that is known, or has so few problems that it takes
+    """The proposals for this model; None if the task has no machine that is known, or has so few problems that it takes
     no programme to find them."""
     try:
         if domain_of(task).size <= FEW:

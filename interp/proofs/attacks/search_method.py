@@ -16,7 +16,7 @@ from interp.core.model_checks import require_hook
 from interp.core.results import Provenance
 from interp.core.views import Picture
 from interp.proofs.attacks.counted_runs import EMBED
-from interp.proofs.attacks.gradient_attack import RUNS, Attack, attack, attack_view
+from interp.proofs.attacks.gradient_attack import RUNS, SEARCHES, Attack, attack, attack_view
 from interp.proofs.attacks.problem_digits import digit_space
 from interp.proofs.verdict.method import LAST_RESORT, Method, Outcome
 from interp.proofs.verdict.recheck import require_counterexample, require_model
@@ -44,6 +44,12 @@ class SearchEvidence(Evidence):
     reason: str
     attack: Attack
     derived: ClassVar[tuple[str, ...]] = ("tried", "failures", "worst", "smallest_margin")
+
+    def __post_init__(self) -> None:
+        found = self.attack
+        counts = (found.runs, found.budget)
+        if any(isinstance(n, bool) or n < 0 for n in counts) or not all(found.history.get(one) for one in SEARCHES):
+            raise ValueError("a search that is not whole")
 
     @property
     def tried(self) -> int:

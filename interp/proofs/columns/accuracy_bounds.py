@@ -169,7 +169,10 @@ class AccuracyBounds(Result):
     def from_dict(cls, value: Mapping[str, Any]) -> AccuracyBounds:
         """The bounds that :meth:`to_dict` wrote. Raises UserError for anything else."""
         try:
-            return read_fields(cls, value, ("rule",))
+            found = read_fields(cls, value, ("rule",))
+            if not (math.isfinite(found.requested) and math.isfinite(found.seconds) and found.targets):
+                raise ValueError("numbers that are none, or no target")
+            return found
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UserError(f"These are no stored accuracy bounds: {error!r}.") from None
 

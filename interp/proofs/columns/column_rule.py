@@ -159,7 +159,7 @@ class ColumnRule(Column):
         """The inverse of :meth:`to_dict`. Raises KeyError, TypeError or ValueError for anything but a stored rule."""
         found = read_fields(cls, value, ("signed", "tried"))
         if not all(0 < x < 20 for x in (found.digits, found.written, found.base)) or found.tried == 0:
-            raise ValueError("a rule that is none")
+            raise ValueError("digits, written and base lie between 1 and 19, and problems were tried")
         return found
 
 

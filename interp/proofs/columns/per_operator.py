@@ -34,6 +34,13 @@ class OperatorEvidence(Evidence):
 
     parts: dict[str, Verdict]
 
+    def __post_init__(self) -> None:
+        if not self.parts:
+            raise ValueError("no operator")
+
+    def allows(self, status: Status) -> bool:
+        return status != "certified" or all(part.status == "certified" for part in self.parts.values())
+
     @property
     def arithmetic(self) -> ArithmeticName:
         """That of every part."""

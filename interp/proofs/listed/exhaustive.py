@@ -34,7 +34,7 @@ from interp.proofs.verdict.method import Method, Outcome, verdict_by
 from interp.proofs.verdict.recheck import judged_again
 from interp.proofs.verdict.subject import Subject, reason_of
 from interp.proofs.verdict.time_limit import ENDED, check_time, ended_by, watched
-from interp.proofs.verdict.verdict import Verdict
+from interp.proofs.verdict.verdict import Status, Verdict
 from interp.proofs.verdict.wrong_answers import WrongAnswer, wrong_answer
 from models import UserError
 from models.evaluation import BATCH_SIZE, Tally, margins, most_likely, predict, rows_at_once, teacher_forcing
@@ -79,8 +79,11 @@ class ExhaustiveEvidence(SmallDomainEvidence):
     open: int
 
     def __post_init__(self) -> None:
-        if self.score.n < 1:
-            raise ValueError("no problems")
+        if self.score.n < 1 or list(self.score.per_target) != self.smallest.target.values.tolist():
+            raise ValueError("no problems, or other targets than those of the score")
+
+    def allows(self, status: Status) -> bool:
+        return status != "certified" or (math.isfinite(self.noise) and math.isfinite(self.near) and not self.open)
 
     def to_dataframe(self) -> pd.DataFrame:
         """Exact counts: one row for all problems, one per target, and one per chain length of several."""

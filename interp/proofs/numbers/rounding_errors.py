@@ -51,7 +51,7 @@ OWN = 1e-12
 OWN_OF_BLOCK = 1e-10
 #: Covers tables of two layers' attention: some 10^4 operations of 2^-53 each, and more.
 OWN_OF_TABLES = 2.0**-36
-#: Covers what is computed of radii, which are no longer than a proof's other slack by orders of magnitude: spectral
+#: Covers what is computed of radii, which are smaller than a proof's other slack by orders of magnitude: spectral
 #: norms, variances, and bounds that are put together of several of these.
 OWN_OF_RADII = 1e-9
 #: More than underflow in float64 can take from a sum of radii or from a length, whose squares vanish below 2^-537.

@@ -48,8 +48,10 @@ def require_model(verdict: Verdict, model: HookedModel, task: Task) -> Task:
 
 
 def require_counterexample(verdict: Verdict, model: HookedModel, task: Task, targets: int | None = None) -> None:
-    """Raises UserError unless the model answers the counterexample, if there is one, as the verdict says, where so many
-    tokens of it are asked for (None: all)."""
+    """Raises UserError unless a refutation has a counterexample, and no other verdict has, which the model answers as
+    the verdict says, where so many tokens of it are asked for (None: all)."""
+    if (verdict.status == "refuted") != (verdict.counterexample is not None):
+        raise UserError("This certificate does not hold: a refutation and a counterexample belong together.")
     if (one := verdict.counterexample) is None:
         return
     task = task.at(*one.shape) if one.shape else task

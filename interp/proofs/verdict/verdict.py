@@ -179,7 +179,7 @@ class Verdict(Result):
 
         Raises:
             UserError: another format or status; a refutation without a counterexample or the reverse; an unknown
-                method; fields that are missing, or that the method does not know.
+                method; or fields that are missing.
         """
         try:
             if value["format"] != FORMAT or value["status"] not in STATUSES:

@@ -139,7 +139,7 @@ def written_fields(value: Any) -> dict[str, Any]:
 
 
 def read_fields(kind: Any, value: Mapping[str, Any], left_out: tuple[str, ...] = ()) -> Any:
-    """The dataclass ``kind`` in a file's fields, of which those in ``left_out`` may lack and are at their default then.
+    """The dataclass ``kind`` in a file's fields; fields in ``left_out`` may be missing, and have their default then.
 
     Raises:
         KeyError, TypeError, ValueError: the fields do not make one.

@@ -17,6 +17,7 @@ from interp.compare.comparison_result import Comparison
 from interp.compare.weight_circuits import NAMES
 from models.errors import UserError
 from models.tasks.named.position_coupling.multi_addition import MultiOperandAddition
+from tests.comparing import numbers_are_finite
 from tests.interp.compare.gauge import CONFIG, TASK, Change, dense, permute, rescale, rotate
 
 pytestmark = pytest.mark.usefixtures("without_shape_checks")
@@ -164,3 +165,9 @@ def test_of_other_formats_the_way_out_is_named():
         interp.compare(a, b)
     with pytest.raises(UserError, match="different formats"):
         interp.compare(a, models.build("position-coupling-hand-built"))
+
+
+def test_a_pair_of_heads_that_no_untrained_copy_has_is_given_no_p_value():
+    found = interp.compare(dense(config=CONFIG.replace(n_heads=1)), dense(config=CONFIG.replace(n_heads=4)), n=16)
+    rows = found.table[found.table["quantity"] == "attention by role"]
+    assert rows["distance"].notna().all() and numbers_are_finite(found.sentence())

@@ -144,6 +144,21 @@ def test_two_parameters_that_back_each_other_up_interact_and_independent_ones_do
         assert float(result.pairs.interaction_loss.sel(parameter="a", other="b")) == pytest.approx(expected)
 
 
+def test_a_parameter_without_which_more_is_right_does_not_stand_above_its_control():
+    """Clean 30 of 40 right, 32 without a, and all with its random steps."""
+    right = (np.arange(40) < np.array([30, 32, 40, 40])[:, None])[..., None]
+    found = compute_parameter_ablation(
+        right,
+        np.ones((4, 40)),
+        ["a"],
+        np.ones(1),
+        np.zeros(1),
+        np.empty((2, 0), dtype=int),
+        Provenance(40, 0, "made-up"),
+    )
+    assert float(found.table["drop"][0]) > float(found.table.most_random[0]) and found.above_control().empty
+
+
 def test_a_replacement_by_the_trained_values_is_refused_and_by_some_of_them_is_marked():
     model = load("microadder-57")
     trained = ParameterLayout(model).flatten(model)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
@@ -14,7 +15,7 @@ import interp
 import models
 from interp.causal.circuits import CircuitSpace
 from interp.causal.circuits.circuit_space import jaccard
-from interp.causal.circuits.circuit_stability import compute_stability, minimal_rows
+from interp.causal.circuits.circuit_stability import compute_stability, how_stable, minimal_rows
 from interp.causal.circuits.part_exchange import exchange_parts
 from interp.causal.edges import EdgeExperiment
 from interp.causal.edges.optimal_ablation import fit_constants
@@ -180,3 +181,10 @@ def test_bad_input(adder: Any):
     with pytest.raises(UserError, match="at least 4"):
         interp.all_circuits(adder, pairs.select(slice(0, 3)))
     assert CircuitSpace(("a",), ("x",), ("logits",)).circuits(1)[1] == 0
+
+
+def test_what_does_not_come_out_on_the_other_half_is_told_apart_from_what_does():
+    """Two draws of each kind: the resamples agree, and the other half does or does not."""
+    kinds = ["the other half of the pairs", *["resampled pairs"] * 2]
+    said = [how_stable(pd.DataFrame({"over": kinds, "same": [half, True, True]})) for half in (True, False)]
+    assert said[0] != said[1] and all("2 of 2" in text for text in said)
